@@ -103,9 +103,8 @@ class StagingDirectory:
         try:
             _remove_staged(self.staging_path, patterns)
         except OSError as error:
-            _log.warning(
-                "%s: cannot be removed: %s", error.filename or self.staging_path, error.strerror
-            )
+            path = error.filename or self.staging_path
+            _log.warning("%s: cannot be removed: %s", path, error.strerror)
 
 
 def partial_path(out: Path) -> Path:
@@ -126,8 +125,7 @@ def check_target(out: Path) -> None:
 
 
 def acquire_staging_lock(staging_path: Path, kind: str, files: Files) -> ExitStack:
-    """Create the staging directory `staging_path` and lock it; closing the result releases the
-    lock.
+    """Create and lock the staging directory `staging_path`; closing the result unlocks it.
 
     Its lock file records what is staged. Raises `InvalidArgument`, changing nothing, unless the
     directory is empty or of the same kind, `DirectoryInUse` if another process holds the lock.

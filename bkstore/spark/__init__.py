@@ -11,12 +11,4 @@ from bkstore.spark.load import load
 from bkstore.spark.session import local_session, start_session
 from bkstore.spark.source.registering import register
 
-__all__ = [
-    "holes",
-    "load",
-    "local_session",
-    "read_dump",
-    "register",
-    "start_session",
-    "totals",
-]
+__all__ = ["holes", "load", "local_session", "read_dump", "register", "start_session", "totals"]

@@ -110,12 +110,8 @@ class _SessionViews:
 
     def has_inputs(self, inputs: Inputs) -> bool:
         """Return whether `inputs` has the same dumps and metadata; the options do not matter."""
-        own = self.inputs
-        return (
-            inputs.dump is own.dump
-            and inputs.metadata is own.metadata
-            and inputs.other is own.other
-        )
+        own, same_dump = self.inputs, inputs.dump is self.inputs.dump
+        return same_dump and inputs.metadata is own.metadata and inputs.other is own.other
 
     def create_views_for(self, sql_text: str) -> None:
         dumps = (("", self.inputs.dump), ("other_", self.inputs.other))
@@ -124,12 +120,8 @@ class _SessionViews:
                 if dump is not None and f"{prefix}{table_name}" not in self.view_names:
                     _create_view(self.spark, f"{prefix}{table_name}", dump, DUMP_TABLES[table_name])
                     self.view_names.add(f"{prefix}{table_name}")
-        metadata = self.inputs.metadata
-        if (
-            metadata is not None
-            and "metadata" not in self.view_names
-            and re.search(r"\bmetadata\b", sql_text)
-        ):
+        metadata, reads_metadata = self.inputs.metadata, re.search(r"\bmetadata\b", sql_text)
+        if metadata is not None and reads_metadata and "metadata" not in self.view_names:
             _create_rows_view(self.spark, "metadata", metadata.table)
             self.view_names.add("metadata")
 
@@ -204,9 +196,8 @@ class SparkEngine:
     def _collect(self, analysis: Analysis, plan: _Plan, options: Options) -> pa.Table:
         import pyarrow as pa
 
-        batches = collect_results(
-            self._spark, plan.tasks, plan.rows, _task_answers(analysis, plan, options)
-        )
+        answers = _task_answers(analysis, plan, options)
+        batches = collect_results(self._spark, plan.tasks, plan.rows, answers)
         return pa.Table.from_batches(batches, analysis.schema.to_arrow())
 
     def _frame(
@@ -240,9 +231,8 @@ class SparkEngine:
         job = plan.job
         if job.condenser is not None:
             tasks = plan_unsorted_tasks(plan.unsorted_files, plan.rows)
-            return run_tasks_lazily(
-                spark, tasks, plan.rows, job.condenser.run_task, spark_ddl(GROUPS)
-            )
+            run_task, schema = job.condenser.run_task, spark_ddl(GROUPS)
+            return run_tasks_lazily(spark, tasks, plan.rows, run_task, schema)
         assert isinstance(job.sorted_reader, SortedFileScan)
         check_files(spark, inputs.dump, [job.sorted_reader.table])
         rows = _files_frame(spark, inputs.dump, ENTRIES, plan.unsorted_files)
@@ -268,9 +258,8 @@ class SparkEngine:
         spark.conf.set("spark.sql.shuffle.partitions", _shuffle_partitions(self._spark))
         spark.conf.set(_BATCH_SETTING, str(self._batch))
         # By default Spark would list many files with a task per file.
-        spark.conf.set(
-            _LISTING_SETTING, str(_LISTING_TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
-        )
+        listing_tasks = _LISTING_TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+        spark.conf.set(_LISTING_SETTING, str(listing_tasks))
         for function in SQL_FUNCTIONS:
             spark.sql(function)
         _create_rows_view(spark, "bookies", inputs.dump.bookie_rows())
@@ -312,11 +301,9 @@ def _table_frame(spark: SparkSession, dump: Dump, schema: Schema) -> DataFrame:
     if not repeating_files:
         return _files_frame(spark, dump, schema, files)
     distinct = _files_frame(spark, dump, schema, repeating_files).distinct()
-    return (
-        distinct.unionAll(_files_frame(spark, dump, schema, distinct_files))
-        if distinct_files
-        else distinct
-    )
+    if not distinct_files:
+        return distinct
+    return distinct.unionAll(_files_frame(spark, dump, schema, distinct_files))
 
 
 def _files_frame(
@@ -324,9 +311,8 @@ def _files_frame(
 ) -> DataFrame:
     """Return files of a table as a DataFrame, read by Java if it can, else by Python workers."""
     if dump.is_remote or needs_workers(files):
-        return read_by_workers(
-            spark, files, rows_per_task(spark, sum(file.rows for file in files)), schema
-        )
+        rows = rows_per_task(spark, sum(file.rows for file in files))
+        return read_by_workers(spark, files, rows, schema)
     return spark.read.schema(spark_ddl(schema)).parquet(*(file.path for file in files))
 
 
@@ -349,9 +335,8 @@ def read_dump(spark: SparkSession, dump: str | os.PathLike[str]) -> dict[str, Da
     Reads only the manifest and footers. Raises what `open_dump` and `Dump.check` raise."""
     opened_dump = open_dump(dump)
     check_files(spark, opened_dump, DUMP_TABLES)
-    return {
-        schema.name: _table_frame(spark, opened_dump, schema) for schema in DUMP_TABLES.values()
-    }
+    schemas = DUMP_TABLES.items()
+    return {name: _table_frame(spark, opened_dump, schema) for name, schema in schemas}
 
 
 def totals(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:

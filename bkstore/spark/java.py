@@ -57,9 +57,8 @@ def find_java_home(scratch: Path, purpose: str = "Spark") -> Path:
         version = java_version(home / "bin" / "java")
         if version is not None and version >= MIN_JAVA_VERSION:
             return _make_shim(scratch / "java-home", home, version)
-        _log.warning(
-            "Java %s in %s is not used: %s needs %s", version, home, purpose, MIN_JAVA_VERSION
-        )
+        unfit = "Java %s in %s is not used: %s needs %s"
+        _log.warning(unfit, version, home, purpose, MIN_JAVA_VERSION)
     bundled = _bundled_home()
     if bundled is None:
         raise MissingDependency(
@@ -95,8 +94,7 @@ def _make_shim(shim_home: Path, java_home: Path, version: int) -> Path:
         dropped_flags += "|--add-opens=java.base/sun.security.action=ALL-UNNAMED"
     java = shim_home / "bin" / "java"
     java.parent.mkdir(parents=True, exist_ok=True)
-    java.write_text(
-        _SHIM.format(java=java_home / "bin" / "java", dropped=dropped_flags), encoding="utf-8"
-    )
+    shim = _SHIM.format(java=java_home / "bin" / "java", dropped=dropped_flags)
+    java.write_text(shim, encoding="utf-8")
     java.chmod(0o755)
     return shim_home

@@ -27,6 +27,7 @@ from bkstore.offline.load.declared_order import group_by_directory, plan_load_ta
 from bkstore.offline.load.dump_rows import ENTRY_COLUMNS, LoadSource
 from bkstore.offline.reading.dump_folder import DumpFolder
 from bkstore.offline.reading.file_locations import require_local_path
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS
 from bkstore.spark.errors import INVALID_ROW_PREFIX, convert_spark_errors
 from bkstore.spark.load_tasks import (
     COMPARED_DDL,
@@ -53,7 +54,7 @@ _JOIN_PARTITION_ROWS = 1 << 20
 """Rows in a partition of the comparison, which sorts them in memory."""
 
 _SIGN_BIT = -(1 << 63)
-_KEY = ("home", "scope_id", "ledger_id", "entry_id")
+_KEY = ("home", *LEDGER_COLUMNS, "entry_id")
 
 
 def load(
@@ -71,8 +72,7 @@ def load(
 
     `dump` and `out` lie on storage that the driver and all executors share under one path.
     `partitions` is the number of key ranges (default: one per core, or per 4 million rows if more).
-    Spark repeats failed tasks. Raises as the other; Spark's errors are a `BkstoreError` in one
-    line.
+    Spark repeats failed tasks. Raises as the other; Spark's errors are a one-line `BkstoreError`.
     """
     if find_spec("pandas") is None:  # which mapInArrow asks for
         raise MissingDependency.of("pandas", "spark", "a bulk load with Spark")
@@ -99,12 +99,10 @@ class SparkLoadEngine:
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
         """Sort and write the rows; return the pieces, and the number of duplicate rows dropped."""
         files = group_by_directory(job.source)
-        unsorted_files = [
-            file for declared_files in files for file in declared_files.unsorted_files
-        ]
+        unsorted_files = [file for declared in files for file in declared.unsorted_files]
         frames = []
         with convert_spark_errors("the bulk load"):
-            if any(declared_files.sorted_files for declared_files in files):
+            if any(declared.sorted_files for declared in files):
                 frames.append(self._write_sorted_files(job))
             if unsorted_files:
                 unsorted_source = replace(job.source, files=tuple(unsorted_files))
@@ -118,9 +116,8 @@ class SparkLoadEngine:
         source, rows = job.source, self._task_rows(job.source)
         tasks = task_table(self._spark.newSession(), plan_load_tasks(source, rows), rows)
         reader = SortedFileRows(replace(source, files=(), ledgers=()))
-        return tasks.mapInArrow(
-            self.piece_writer(job.layout, str(job.work / "ready"), reader), PIECE_DDL
-        )
+        writer = self.piece_writer(job.layout, str(job.work / "ready"), reader)
+        return tasks.mapInArrow(writer, PIECE_DDL)
 
     def _task_rows(self, source: LoadSource) -> int:
         if self._partitions is None:
@@ -131,14 +128,12 @@ class SparkLoadEngine:
         """Return a frame that writes the pieces of unsorted files, which Spark reads and sorts."""
         rows = self._entry_rows(source)
         sort_columns = self._sort_columns(rows)
-        range_columns = (
-            sort_columns[:3] if job.layout == "idx" else sort_columns[:4]
-        )  # one file, one task
+        # A task writes whole index files.
+        range_columns = sort_columns[:3] if job.layout == "idx" else sort_columns[:4]
         ranges = rows.repartitionByRange(self._range_count(source), *range_columns)
         ordered = ranges.sortWithinPartitions(*sort_columns).select(*_KEY, "location")
-        return ordered.mapInArrow(
-            self.piece_writer(job.layout, str(job.work / "spark"), ShuffledRows()), PIECE_DDL
-        )
+        writer = self.piece_writer(job.layout, str(job.work / "spark"), ShuffledRows())
+        return ordered.mapInArrow(writer, PIECE_DDL)
 
     def piece_writer(
         self, layout: str, folder: str, rows: ShuffledRows | SortedFileRows
@@ -158,9 +153,7 @@ class SparkLoadEngine:
         from pyspark.sql import functions as f
 
         sign_bit = f.lit(_SIGN_BIT)
-        scope_id, ledger_id = (
-            rows[name].bitwiseXOR(sign_bit) for name in ("scope_id", "ledger_id")
-        )
+        scope_id, ledger_id = (rows[name].bitwiseXOR(sign_bit) for name in LEDGER_COLUMNS)
         return [rows["home"], scope_id, ledger_id, rows["entry_id"], rows["location"]]
 
     def _entry_rows(self, source: LoadSource) -> DataFrame:
@@ -178,33 +171,20 @@ class SparkLoadEngine:
             frame = frame.where(frame["bookie"] == source.bookie)
         # A row that cannot be in an index fails the query, with its columns in the message.
         is_invalid = _is_invalid_row(frame, source)
-        shown_values = [
-            f.coalesce(frame[name].cast("string"), f.lit("null")) for name in _CHECKED_COLUMNS
-        ]
-        texts = (
-            column
-            for name, text in zip(_CHECKED_COLUMNS, shown_values)
-            for column in (f.lit(f" {name} "), text)
-        )
-        reason = f.concat(f.lit(f"{INVALID_ROW_PREFIX}bookie {source.bookie}"), *texts)
+        texts = [f.lit(f"{INVALID_ROW_PREFIX}bookie {source.bookie}")]
+        for name in _CHECKED_COLUMNS:
+            texts += f.lit(f" {name} "), f.coalesce(frame[name].cast("string"), f.lit("null"))
+        refusal = f.raise_error(f.concat(*texts)).cast("bigint")
         location = f.shiftleft(frame["log_id"], 32).bitwiseOR(frame["position"])
-        return frame.select(
-            _directory_number(frame, source.directories).alias("home"),
-            "scope_id",
-            "ledger_id",
-            "entry_id",
-            f.when(is_invalid, f.raise_error(reason).cast("bigint"))
-            .otherwise(location)
-            .alias("location"),
-        )
+        home = _directory_number(frame, source.directories).alias("home")
+        checked_location = f.when(is_invalid, refusal).otherwise(location).alias("location")
+        return frame.select(home, *LEDGER_COLUMNS, "entry_id", checked_location)
 
     def compare(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
         """Compare the index with the dump; return the number of rows, raise for a difference. Tasks
         read sorted files and the index side by side; unsorted files are joined with it."""
         with convert_spark_errors("comparing the index with the dump"):
-            if any(
-                declared_files.unsorted_files for declared_files in group_by_directory(job.source)
-            ):
+            if any(declared.unsorted_files for declared in group_by_directory(job.source)):
                 return self._compare_by_join(job, data)
             return self._compare_sorted_files(job, index, data)
 
@@ -222,10 +202,8 @@ class SparkLoadEngine:
 
         register(self._spark)
         # Of several rows of an entry in the dump, the highest location counts, as in a load.
-        keys, partition_count = (
-            _KEY[1:],
-            max(self._range_count(job.source), job.source.rows // _JOIN_PARTITION_ROWS),
-        )
+        keys, needed = _KEY[1:], job.source.rows // _JOIN_PARTITION_ROWS
+        partition_count = max(self._range_count(job.source), needed)
         rows = self._entry_rows(job.source).repartition(partition_count, *keys)
         expected = rows.groupBy(*keys).agg(f.max("location").alias("expected"))
         entries = self._spark.read.format("bookie").load(str(data))
@@ -247,7 +225,7 @@ _ENTRY_DDL = (
     "bookie string, dir_index int, scope_id bigint, ledger_id bigint, entry_id bigint, "
     "log_id bigint, position bigint"
 )
-_CHECKED_COLUMNS = ("dir_index", "scope_id", "ledger_id", "entry_id", "log_id", "position")
+_CHECKED_COLUMNS = ("dir_index", *LEDGER_COLUMNS, "entry_id", "log_id", "position")
 
 
 def _directory_number(frame: DataFrame, directories: int) -> Any:

@@ -28,7 +28,6 @@ PIECE_DDL = (
 )
 """A finished piece; the first piece of a task has the `duplicates` of the whole task."""
 
-
 COMPARED_DDL = "rows bigint"
 """The number of rows of a range, equal in the dump and the index."""
 
@@ -142,12 +141,10 @@ def _last_of_each_key(batches: Iterable[IndexBatch]) -> Iterator[IndexBatch]:
         if waiting is not None:
             rows = IndexBatch(*(np.concatenate(pair) for pair in zip(waiting, rows)))
         _, scope_id, ledger_id, entry_id, _ = rows
-        key_ends = (
-            (entry_id[1:] != entry_id[:-1])
-            | (ledger_id[1:] != ledger_id[:-1])
-            | (scope_id[1:] != scope_id[:-1])
-        )
-        last_rows = np.flatnonzero(key_ends)
+        is_last = entry_id[1:] != entry_id[:-1]
+        is_last |= ledger_id[1:] != ledger_id[:-1]
+        is_last |= scope_id[1:] != scope_id[:-1]
+        last_rows = np.flatnonzero(is_last)
         if last_rows.size:
             yield IndexBatch(*(column[last_rows] for column in rows))
         waiting = IndexBatch(*(column[-1:] for column in rows))

@@ -79,16 +79,13 @@ def task_table(spark: SparkSession, tasks: Iterable[_SizedTask], rows: int) -> D
     partition_count = max(int(spark.conf.get(_PARTITIONS_SETTING, "1") or 1), len(pickled_lists))
     spark.conf.set(_PARTITIONS_SETTING, str(partition_count))
     schema = pa.schema([("tasks", pa.binary())])
-    batches = [
-        pa.record_batch([pa.array([pickled], pa.binary())], schema) for pickled in pickled_lists
-    ]
+    arrays = (pa.array([pickled], pa.binary()) for pickled in pickled_lists)
+    batches = [pa.record_batch([array], schema) for array in arrays]
     return spark.createDataFrame(pa.Table.from_batches(batches, schema))
 
 
 def _pickle_lists(tasks: Iterable[_SizedTask], rows: int) -> list[bytes]:
-    return [
-        pickle.dumps(task_list) for task_list in pack_tasks(tasks, rows, lambda task: task.rows)
-    ]
+    return list(map(pickle.dumps, pack_tasks(tasks, rows, lambda task: task.rows)))
 
 
 def unpickle_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
@@ -124,10 +121,8 @@ def collect_results(
     pickled_lists = _pickle_lists(tasks, rows)
     if not pickled_lists:
         return
-    results = spark.sparkContext.parallelize(pickled_lists, len(pickled_lists)).mapPartitions(
-        _SerializingTaskRunner(task_function)
-    )
-    for stream in results.collect():
+    lists = spark.sparkContext.parallelize(pickled_lists, len(pickled_lists))
+    for stream in lists.mapPartitions(_SerializingTaskRunner(task_function)).collect():
         yield from _read_batches(stream)
 
 

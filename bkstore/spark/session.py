@@ -150,9 +150,7 @@ def _environment(master: str, **values: str) -> Iterator[None]:
     """
     python_variables = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if not _LOCAL_MASTER.match(master):
-        python_variables = {
-            key: os.environ.get(key, value) for key, value in python_variables.items()
-        }
+        python_variables |= {key: os.environ[key] for key in python_variables if key in os.environ}
     if _LOCAL_MASTER.match(master) or _LOOPBACK_MASTER.match(master):
         values["SPARK_LOCAL_IP"] = "127.0.0.1"
     values = {**python_variables, **values}

@@ -6,10 +6,9 @@ are. Engines run them (`local_engine`, `bkstore.spark.analysis`). Costs: `docs/a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from bkstore.arguments import check_fields, instance, integer, number, optional
 from bkstore.errors import InvalidArgument
@@ -26,7 +25,7 @@ from bkstore.offline.analyses.kernels.sequences import (
 from bkstore.offline.analyses.kernels.verdict_rows import Output
 from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.analyses.metadata_tasks import SortedGroupScan
-from bkstore.offline.analyses.sorted_files import SortedFileReader, SortedFileScan
+from bkstore.offline.analyses.sorted_files import Kernel, SortedFileReader, SortedFileScan
 from bkstore.offline.reading.open_dump import Dump
 from bkstore.tables import (
     BOOKIE_BYTES,
@@ -46,13 +45,8 @@ from bkstore.tables import (
     Schema,
 )
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 PINNED_OCCUPANCY = 0.2
 """A log of lower occupancy counts as pinned: BookKeeper's `minorCompactionThreshold`."""
-
-_Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 @dataclass(frozen=True)
@@ -72,11 +66,7 @@ class Options:
         check_fields(self, _CHECKS)
 
 
-_CHECKS = {
-    "top": optional(integer(1)),
-    "by": optional(instance(str)),
-    "pinned": number(0, 1),
-}
+_CHECKS = {"top": optional(integer(1)), "by": optional(instance(str)), "pinned": number(0, 1)}
 
 
 @dataclass(frozen=True)
@@ -93,8 +83,8 @@ class Inputs:
 class KernelInput:
     """The sorted input rows of a kernel.
 
-    `sql_text` is the SQL query, or None for the columns that `KernelJob.direct` reads (or the
-    output of `KernelJob.before`). Rows with equal `keys` stay together, sorted by `order`. Ids sort
+    `sql_text` is the SQL query, or None for the columns that `KernelJob.sorted_reader` reads (or
+    the output of `condenser`). Rows with equal `keys` stay together, sorted by `order`, ids
     unsigned.
     """
 
@@ -111,15 +101,14 @@ class KernelJob:
     """
 
     input: KernelInput
-    kernel: _Kernel
+    kernel: Kernel
     sorted_reader: SortedFileReader
     condenser: SortedFileScan | None = None
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """One analysis. `definition` is its SQL text, or a function from the inputs to that or a
-    `KernelJob`.
+    """One analysis: its SQL text, or a function from the inputs to that or to a `KernelJob`.
 
     Rows are sorted by `order`, ids unsigned; with `Options.top` by `rank`, largest first.
     """
@@ -177,40 +166,43 @@ _BOOKIE_LEDGER = ("bookie", "scope_id", "ledger_id")
 
 def _sequences_job(_: Inputs) -> KernelJob:
     columns = ("scope_id", "ledger_id", "entry_id")
-    feed = KernelInput(None, _BOOKIE_LEDGER, ("first_sequence_start",))
-    direct, before = (
-        SortedFileScan("entries", columns, made) for made in (CondensedSequences, Condense)
-    )
-    return KernelJob(feed, Sequences(), direct, before)
+    kernel_input = KernelInput(None, _BOOKIE_LEDGER, ("first_sequence_start",))
+    sorted_reader = SortedFileScan("entries", columns, CondensedSequences)
+    condenser = SortedFileScan("entries", columns, Condense)
+    return KernelJob(kernel_input, Sequences(), sorted_reader, condenser)
 
 
 def _holes_job(_: Inputs) -> KernelJob:
-    feed = KernelInput(sql.READ_GROUPS, _BOOKIE_LEDGER, ("first_sequence_start",))
-    direct = SortedFileScan("groups", tuple(GROUPS.names[1:]), Holes, skip_unread=True)
-    return KernelJob(feed, Holes(), direct)
+    kernel_input = KernelInput(sql.READ_GROUPS, _BOOKIE_LEDGER, ("first_sequence_start",))
+    sorted_reader = SortedFileScan("groups", tuple(GROUPS.names[1:]), Holes, skip_unread=True)
+    return KernelJob(kernel_input, Holes(), sorted_reader)
 
 
 def _fragmentation_job(_: Inputs) -> KernelJob:
     columns = ("scope_id", "ledger_id", "entry_id", "dir_index", "log_id", "position")
-    feed = KernelInput(None, _BOOKIE_LEDGER, ("entry_id", "log_id", "position", "dir_index"))
+    kernel_input = KernelInput(
+        None, _BOOKIE_LEDGER, ("entry_id", "log_id", "position", "dir_index")
+    )
     kernel = Fragmentation(repeated=True)
-    return KernelJob(feed, kernel, SortedFileScan("entries", columns, Fragmentation))
+    return KernelJob(kernel_input, kernel, SortedFileScan("entries", columns, Fragmentation))
 
 
 def _judge_job(output: Output) -> Callable[[Inputs], KernelJob]:
     def make_job(inputs: Inputs) -> KernelJob:
         order = ("role", "bookie", "first_sequence_start")
-        feed = KernelInput(sql.JUDGED, ("scope_id", "ledger_id"), order)
+        kernel_input = KernelInput(sql.JUDGED, ("scope_id", "ledger_id"), order)
         judge = Judge(output, inputs.dump.bookies)
-        return KernelJob(feed, judge, SortedGroupScan(judge))
+        return KernelJob(kernel_input, judge, SortedGroupScan(judge))
 
     return make_job
 
 
 def _comparison_job(_: Inputs) -> KernelJob:
     order = ("side", "first_sequence_start")
-    feed = KernelInput(sql.COMPARED, _BOOKIE_LEDGER, order)
-    return KernelJob(feed, Compare(), SortedFileScan("groups", tuple(GROUPS.names[1:]), Compare))
+    kernel_input = KernelInput(sql.COMPARED, _BOOKIE_LEDGER, order)
+    return KernelJob(
+        kernel_input, Compare(), SortedFileScan("groups", tuple(GROUPS.names[1:]), Compare)
+    )
 
 
 _BY_BOOKIE = ("bookie", "qualified_name")

@@ -13,13 +13,13 @@ from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses.catalog import Analysis, Inputs, Options
 from bkstore.offline.analyses.metadata_table import Metadata, read_metadata
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS
 from bkstore.offline.reading.open_dump import Dump, open_dump
 from bkstore.tables.dump import DUMP_TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_IDS = ("scope_id", "ledger_id")
 _TABLE_PATTERN = re.compile(rf"\b(?:from|join)\s+(other_)?({'|'.join(DUMP_TABLES)})\b")
 
 
@@ -61,16 +61,13 @@ def tables_of_query(text: str) -> tuple[list[str], list[str]]:
     (['groups'], ['ledgers'])
     """
     matches = set(_TABLE_PATTERN.findall(text))
-    tables_by_dump = (
-        [name for name in DUMP_TABLES if (prefix, name) in matches] for prefix in ("", "other_")
-    )
-    own_tables, other_tables = tables_by_dump
-    return own_tables, other_tables
+    own_tables = [name for name in DUMP_TABLES if ("", name) in matches]
+    return own_tables, [name for name in DUMP_TABLES if ("other_", name) in matches]
 
 
 def order_terms(names: Iterable[str]) -> list[str]:
     """Return the SQL terms to sort by, with ids in unsigned order."""
-    return [f"bk_unsigned({name})" if name in _IDS else name for name in names]
+    return [f"bk_unsigned({name})" if name in LEDGER_COLUMNS else name for name in names]
 
 
 def finish_table(table: pa.Table, analysis: Analysis, options: Options) -> pa.Table:
@@ -102,6 +99,6 @@ def _sort_columns(table: pa.Table, names: list[str]) -> pa.Table:
     import pyarrow as pa
 
     columns: dict[str, Any] = {name: table.column(name) for name in names}
-    for name in set(names) & set(_IDS):
+    for name in set(names) & set(LEDGER_COLUMNS):
         columns[name] = pa.array(table.column(name).to_numpy().view(np.uint64))
     return pa.table(columns)

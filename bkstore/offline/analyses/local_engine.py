@@ -98,22 +98,16 @@ class LocalEngine:
         # All other rows: DuckDB sorts them, and the kernel reads its batches.
         if planned is None or planned.unsorted_files:
             rows = _ErrorKeepingBatches(self._condensed_rows(job, planned))
-            with (
-                rows.raising_own_error(),
-                self._connect(inputs, job.input.sql_text or "") as connection,
-            ):
-                source = job.input.sql_text or _unsorted_source(
-                    connection, job, planned, inputs, rows
-                )
+            sql_text = job.input.sql_text or ""
+            with rows.raising_own_error(), self._connect(inputs, sql_text) as connection:
+                source = sql_text or _unsorted_source(connection, job, planned, inputs, rows)
                 batches += job.kernel(_read_batches(connection, _sort_query(source, job.input)))
         return pa.Table.from_batches(batches, analysis.schema.to_arrow())
 
-    def _condensed_rows(
-        self, job: KernelJob, planned: SortedPlan | None
-    ) -> Iterator[pa.RecordBatch]:
+    def _condensed_rows(self, job: KernelJob, plan: SortedPlan | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of unsorted files condensed to groups, if the job has a first kernel."""
-        if job.condenser is not None and planned is not None:
-            for task in plan_unsorted_tasks(planned.unsorted_files, _UNLIMITED_ROWS):
+        if job.condenser is not None and plan is not None:
+            for task in plan_unsorted_tasks(plan.unsorted_files, _UNLIMITED_ROWS):
                 yield from job.condenser.run_task(task, threads=self._threads)
 
     @contextmanager
@@ -189,9 +183,8 @@ def _unsorted_source(
 
 def _create_views(connection: Any, inputs: Inputs, sql_text: str) -> None:
     """Create the views of the tables that a SQL text reads, and register bookies and metadata."""
-    for prefix, dump, names in zip(
-        ("", "other_"), (inputs.dump, inputs.other), tables_of_query(sql_text)
-    ):
+    dumps = (("", inputs.dump), ("other_", inputs.other))
+    for (prefix, dump), names in zip(dumps, tables_of_query(sql_text)):
         if dump is None:
             continue
         dump.check(*names)

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner, fold_many
+from bkstore.offline.analyses.kernels.groups_by_owner import (
+    GroupsByOwner,
+    concatenate_groups,
+    fold_many,
+)
 from bkstore.offline.analyses.kernels.index_columns import int64, read_groups
 from bkstore.offline.analyses.kernels.metadata_comparison import (
     METADATA_ROW,
@@ -29,7 +32,12 @@ from bkstore.offline.analyses.kernels.metadata_comparison import (
 from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.analyses.sorted_files import SortedPlan, read_validated_rows, unread_ledgers
 from bkstore.offline.reading.dump_file import DumpFile
-from bkstore.offline.reading.ledger_ranges import LedgerKeys, ledger_keys, run_starts
+from bkstore.offline.reading.ledger_ranges import (
+    LEDGER_COLUMNS,
+    LedgerKeys,
+    ledger_keys,
+    run_starts,
+)
 from bkstore.offline.reading.open_dump import Dump
 from bkstore.offline.reading.read_tasks import FileRead, plan_read
 from bkstore.tables import GROUPS
@@ -49,7 +57,6 @@ _MIN_GROUPS_PER_FILE = 1 << 13
 _FOOTER_THREADS = 16
 """Number of footers that are read concurrently."""
 
-_IDS = ("scope_id", "ledger_id")
 _COLUMNS = GROUPS.names[1:]
 
 
@@ -76,8 +83,8 @@ class SortedGroupScan:
     ) -> SortedPlan | None:
         """Return tasks of about `rows` groups, or None if a file is not sorted.
 
-        Files may share ledgers. Reads the footers of `ledger_range` files, and those of group files
-        that no task reads. Holds the metadata a second time, compressed.
+        Files may share ledgers. Reads the footers of `ledgers` files, and those of group files that
+        no task reads. Holds the metadata a second time, compressed.
         """
         files = [file for file in dump.files["groups"] if file.rows]
         if metadata is None or any(file.ledger_range is None for file in files):
@@ -87,21 +94,11 @@ class SortedGroupScan:
         min_rows = _MIN_GROUPS_PER_FILE * len(files)
         # Files that no task will read are still checked against the manifest.
         file_ranges = _locate_files(files, facts.keys)
+        unneeded = [file_range.file for file_range in file_ranges if file_range.lo == file_range.hi]
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-            deque(
-                pool.map(
-                    _verify_ledger_range,
-                    (
-                        file_range.file
-                        for file_range in file_ranges
-                        if file_range.lo == file_range.hi
-                    ),
-                ),
-                0,
-            )
-        return SortedPlan(
-            list(_plan_tasks(facts, file_ranges, max(min(rows, _MAX_GROUPS), min_rows))), []
-        )
+            deque(pool.map(_verify_ledger_range, unneeded), 0)
+        task_rows = max(min(rows, _MAX_GROUPS), min_rows)
+        return SortedPlan(list(_plan_tasks(facts, file_ranges, task_rows)), [])
 
     def run_task(self, task: JudgeTask, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the kernel's rows for a task. Memory: 40 bytes per group of it, and a block."""
@@ -110,7 +107,7 @@ class SortedGroupScan:
         # Number the ledgers of the task by their order in its metadata.
         with pa.ipc.open_stream(task.facts) as stream:
             (facts,) = stream.read_all().combine_chunks().to_batches()
-        scope, ledger = (int64(facts, name) for name in _IDS)
+        scope, ledger = (int64(facts, name) for name in LEDGER_COLUMNS)
         starts = run_starts(scope, ledger)
         keys = ledger_keys(scope[starts], ledger[starts])
         # Read the groups of each bookie, owned by ledger number.
@@ -124,7 +121,7 @@ class SortedGroupScan:
             block_rows = facts.slice(bounds[lo], bounds[hi] - bounds[lo])
             owner = np.repeat(np.arange(lo, hi), np.diff(bounds[lo : hi + 1]))
             block_groups = {
-                bookie: fold_many(_slice_owners(rows, lo, hi))
+                bookie: fold_many(rows.cut(*np.searchsorted(rows.owner, [lo, hi]).tolist()))
                 for bookie, rows in groups_by_bookie.items()
             }
             yield from self.kernel.judge(start_verdicts(block_rows, owner), block_groups)
@@ -143,24 +140,18 @@ class _Facts(NamedTuple):
 
     @classmethod
     def of(cls, metadata: Metadata, ledgers: Sequence[DumpFile]) -> _Facts:
-        """Return the facts from the metadata and the files of table `ledger_range`."""
+        """Return the facts from the metadata and the files of table `ledgers`."""
         import pyarrow as pa
 
         # Sort the metadata's ledgers.
-        scope, ledger = (metadata.table.column(name).to_numpy() for name in _IDS)
+        scope, ledger = (metadata.table.column(name).to_numpy() for name in LEDGER_COLUMNS)
         order = np.argsort(ledger_keys(scope, ledger))
         scope, ledger = scope[order], ledger[order]
         keys = ledger_keys(scope, ledger)
         # Ledgers that a bookie could not read; those without metadata are dropped.
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-            ledgers_by_file = zip(
-                ledgers, pool.map(lambda file: list(unread_ledgers(file)), ledgers)
-            )
-            unread = [
-                (*ledger_id.signed, file.bookie)
-                for file, ledger_ids in ledgers_by_file
-                for ledger_id in ledger_ids
-            ]
+            ids_by_file = zip(ledgers, pool.map(lambda file: list(unread_ledgers(file)), ledgers))
+            unread = [(*n.signed, file.bookie) for file, ids in ids_by_file for n in ids]
         unread_columns = [np.array([row[column] for row in unread], np.int64) for column in (0, 1)]
         unread_keys = ledger_keys(*unread_columns)
         positions = np.searchsorted(keys, unread_keys)
@@ -170,9 +161,8 @@ class _Facts(NamedTuple):
             if positions[row] < keys.size and keys[positions[row]] == unread_keys[row]
         ]
         # Put each ledger's unread rows behind its metadata row: the sort is stable.
-        row_order = np.argsort(
-            np.concatenate((np.arange(keys.size), positions[matched])), kind="stable"
-        )
+        numbers = np.concatenate((np.arange(keys.size), positions[matched]))
+        row_order = np.argsort(numbers, kind="stable")
         roles = np.repeat([METADATA_ROW, UNREAD_ROW], [keys.size, len(matched)])
         bookies = [""] * keys.size + [unread[row][2] for row in matched]
         json_texts = metadata.table.column("said").take(pa.array(order))
@@ -209,25 +199,21 @@ class _FileRange(NamedTuple):
     lo: int
     hi: int
 
-    def read(
-        self, lo: int, hi: int, after_ledger: LedgerId | None, last_ledger: LedgerId
-    ) -> FileRead | None:
+    def read(self, lo: int, hi: int, after: LedgerId | None, last: LedgerId) -> FileRead | None:
         """Return the read for ledgers number `lo` to before `hi`, or None if the file has none."""
         if max(lo, self.lo) >= min(hi, self.hi):
             return None
-        return plan_read(self.file, after_ledger, last_ledger)
+        return plan_read(self.file, after, last)
 
 
 def _locate_files(files: Sequence[DumpFile], keys: LedgerKeys) -> list[_FileRange]:
     """Return the files with their ranges of ledger numbers, sorted by bookie and first ledger."""
     files = sorted(files, key=lambda file: (file.bookie, file.ledger_range))
     ranges = [file.ledger_range for file in files if file.ledger_range is not None]
-    lo = np.searchsorted(
-        keys, _ledger_keys([ledger_range.first for ledger_range in ranges]), "left"
-    ).tolist()
-    hi = np.searchsorted(
-        keys, _ledger_keys([ledger_range.last for ledger_range in ranges]), "right"
-    ).tolist()
+    first_keys = _ledger_keys([ledger_range.first for ledger_range in ranges])
+    last_keys = _ledger_keys([ledger_range.last for ledger_range in ranges])
+    lo = np.searchsorted(keys, first_keys, "left").tolist()
+    hi = np.searchsorted(keys, last_keys, "right").tolist()
     return list(map(_FileRange, files, lo, hi))
 
 
@@ -239,9 +225,8 @@ def _verify_ledger_range(file: DumpFile) -> None:
 
 
 def _ledger_keys(ledgers: Sequence[LedgerId]) -> LedgerKeys:
-    return ledger_keys(
-        *np.array([ledger_id.signed for ledger_id in ledgers], np.int64).reshape(-1, 2).T
-    )
+    pairs = np.array([ledger_id.signed for ledger_id in ledgers], np.int64).reshape(-1, 2)
+    return ledger_keys(*pairs.T)
 
 
 def _plan_tasks(facts: _Facts, files: list[_FileRange], rows: int) -> Iterator[JudgeTask]:
@@ -256,11 +241,9 @@ def _plan_tasks(facts: _Facts, files: list[_FileRange], rows: int) -> Iterator[J
     bounds = np.unique(np.concatenate(([0], cuts, [size]))).tolist()
     for lo, hi in pairwise(bounds):
         above = facts.ledgers[lo - 1] if lo else None
-        possible_reads = (
-            file_range.read(lo, hi, above, facts.ledgers[hi - 1]) for file_range in files
-        )
-        reads = tuple(read for read in possible_reads if read is not None)
-        yield JudgeTask(reads, facts.encode_rows(lo, hi), int(costs[lo:hi].sum()))
+        reads = (file_range.read(lo, hi, above, facts.ledgers[hi - 1]) for file_range in files)
+        needed_reads = tuple(read for read in reads if read is not None)
+        yield JudgeTask(needed_reads, facts.encode_rows(lo, hi), int(costs[lo:hi].sum()))
 
 
 def _estimate_groups(file_ranges: Sequence[_FileRange], size: int) -> np.typing.NDArray[np.float64]:
@@ -281,17 +264,14 @@ def _read_groups(reads: Iterable[FileRead], keys: LedgerKeys, threads: bool) -> 
     """Return a bookie's groups by number of the ledger in `keys`; other ledgers are skipped."""
     batches = chain.from_iterable(read_validated_rows(read, _COLUMNS, threads) for read in reads)
     parts = [_number_groups(batch, keys) for batch in batches]
-    if not parts:
-        return GroupsByOwner.empty()
-    owner = np.concatenate([part.owner for part in parts])
-    groups = Groups(*map(np.concatenate, zip(*(part.groups for part in parts))))
-    if (owner[1:] >= owner[:-1]).all():
-        return GroupsByOwner(owner, groups)
-    return GroupsByOwner(owner, groups).take(np.lexsort((groups.first, owner)))
+    rows = concatenate_groups(parts)
+    if (rows.owner[1:] >= rows.owner[:-1]).all():
+        return rows
+    return rows.take(np.lexsort((rows.groups.first, rows.owner)))
 
 
 def _number_groups(batch: pa.RecordBatch, keys: LedgerKeys) -> GroupsByOwner:
-    scope, ledger = (int64(batch, name) for name in _IDS)
+    scope, ledger = (int64(batch, name) for name in LEDGER_COLUMNS)
     starts = run_starts(scope, ledger)
     batch_keys = ledger_keys(scope[starts], ledger[starts])
     positions = np.minimum(np.searchsorted(keys, batch_keys), keys.size - 1)
@@ -302,19 +282,12 @@ def _number_groups(batch: pa.RecordBatch, keys: LedgerKeys) -> GroupsByOwner:
 
 
 def _split_blocks(
-    groups_by_bookie: Iterable[GroupsByOwner], ledger_count: int
+    all_groups: Iterable[GroupsByOwner], ledger_count: int
 ) -> Iterator[tuple[int, int]]:
     """Yield ranges of ledger numbers with about `_MAX_GROUPS` groups together, or of one ledger."""
     counts = np.full(ledger_count, _LEDGER_COST)
-    for rows in groups_by_bookie:
+    for rows in all_groups:
         counts += np.bincount(rows.owner, minlength=ledger_count)
     block_number = (np.cumsum(counts) - 1) // _MAX_GROUPS
     bounds = [*run_starts(block_number).tolist(), ledger_count]
     yield from pairwise(bounds)
-
-
-def _slice_owners(rows: GroupsByOwner, lo: int, hi: int) -> GroupsByOwner:
-    first, stop = np.searchsorted(rows.owner, [lo, hi]).tolist()
-    return GroupsByOwner(
-        rows.owner[first:stop], Groups(*(column[first:stop] for column in rows.groups))
-    )

@@ -36,15 +36,13 @@ from bkstore.tables.dump import DUMP_TABLES, LEDGERS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
-
+Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 _BATCH_ROWS = BATCH_ROWS
 
 
 class SortedPlan(NamedTuple):
-    """`tasks` over sorted files, and the `unsorted_files`: files whose rows have to be sorted
-    first."""
+    """`tasks` over sorted files, and the files whose rows have to be sorted first."""
 
     tasks: list[Any]
     unsorted_files: list[DumpFile]
@@ -76,7 +74,7 @@ class SortedFileScan:
 
     table: str
     columns: tuple[str, ...]
-    kernel: Callable[[str | None], _Kernel]
+    kernel: Callable[[str | None], Kernel]
     skip_unread: bool = False
 
     def plan(
@@ -86,13 +84,11 @@ class SortedFileScan:
 
         With two dumps, or `skip_unread`, returns None if any file is not sorted.
         """
-        for each_dump in (dump, other) if other is not None else (dump,):
+        dumps = [dump] if other is None else [dump, other]
+        for each_dump in dumps:
             each_dump.check_empty_files(self.table)
-        if other is not None:
-            tasks = _plan_dumps(self.table, [dump, other], rows)
-            return None if tasks is None else SortedPlan(tasks, [])
-        if self.skip_unread:
-            tasks = _plan_dumps(self.table, [dump], rows)
+        if other is not None or self.skip_unread:
+            tasks = _plan_dumps(self.table, dumps, rows)
             return None if tasks is None else SortedPlan(tasks, [])
         planned = SortedPlan([], [])
         for bookie_files in group_by_bookie(dump.files[self.table]).values():
@@ -143,10 +139,8 @@ def _exclude_ledgers(
     for batch in batches:
         scope_id, ledger_id = int64(batch, "scope_id"), int64(batch, "ledger_id")
         starts = run_starts(scope_id, ledger_id)
-        keep = [
-            id_pair not in excluded
-            for id_pair in zip(scope_id[starts].tolist(), ledger_id[starts].tolist())
-        ]
+        ids = zip(scope_id[starts].tolist(), ledger_id[starts].tolist())
+        keep = [id_pair not in excluded for id_pair in ids]
         if all(keep):
             yield batch
             continue
@@ -158,19 +152,17 @@ def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[ReadTask] 
     """Return tasks over the bookies that every dump has read, without the ledgers that one of them
     could not read; None if a file is not sorted.
     """
-    files = [
-        {name: group_by_bookie(dump.files[name]) for name in (table, "ledgers")} for dump in dumps
-    ]
+    table_files = [group_by_bookie(dump.files[table]) for dump in dumps]
+    ledger_files = [group_by_bookie(dump.files["ledgers"]) for dump in dumps]
     tasks: list[ReadTask] = []
     for bookie in sorted(set.intersection(*(set(dump.bookies) for dump in dumps))):
-        split_files = [split_disjoint(dump[table].get(bookie, [])) for dump in files]
+        split_files = [split_disjoint(files.get(bookie, [])) for files in table_files]
         if any(unsorted_files for _, unsorted_files in split_files):
             return None
-        ledger_files = [file for dump in files for file in dump["ledgers"].get(bookie, [])]
-        unread_ids = {ledger_id for file in ledger_files for ledger_id in unread_ledgers(file)}
-        tasks += plan_sorted_tasks(
-            [sorted_file for sorted_file, _ in split_files], rows, unread_ids
-        )
+        own_files = [file for files in ledger_files for file in files.get(bookie, [])]
+        unread_ids = {ledger_id for file in own_files for ledger_id in unread_ledgers(file)}
+        sorted_files = [files for files, _ in split_files]
+        tasks += plan_sorted_tasks(sorted_files, rows, unread_ids)
     return tasks
 
 
@@ -184,9 +176,8 @@ def unread_ledgers(file: DumpFile) -> Iterator[LedgerId]:
     columns = ("scope_id", "ledger_id", "entries")
     with opened_parquet(file.path) as parquet_file:
         check_footer(file.path, parquet_file, LEDGERS, ("bookie", *columns), file.rows)
-        if has_only_bookie(parquet_file.metadata, file.bookie) and not has_nulls(
-            parquet_file.metadata, "entries"
-        ):
+        footer = parquet_file.metadata
+        if has_only_bookie(footer, file.bookie) and not has_nulls(footer, "entries"):
             return
     for task in plan_unsorted_tasks([file], max(file.rows, 1)):
         for batch in read_rows(task.reads_per_dump[0][0], columns):

@@ -33,6 +33,8 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 Progress = Callable[[str, int, int, int], None]
 """Called with the step, the bytes of logs done, the bytes of all logs, and the records read."""
 
+_LogKey = tuple[int, int]
+"""A log's directory number and id."""
 
 _MIN_PARALLEL_BYTES = 64 << 20
 """The bytes of logs from which on processes are used; each takes half a second to start."""
@@ -136,10 +138,7 @@ class Check:
             self._known_ledgers = self._index.ledgers()
             self._lowest_locations = dict.fromkeys(self._known_ledgers, 0)
             if not is_partial:
-                yield from (
-                    CheckFinding.from_finding("index", finding)
-                    for finding in self.bookie.findings()
-                )
+                yield from CheckFinding.from_findings("index", self.bookie.findings())
         except DirectoryInUse:
             raise
         except BkstoreError as error:
@@ -149,9 +148,7 @@ class Check:
 
     def _check_states(self, index: EntryIndex, is_partial: bool) -> Iterator[CheckFinding]:
         if self._ledger_id is not None:
-            own_ledgers = [
-                ledger_id for ledger_id in self._known_ledgers if ledger_id == self._ledger_id
-            ]
+            own_ledgers = [self._ledger_id] if self._ledger_id in self._known_ledgers else []
             yield from check_states(index, own_ledgers, self._secret, self.coverage)
         elif not is_partial:
             yield from check_states(index, self._known_ledgers, self._secret, self.coverage)
@@ -172,11 +169,9 @@ class Check:
 
     def _note_lowest_locations(self, rows: IndexBatch) -> None:
         for ledger, _, locations in rows.by_ledger():
-            if ledger in self._lowest_locations:
-                lowest = int(locations.min())
-                self._lowest_locations[ledger] = min(
-                    self._lowest_locations[ledger] or lowest, lowest
-                )
+            lowest, known = int(locations.min()), self._lowest_locations.get(ledger)
+            if known is not None:
+                self._lowest_locations[ledger] = min(known or lowest, lowest)
 
     def _read_rows(self, findings: list[Finding]) -> Iterator[IndexBatch]:
         bookie, ledger_id = self.bookie, self._ledger_id
@@ -203,10 +198,10 @@ class Check:
                 raise
             except BkstoreError as error:
                 findings.append(Finding.of(error))
-        yield from (CheckFinding.from_finding("index", finding) for finding in findings)
+        yield from CheckFinding.from_findings("index", findings)
         if any(finding.severity == "damage" for finding in findings):
             self.coverage.not_checked.append("index rows that cannot be read: see the findings")
-        cached: dict[tuple[int, int], LogMetadata] = {}
+        cached: dict[_LogKey, LogMetadata] = {}
         if not is_partial:
             yield from self._read_metadata_cache(cached)
         tasks = self._log_tasks(spill, cached)
@@ -239,16 +234,10 @@ class Check:
             self._journal_facts.replayed_ranges(),
         )
 
-    def _log_tasks(
-        self, spill: RowsByLog, cached: dict[tuple[int, int], LogMetadata]
-    ) -> list[LogTask]:
+    def _log_tasks(self, spill: RowsByLog, cached: dict[_LogKey, LogMetadata]) -> list[LogTask]:
         """Return the logs to check: existing ones, then those that only index rows name."""
-        present_logs = {
-            (log.dir_index, log.log_id): log for log in reversed(self.bookie.entry_logs)
-        }
-        chosen = {
-            key: log for key, log in present_logs.items() if self.log_id in (None, log.log_id)
-        }
+        present = {(log.dir_index, log.log_id): log for log in reversed(self.bookie.entry_logs)}
+        chosen = {key: log for key, log in present.items() if self.log_id in (None, log.log_id)}
         indexed_logs = spill.logs()
         if self._ledger_id is not None:
             wanted_logs = {*indexed_logs, *self._logs_with_ledger(chosen)}
@@ -258,12 +247,12 @@ class Check:
             for key in sorted(chosen)
         ]
         for dir_index, log_id in indexed_logs:
-            if (dir_index, log_id) not in present_logs:
+            if (dir_index, log_id) not in present:
                 missing_log = LogFile(dir_index, log_id, f"{log_id:x}.log", 0)
                 tasks.append(LogTask(missing_log, False, spill.segments(dir_index, log_id)))
         return tasks
 
-    def _logs_with_ledger(self, logs: dict[tuple[int, int], LogFile]) -> set[tuple[int, int]]:
+    def _logs_with_ledger(self, logs: dict[_LogKey, LogFile]) -> set[_LogKey]:
         """Return the logs that may hold records of the one ledger, by their ledgers maps."""
         log_keys = set()
         for key, log in logs.items():
@@ -278,9 +267,7 @@ class Check:
                 log_keys.add(key)
         return log_keys
 
-    def _read_metadata_cache(
-        self, cached: dict[tuple[int, int], LogMetadata]
-    ) -> Iterator[CheckFinding]:
+    def _read_metadata_cache(self, cached: dict[_LogKey, LogMetadata]) -> Iterator[CheckFinding]:
         """Read the bookie's metadata caches; yield findings on damage and on missing logs."""
         logs = {(log.dir_index, log.log_id) for log in self.bookie.entry_logs}
         log_ids = {log_id for _, log_id in logs}
@@ -296,9 +283,7 @@ class Check:
                 # With index files, the first directory has the cache of all directories.
                 key = (dir_index, log_id)
                 if key not in logs and self.bookie.layout == "idx" and log_id in log_ids:
-                    key = next(
-                        present_key for present_key in sorted(logs) if present_key[1] == log_id
-                    )
+                    key = min(log_key for log_key in logs if log_key[1] == log_id)
                 if key in logs:
                     cached[key] = metadata
                 else:

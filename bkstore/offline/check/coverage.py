@@ -87,9 +87,7 @@ class Coverage:
             ("of ledgers not requested", "others"),
             ("not judged", "unjudged"),
         )
-        record_counts = [
-            f"{self.total(name):,} {label}" for label, name in shares if self.total(name)
-        ]
+        counts = [f"{self.total(name):,} {label}" for label, name in shares if self.total(name)]
         rows = format_count(self.rows, "index row", grouped=True)
         records = format_count(self.total("records"), "record", grouped=True)
         logs = format_count(len(self.logs), "entry log", grouped=True)
@@ -98,7 +96,7 @@ class Coverage:
             f"checked {self.rows_checked:,} of {rows}, "
             f"{format_count(self.states, 'state', grouped=True)} of "
             f"{format_count(self.ledgers, 'ledger')}",
-            f"{records} in {logs}" + (f": {', '.join(record_counts)}" if record_counts else ""),
+            f"{records} in {logs}" + (f": {', '.join(counts)}" if counts else ""),
             f"{size - lost:,} of {format_count(size, 'byte', grouped=True)} of logs accounted for",
         ]
         if self.journal_records:

@@ -44,22 +44,19 @@ def _check_cookies(bookie: BookieDir, currents: list[Path]) -> Iterator[CheckFin
 def _check_last_ids(bookie: BookieDir) -> Iterator[CheckFinding]:
     """Yield findings on `lastId` files that are unreadable, lower than a log's id, or different."""
     ids: dict[Path, int] = {}
-    for log_id, current in enumerate(bookie.folders.ledger):
+    for dir_index, current in enumerate(bookie.folders.ledger):
         path = current / _LAST_ID
         if not os.path.lexists(path):
             continue
         try:
-            ids[path] = _read_last_id(path)
+            last_id = ids[path] = _read_last_id(path)
         except BkstoreError as error:
             yield CheckFinding.from_error("last-id", error)
             continue
-        highest = max(
-            (log.log_id for log in bookie.entry_logs if log.dir_index == log_id), default=-1
-        )
-        if highest > ids[path]:
-            detail = (
-                f"says {ids[path]:x}, but {highest:x}.log is here: a bookie continues from that"
-            )
+        log_ids = [log.log_id for log in bookie.entry_logs if log.dir_index == dir_index]
+        highest = max(log_ids, default=-1)
+        if highest > last_id:
+            detail = f"says {last_id:x}, but {highest:x}.log is here: a bookie continues from that"
             yield CheckFinding("last-id", "oddity", detail, str(path))
     if bookie.layout == "idx" and len(set(ids.values())) > 1:  # one sequence over all
         id_list = ", ".join(f"{path} {log_id:x}" for path, log_id in ids.items())

@@ -72,17 +72,15 @@ class EntryRuns:
     def findings(
         self, kind: CheckKind, severity: Severity, detail: str, file: str | None
     ) -> Iterator[CheckFinding]:
-        """Yield a finding for each run; after `MAX_LEDGER_RUNS` of a ledger, one for its other
-        runs."""
+        """Yield a finding for each run; after `MAX_LEDGER_RUNS` of a ledger, one for the others."""
         rows = self.rows()
         ledger_starts = np.flatnonzero((rows[1:, :2] != rows[:-1, :2]).any(axis=1)) + 1
         runs_by_ledger = np.split(rows, ledger_starts) if len(rows) else []
         finding_count = 0
         for ledger_index, ledger_runs in enumerate(runs_by_ledger):
             if finding_count >= _MAX_FINDINGS:
-                yield _finding_of_other_ledgers(
-                    runs_by_ledger[ledger_index:], kind, severity, detail, file
-                )
+                others = runs_by_ledger[ledger_index:]
+                yield _finding_of_other_ledgers(others, kind, severity, detail, file)
                 return
             for run in _limit_runs(ledger_runs).tolist():
                 finding_count += 1
@@ -103,9 +101,8 @@ def _merge_runs(rows: Int64Array) -> Int64Array:
     last_entries = np.maximum.reduceat(rows[:, 3], starts)
     offsets = np.minimum.reduceat(rows[:, 5], starts)
     counts = np.add.reduceat(rows[:, 4], starts)
-    counts = np.minimum(
-        counts, last_entries - rows[starts, 2] + 1
-    )  # an entry may have been added twice
+    # An entry may have been added twice.
+    counts = np.minimum(counts, last_entries - rows[starts, 2] + 1)
     return np.column_stack((rows[starts, :3], last_entries, counts, offsets))
 
 
@@ -121,33 +118,23 @@ def _limit_runs(runs: Int64Array) -> Int64Array:
     if len(runs) <= MAX_LEDGER_RUNS:
         return runs
     excess = runs[MAX_LEDGER_RUNS - 1 :]
-    scope, ledger = runs[0, :2]
-    merged = [
-        scope,
-        ledger,
-        excess[0, 2],
-        excess[:, 3].max(),
-        excess[:, 4].sum(),
-        excess[:, 5].min(),
-    ]
+    merged = [*excess[0, :3], excess[:, 3].max(), excess[:, 4].sum(), excess[:, 5].min()]
     return np.vstack((runs[: MAX_LEDGER_RUNS - 1], merged))
 
 
 def _finding(
     run: list[int], kind: CheckKind, severity: Severity, detail: str, file: str | None
 ) -> CheckFinding:
-    scope, signed_ledger, first_entry, last_entry, count, offset = run
+    scope, signed_ledger, first, last, count, offset = run
     ledger = LedgerId.from_signed(scope, signed_ledger)
     if count == 1:
-        entries = f"entry {first_entry}"
-    elif count == last_entry - first_entry + 1:
-        entries = f"entries {first_entry}-{last_entry}"
+        entries = f"entry {first}"
+    elif count == last - first + 1:
+        entries = f"entries {first}-{last}"
     else:
-        entries = f"{format_count(count, 'entry', 'entries')} within {first_entry}-{last_entry}"
+        entries = f"{format_count(count, 'entry', 'entries')} within {first}-{last}"
     message = f"{entries} of ledger {ledger}: {detail}"
-    return CheckFinding(
-        kind, severity, message, file, offset, ledger, first_entry, last_entry, count
-    )
+    return CheckFinding(kind, severity, message, file, offset, ledger, first, last, count)
 
 
 def _finding_of_other_ledgers(

@@ -7,6 +7,7 @@ cannot decide it, and it must not count as checked.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,26 +85,20 @@ class CheckFinding:
     entries: int | None = None
 
     @classmethod
-    def from_finding(cls, kind: CheckKind, finding: Finding) -> CheckFinding:
-        """Return a reader's finding as a check finding of this kind."""
-        return cls(
-            kind,
-            finding.severity,
-            finding.detail,
-            finding.file,
-            finding.offset,
-            finding.ledger,
-            finding.first_entry,
-            finding.last_entry,
-            finding.entries,
-        )
+    def from_findings(cls, kind: CheckKind, findings: Iterable[Finding]) -> Iterator[CheckFinding]:
+        """Yield a reader's findings as check findings of this kind."""
+        for found in findings:
+            place = (found.file, found.offset, found.ledger)
+            entries = (found.first_entry, found.last_entry, found.entries)
+            yield cls(kind, found.severity, found.detail, *place, *entries)
 
     @classmethod
     def from_error(
         cls, kind: CheckKind, error: BkstoreError, ledger: LedgerId | None = None
     ) -> CheckFinding:
         """Return an error as a finding of this kind."""
-        return cls.from_finding(kind, Finding.of(error, ledger))
+        (finding,) = cls.from_findings(kind, [Finding.of(error, ledger)])
+        return finding
 
     def __str__(self) -> str:
         parts: list[str] = [self.kind] if self.file is None else [self.kind, self.file]

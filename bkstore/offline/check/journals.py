@@ -92,15 +92,8 @@ class JournalFacts:
 
     def replayed_ranges(self) -> Mapping[LedgerId, Int64Array]:
         """Return the ranges of entries that a replay adds, int64[n, 2] by ledger."""
-        availabilities = {
-            ledger_id: ledger_facts.unflushed.all()
-            for ledger_id, ledger_facts in self.ledgers.items()
-        }
-        return {
-            ledger_id: entries.ranges()
-            for ledger_id, entries in availabilities.items()
-            if len(entries)
-        }
+        unflushed = {ledger_id: facts.unflushed.all() for ledger_id, facts in self.ledgers.items()}
+        return {ledger_id: entries.ranges() for ledger_id, entries in unflushed.items() if entries}
 
 
 def read_journals(
@@ -164,7 +157,7 @@ def _read_journal_file(
     except BkstoreError as error:
         yield CheckFinding.from_error("journal", error)
         return
-    yield from (CheckFinding.from_finding("journal", finding) for finding in scan.findings)
+    yield from CheckFinding.from_findings("journal", scan.findings)
 
 
 def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[CheckFinding]:
@@ -192,11 +185,8 @@ def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[C
 def _compare_state(
     ledger: LedgerId, state: LedgerState, ledger_facts: _JournaledLedger, lacs: list[bytes]
 ) -> Iterator[CheckFinding]:
-    if (
-        ledger_facts.master_key
-        and state.master_key.strip(b"\0")
-        and ledger_facts.master_key != state.master_key
-    ):
+    key = ledger_facts.master_key
+    if key and state.master_key.strip(b"\0") and key != state.master_key:
         detail = f"the master key of ledger {ledger} is not the one in the journal"
         yield CheckFinding("state", "damage", detail, ledger=ledger)
     if ledger_facts.fenced and not state.fenced:

@@ -34,7 +34,7 @@ def check_states(
             yield CheckFinding.from_error("state", error, ledger)
             continue
         coverage.states += 1
-        yield from (CheckFinding.from_finding("state", finding) for finding in findings)
+        yield from CheckFinding.from_findings("state", findings)
         if secret is not None:
             yield from _check_with_secret(ledger, state, *secret)
 
@@ -44,10 +44,9 @@ def _check_with_secret(
 ) -> Iterator[CheckFinding]:
     """Yield findings where a state differs from what a client with this password sends."""
     if password is not None and state.master_key != master_key(password):
-        is_set = bool(state.master_key.strip(b"\0"))
-        problem = (
-            "does not match the password: of another one, or damaged" if is_set else "is missing"
-        )
+        problem = "is missing"
+        if state.master_key.strip(b"\0"):
+            problem = "does not match the password: of another one, or damaged"
         detail = f"the master key of ledger {ledger} {problem}"
         yield CheckFinding("state", "oddity", detail, ledger=ledger)
     if state.explicit_lac is None:
@@ -70,14 +69,11 @@ def check_other_layout(bookie: BookieDir) -> Iterator[CheckFinding]:
     try:
         with BookieDir(bookie.path, live=bookie.live, layout=other_layout) as other_bookie:  # type: ignore[arg-type]
             for ledger in sorted({*bookie.index.ledgers(), *other_bookie.index.ledgers()}):
-                states = [
-                    _state_or_none(index, ledger) for index in (bookie.index, other_bookie.index)
-                ]
-                if states[0] != states[1]:
-                    detail = (
-                        f"the state of ledger {ledger} differs between the layouts: {states[0]} by "
-                        f"{bookie.layout}, {states[1]} by {other_layout}"
-                    )
+                own = _state_or_none(bookie.index, ledger)
+                other = _state_or_none(other_bookie.index, ledger)
+                if own != other:
+                    states = f"{own} by {bookie.layout}, {other} by {other_layout}"
+                    detail = f"the state of ledger {ledger} differs between the layouts: {states}"
                     yield CheckFinding("state", "oddity", detail, ledger=ledger)
     except BkstoreError as error:
         yield CheckFinding.from_error("index", error)

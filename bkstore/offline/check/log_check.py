@@ -134,12 +134,11 @@ class _LogCheck:
         coverage.header_bytes, coverage.record_bytes = account.header_bytes, account.record_bytes
         coverage.map_bytes, coverage.padding_bytes = account.map_bytes, account.padding_bytes
         coverage.records, coverage.unaccounted = account.record_count, list(account.skipped_ranges)
-        accounted_end = account.known_bytes + sum(
-            end - start for start, end in account.skipped_ranges
-        )
+        skipped_bytes = sum(end - start for start, end in account.skipped_ranges)
+        accounted_end = account.known_bytes + skipped_bytes
         if accounted_end < coverage.bytes:  # the scan ended early
             coverage.unaccounted.append((accounted_end, coverage.bytes))
-        findings = [CheckFinding.from_finding("log", finding) for finding in scan_findings]
+        findings = list(CheckFinding.from_findings("log", scan_findings))
         is_damaged = any(finding.severity == "damage" for finding in scan_findings)
         return findings + size_findings(
             self._task.log, account, self._sizes, self._task.cached_metadata, is_damaged
@@ -163,9 +162,8 @@ class _LogCheck:
             self._unindexed.move_from(self._tail)
             self._last_indexed = int(batch.position[indexed_records[-1]])
             if self._view.digests is not None:
-                indexed_batch = (
-                    batch if indexed_records.size == len(batch) else batch.where(indexed_records)
-                )
+                all_indexed = indexed_records.size == len(batch)
+                indexed_batch = batch if all_indexed else batch.where(indexed_records)
                 self._view.digests.verify(indexed_batch)
                 self.coverage.digests += len(indexed_batch)
         self.coverage.indexed += int(indexed_records.size)
@@ -262,32 +260,24 @@ class _LogCheck:
         """Return a finding for each unknown ledger; above the limit, one for all further ones."""
         self.coverage.garbage = sum(counts[0] for counts in self._garbage.values())
         self.coverage.garbage_bytes = sum(counts[1] for counts in self._garbage.values())
-        live = sorted(
-            ledger_id for ledger_id in self._garbage if ledger_id in self._view.live_ledgers
-        )
-        others = sorted(
-            ledger_id for ledger_id in self._garbage if ledger_id not in self._view.live_ledgers
-        )
+        live = sorted(self._garbage.keys() & self._view.live_ledgers)
+        others = sorted(self._garbage.keys() - self._view.live_ledgers)
+        listed, unlisted = others[:_MAX_GARBAGE_FINDINGS], others[_MAX_GARBAGE_FINDINGS:]
         findings = [self._garbage_finding(ledger_id, "damage", _LIVE_LEDGER) for ledger_id in live]
-        findings += [
-            self._garbage_finding(ledger_id, "note", _UNKNOWN_LEDGER)
-            for ledger_id in others[:_MAX_GARBAGE_FINDINGS]
-        ]
-        if others[_MAX_GARBAGE_FINDINGS:]:
-            more_ledgers = format_count(len(others) - _MAX_GARBAGE_FINDINGS, "more ledger")
-            count = sum(self._garbage[ledger_id][0] for ledger_id in others[_MAX_GARBAGE_FINDINGS:])
+        findings += [self._garbage_finding(n, "note", _UNKNOWN_LEDGER) for n in listed]
+        if unlisted:
+            more_ledgers = format_count(len(unlisted), "more ledger")
+            count = sum(self._garbage[ledger_id][0] for ledger_id in unlisted)
             detail = f"{format_count(count, 'record')} of {more_ledgers}: {_UNKNOWN_LEDGER}"
             path = self._task.log.path
             findings.append(CheckFinding("unknown-ledger", "note", detail, path, entries=count))
         return findings
 
     def _garbage_finding(self, ledger: LedgerId, severity: Severity, reason: str) -> CheckFinding:
-        records, size, offset = self._garbage[ledger]
-        detail = f"{format_count(records, 'record')} ({size} bytes) of ledger {ledger}: {reason}"
+        count, size, offset = self._garbage[ledger]
+        detail = f"{format_count(count, 'record')} ({size} bytes) of ledger {ledger}: {reason}"
         path = self._task.log.path
-        return CheckFinding(
-            "unknown-ledger", severity, detail, path, offset, ledger, entries=records
-        )
+        return CheckFinding("unknown-ledger", severity, detail, path, offset, ledger, entries=count)
 
 
 def _in_ranges(entries: Int64Array, ranges: Int64Array | None) -> npt.NDArray[np.bool_]:
@@ -295,7 +285,6 @@ def _in_ranges(entries: Int64Array, ranges: Int64Array | None) -> npt.NDArray[np
     if ranges is None:
         return np.zeros(entries.size, np.bool_)
     range_indexes = np.searchsorted(ranges[:, 0], entries, "right") - 1
-    is_within: npt.NDArray[np.bool_] = (range_indexes >= 0) & (
-        entries <= ranges[np.maximum(range_indexes, 0), 1]
-    )
+    range_ends = ranges[np.maximum(range_indexes, 0), 1]
+    is_within: npt.NDArray[np.bool_] = (range_indexes >= 0) & (entries <= range_ends)
     return is_within

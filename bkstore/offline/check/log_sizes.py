@@ -55,7 +55,7 @@ def size_findings(
 ) -> list[CheckFinding]:
     """Return findings where a log's header, ledgers map or cached sizes differ from its records.
 
-    Sizes are not compared for a `is_damaged` log, where records are missing anyway.
+    Sizes are not compared for a damaged log, where records are missing anyway.
     """
     findings = list(_check_header(log, account))
     for offset, why in account.map_errors:
@@ -65,14 +65,9 @@ def size_findings(
             "ledgers-map", log, account.map_offset, account.map_ledger_bytes, sizes.bytes_by_ledger
         )
     if not is_damaged and cached_metadata is not None:
-        sizes_found = {
-            ledger_id: size
-            for ledger_id, size in sizes.bytes_by_ledger.items()
-            if ledger_id in cached_metadata.ledgers
-        }
-        findings += _compare_sizes(
-            "metadata-cache", log, None, cached_metadata.ledgers, sizes_found
-        )
+        cached = cached_metadata.ledgers
+        actual = {n: size for n, size in sizes.bytes_by_ledger.items() if n in cached}
+        findings += _compare_sizes("metadata-cache", log, None, cached, actual)
         total_size = sum(sizes.bytes_by_ledger.values())
         if cached_metadata.total_size != total_size:
             cached_size = cached_metadata.total_size
@@ -89,11 +84,8 @@ def _compare_sizes(
     actual: Mapping[LedgerId, int],
 ) -> Iterator[CheckFinding]:
     """Yield a finding for each ledger whose sizes differ, and one for those above the limit."""
-    different_ledgers = [
-        ledger_id
-        for ledger_id in sorted({*stated, *actual})
-        if stated.get(ledger_id) != actual.get(ledger_id)
-    ]
+    all_ledgers = sorted({*stated, *actual})
+    different_ledgers = [n for n in all_ledgers if stated.get(n) != actual.get(n)]
     for ledger_id in different_ledgers[:_MAX_FINDINGS]:
         detail = (
             f"ledger {ledger_id} has {actual.get(ledger_id, 0)} bytes of records here, "

@@ -123,10 +123,9 @@ def _unread_findings(side: str, held: ComparedLedger) -> list[Finding]:
     for subject, value in (("entries are", held.entries), ("state is", held.state)):
         if isinstance(value, BkstoreError):
             finding = Finding.of(value, held.ledger)
-            detail = f"ledger {held.ledger}: its {subject} not compared: {finding.detail}"
-            findings.append(
-                replace(finding, detail=detail if finding.file else f"{side}: {detail}")
-            )
+            where = "" if finding.file else f"{side}: "
+            detail = f"{where}ledger {held.ledger}: its {subject} not compared: {finding.detail}"
+            findings.append(replace(finding, detail=detail))
     return findings
 
 

@@ -18,7 +18,7 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.diff.ledger_sides import ComparedLedger, ComparedState
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.file_locations import opened_parquet
-from bkstore.offline.reading.ledger_ranges import run_starts
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, run_starts
 from bkstore.offline.reading.manifest import MANIFEST
 from bkstore.offline.reading.open_dump import Dump, open_dump
 
@@ -27,15 +27,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 1 << 16
 _GROUP_COLUMNS = ("first_sequence_start", "last_sequence_start", "sequence_size", "sequence_period")
-_STATE_COLUMNS = (
-    "scope_id",
-    "ledger_id",
-    "entries",
-    "master_key",
-    "fenced",
-    "limbo",
-    "explicit_lac",
-)
+_STATE_COLUMNS = (*LEDGER_COLUMNS, "entries", *ComparedState._fields)
 
 _Row = tuple[LedgerId, Any]
 """A ledger, and its sequence groups or its state, from one file."""
@@ -69,15 +61,12 @@ class DumpSide:
 
     def ledgers(self, only_ledger: LedgerId | None = None) -> Iterator[ComparedLedger]:
         """Yield each known ledger once, or the given one, in unsigned order."""
-        groups = self._merge_files(
-            "groups", ("scope_id", "ledger_id", *_GROUP_COLUMNS), _read_groups
-        )
+        groups = self._merge_files("groups", (*LEDGER_COLUMNS, *_GROUP_COLUMNS), _read_groups)
         grouped = groupby(groups, key=itemgetter(0))
         next_ledger = next(grouped, None)
         for ledger_id, state in self._merge_files("ledgers", _STATE_COLUMNS, _read_states):
-            while (
-                next_ledger is not None and next_ledger[0] < ledger_id
-            ):  # rows of a ledger that is not known
+            # Skip the groups of ledgers that are not known.
+            while next_ledger is not None and next_ledger[0] < ledger_id:
                 next_ledger = next(grouped, None)
             group_rows: list[Int64Array] = []
             if next_ledger is not None and next_ledger[0] == ledger_id:
@@ -98,9 +87,7 @@ class DumpSide:
         if row["fenced"] is None:
             state = BkstoreError("the dump could not read it")
         else:
-            state = ComparedState(
-                row["master_key"], row["fenced"], row["limbo"], row["explicit_lac"]
-            )
+            state = ComparedState(*(row[name] for name in ComparedState._fields))
         return ComparedLedger(ledger_id, entries, state)
 
     def _merge_files(self, table: str, columns: tuple[str, ...], rows: Any) -> Iterator[_Row]:

@@ -78,8 +78,7 @@ class BookieDump:
 
 @dataclass
 class DumpResult:
-    """What a dump wrote, by bookie in the caller's order; `reused_pieces` counts an earlier run's
-    pieces."""
+    """What a dump wrote, by bookie in the caller's order; `reused_pieces` are an earlier run's."""
 
     bookies: list[BookieDump] = field(default_factory=list)
     pieces: int = 0
@@ -297,15 +296,12 @@ class _DumpRun:
             self.outcomes[bookie_id].failure = _read_failure(bookie_id, outcome.finding)
 
     def _report(self, task: PieceTask, rows: int) -> None:
-        piece_name, weight = task.piece.name, task.piece.weight
-        self._rows[piece_name], self._running_weight[piece_name] = rows, min(rows, weight)
+        piece = task.piece
+        self._rows[piece.name], self._running_weight[piece.name] = rows, min(rows, piece.weight)
         if self._progress is not None:
             total = sum(piece.weight for plan in self.plans for piece in plan.pieces)
-            done_weight = self._done_weight + sum(self._running_weight.values())
-            progress = DumpProgress(
-                task.piece.bookie_id, done_weight, total, sum(self._rows.values())
-            )
-            self._progress(progress)
+            done = self._done_weight + sum(self._running_weight.values())
+            self._progress(DumpProgress(piece.bookie_id, done, total, sum(self._rows.values())))
 
     def _check_unchanged(self, plan: BookiePlan) -> None:
         outcome = self.outcomes[plan.bookie_id]

@@ -85,14 +85,13 @@ def write_piece(
             rows = stack.enter_context(PieceIndex(piece)) if index is None else index
             _IndexPiece(piece, rows, targets, result.findings).write(report)
     for name, file in targets.items():
-        result.files.append(
-            WrittenFile(name, file.path.name, file.row_count, file.byte_count, file.ledger_range)
-        )
+        counts = (file.row_count, file.byte_count)
+        result.files.append(WrittenFile(name, file.path.name, *counts, file.ledger_range))
     return result
 
 
 class _IndexPiece:
-    """Writes `entries`, `groups` and `ledger_range` of one range of ledgers."""
+    """Writes `entries`, `groups` and `ledgers` of one range of ledgers."""
 
     def __init__(
         self,
@@ -140,11 +139,10 @@ class _IndexPiece:
             self.unread.add(condenser.last_ledger)
 
     def _note_vague_damage(self, old_count: int) -> bool:
-        vague = [
-            f for f in self.findings[old_count:] if f.severity == "damage" and f.ledger is None
-        ]
-        self.vague |= bool(vague)
-        return bool(vague)
+        new = self.findings[old_count:]
+        is_vague = any(f.severity == "damage" and f.ledger is None for f in new)
+        self.vague |= is_vague
+        return is_vague
 
     def _recheck_unread(self) -> None:
         """Remove from `unread` the ledgers that, read in full, have the entries written."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -71,9 +71,8 @@ class PieceIndex:
                 if not (home_dirs == piece.dir_index).all():
                     rows = IndexBatch(*(column[home_dirs == piece.dir_index] for column in rows))
             if rows.entry_id.size:
-                yield rows._replace(
-                    dir_index=np.broadcast_to(np.int64(piece.dir_index), rows.entry_id.shape)
-                )
+                dir_index = np.broadcast_to(np.int64(piece.dir_index), rows.entry_id.shape)
+                yield rows._replace(dir_index=dir_index)
 
 
 def _first_directory_of_logs(logs: Iterable[LogFile]) -> tuple[Int64Array, Int64Array]:
@@ -96,9 +95,7 @@ def _find_dirs(log_dirs: tuple[Int64Array, Int64Array], logs: Int64Array) -> Int
 class _PieceIndexFiles(HierarchicalIndex):
     """The index files that the piece lists; directories are not listed again."""
 
-    def __init__(
-        self, currents: Sequence[str | os.PathLike[str]], files: Iterable[tuple[LedgerId, str]]
-    ) -> None:
+    def __init__(self, currents: Sequence[Path], files: Iterable[tuple[LedgerId, str]]) -> None:
         super().__init__(currents)
         self._tree = IndexFileTree(dict(files), has_file_types=False)
 
@@ -113,13 +110,10 @@ class _RangeIndex(RocksIndex):
         batch: int,
         findings: list[Finding],
     ) -> Iterator[IndexBatch]:
-        """Yield the rows of ledgers from `first_ledger` to before `stop_ledger` (None: to the
-        end)."""
+        """Yield the rows of ledgers from the first to before `stop_ledger` (None: to the end)."""
         for wide in (False, True):  # databases of scope 0, then those of all other scopes
-            database, rows = (
-                self._find_database("locations", wide),
-                self._find_database("ledgers", wide),
-            )
+            database = self._find_database("locations", wide)
+            rows = self._find_database("ledgers", wide)
             if database is None or rows is None:
                 continue
             lo = ledger_key(first_ledger) if bool(first_ledger.scope) == wide else b""

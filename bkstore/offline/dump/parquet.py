@@ -88,11 +88,8 @@ class ParquetTableWriter:
 
     def _check_order(self, table: pa.Table) -> None:
         if self.order_check is not None and len(table):
-            sort_columns = SORTED_BY[self.schema.name]
-            if (
-                self.order_check.add([table.column(name).to_numpy() for name in sort_columns])
-                is not None
-            ):
+            columns = [table.column(name).to_numpy() for name in SORTED_BY[self.schema.name]]
+            if self.order_check.add(columns) is not None:
                 self.order_check = None
 
     @property

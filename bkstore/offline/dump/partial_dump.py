@@ -72,10 +72,8 @@ class PartialDump(StagingDirectory):
             return None
         if not isinstance(record, dict) or record.get("key") != fingerprint:
             return None
-        stored = PieceResult(
-            [_parse_file(file) for file in record["files"]],
-            list(map(finding_from_json, record["findings"])),
-        )
+        files = list(map(_parse_file, record["files"]))
+        stored = PieceResult(files, list(map(finding_from_json, record["findings"])))
         complete = all(_is_unchanged(self._data_path(piece, file), file) for file in stored.files)
         return stored if complete else None
 
@@ -90,35 +88,27 @@ class PartialDump(StagingDirectory):
                 files.unlink(record)
                 files.sync_dir(self._records)
             for file in result.files:
-                target = self._data_path(piece, file)
-                files.makedirs(target.parent)
-                files.replace(self.work / file.name, target)
-                files.sync_dir(target.parent)
-            content = {
-                "key": fingerprint,
-                "files": [
-                    {
-                        "table": f.table,
-                        "name": f.name,
-                        "rows": f.rows,
-                        "bytes": f.bytes,
-                        **f.manifest_order,
-                    }
-                    for f in result.files
-                ],
-                "findings": list(map(finding_to_json, result.findings)),
-            }
+                self._move_to_data(file, self._data_path(piece, file))
+            files_json = [
+                {"table": f.table, "name": f.name, "rows": f.rows, "bytes": f.bytes}
+                | f.manifest_order
+                for f in result.files
+            ]
+            findings_json = list(map(finding_to_json, result.findings))
+            content = {"key": fingerprint, "files": files_json, "findings": findings_json}
             files.write_file(record, format_json(content).encode())
 
     # -- the end
 
     def add_file(self, file: WrittenFile, path: str) -> None:
         """Move a file that belongs to no piece from `work` to `data`."""
-        target = self.data / path
-        with convert_write_errors(target):
-            self._files.makedirs(target.parent)
-            self._files.replace(self.work / file.name, target)
-            self._files.sync_dir(target.parent)
+        with convert_write_errors(self.data / path):
+            self._move_to_data(file, self.data / path)
+
+    def _move_to_data(self, file: WrittenFile, target: Path) -> None:
+        self._files.makedirs(target.parent)
+        self._files.replace(self.work / file.name, target)
+        self._files.sync_dir(target.parent)
 
     def finish(self, paths: Iterable[str], manifest: bytes) -> None:
         """Publish exactly the files `paths` and the manifest as OUT, durably."""

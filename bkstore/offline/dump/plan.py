@@ -67,8 +67,7 @@ class DumpPiece:
 
     `first_ledger` is the lowest ledger, `stop_ledger` the end of the range (None: no end), `files`
     its index files. `index_dirs` are the directories of the index: all for index files, for RocksDB
-    number `dir_index` of `directory_count`. `logs` are those to read, or that locations may point
-    into.
+    number `dir_index` of `directory_count`. `logs` are read, or locations may point into them.
     """
 
     bookie_id: str
@@ -93,9 +92,8 @@ class DumpPiece:
 
     def has_ledger(self, ledger: LedgerId) -> bool:
         """Return whether the ledger is in the range."""
-        return self.first_ledger <= ledger and (
-            self.stop_ledger is None or ledger < self.stop_ledger
-        )
+        stop = self.stop_ledger
+        return self.first_ledger <= ledger and (stop is None or ledger < stop)
 
     def __str__(self) -> str:
         if self.kind == "logs":
@@ -135,7 +133,7 @@ def plan_bookie(bookie: BookieDir, with_lengths: bool, piece_rows: int = PIECE_R
     Cost: a `stat` of each index file, or one seek a ledger (2 us). Raises `BkstoreError`.
     """
     plan = BookiePlan(bookie.bookie_id, bookie)
-    index_pieces = _index_file_pieces if bookie.layout == "idx" else _rocks_pieces
+    index_pieces = _idx_pieces if bookie.layout == "idx" else _rocks_pieces
     plan.pieces += index_pieces(bookie, with_lengths, piece_rows)
     plan.pieces += _log_pieces(bookie)
     try:
@@ -145,9 +143,7 @@ def plan_bookie(bookie: BookieDir, with_lengths: bool, piece_rows: int = PIECE_R
     return plan
 
 
-def _index_file_pieces(
-    bookie: BookieDir, with_lengths: bool, piece_rows: int
-) -> Iterator[DumpPiece]:
+def _idx_pieces(bookie: BookieDir, with_lengths: bool, piece_rows: int) -> Iterator[DumpPiece]:
     index = bookie.index
     assert isinstance(index, HierarchicalIndex)
     ledgers = index.ledgers()
@@ -241,11 +237,9 @@ def _log_pieces(bookie: BookieDir) -> Iterator[DumpPiece]:
     for _, group in groupby(bookie.entry_logs, key=lambda log: log.dir_index):
         logs = list(group)
         for start in range(0, len(logs), _LOGS_PER_PIECE):
-            piece_logs = tuple(logs[start : start + _LOGS_PER_PIECE])
-            weight = _LEDGER_WEIGHT * len(piece_logs)
-            yield DumpPiece(
-                bookie.bookie_id, "logs", number, weight, bookie.live, False, piece_logs
-            )
+            chunk = tuple(logs[start : start + _LOGS_PER_PIECE])
+            weight = _LEDGER_WEIGHT * len(chunk)
+            yield DumpPiece(bookie.bookie_id, "logs", number, weight, bookie.live, False, chunk)
             number += 1
     if not number:
         yield DumpPiece(bookie.bookie_id, "logs", 0, 0, bookie.live, False, ())

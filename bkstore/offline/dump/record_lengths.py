@@ -66,17 +66,12 @@ class RecordLengths:
     def findings(self) -> list[Finding]:
         """Return findings by log, reason and ledger; after 1,000 of a reason, one for the rest."""
         reasons = {code: reason for reason, code in self._codes.items()}
-        counted_findings = [
-            Finding(
-                "damage",
-                f"{format_count(count, 'entry', 'entries')} of more ledgers, from {ledger} on: "
-                f"{reason}",
-                path,
-            )
-            for code, (count, ledger) in self._counted_ledgers.items()
-            for path, reason in [reasons[code]]
-        ]
-        return self._findings + counted_findings
+        findings = list(self._findings)
+        for code, (count, ledger) in self._counted_ledgers.items():
+            path, reason = reasons[code]
+            ledgers = f"{format_count(count, 'entry', 'entries')} of more ledgers, from {ledger} on"
+            findings.append(Finding("damage", f"{ledgers}: {reason}", path))
+        return findings
 
     def _add_findings(self, rows: IndexBatch, codes: Int64Array) -> None:
         """Add findings of the rows without a length; `codes` stand for reasons, 0 = none."""
@@ -124,14 +119,12 @@ class RecordLengths:
             file = self._open_file(path)
             log_size = os.fstat(file.fd).st_size
             starts = positions_of(rows.location)
-            is_inside = (starts >= HEADER_SIZE + SIZE_FIELD_BYTES) & (
-                starts + V1_HEADER <= log_size
-            )
+            is_inside = starts >= HEADER_SIZE + SIZE_FIELD_BYTES
+            is_inside &= starts + V1_HEADER <= log_size
             if not is_inside.all():
-                codes[~is_inside] = self._code_of(
-                    path,
-                    f"location points past the end of the log ({format_count(log_size, 'byte')})",
-                )
+                size = format_count(log_size, "byte")
+                reason = f"location points past the end of the log ({size})"
+                codes[~is_inside] = self._code_of(path, reason)
             inside_rows = np.flatnonzero(is_inside)
             for chunk, data, offsets in _read_records(file.fd, starts, inside_rows):
                 batch = IndexBatch(*(column[chunk] for column in rows))
@@ -159,9 +152,8 @@ class RecordLengths:
 
 def _read_sizes(data: Any, offsets: Int64Array, rows: IndexBatch, left: Int64Array) -> Int64Array:
     """Return the sizes of the records at `offsets`, 0 for another entry or beyond `left` bytes."""
-    sizes: Int64Array = integers_at_every_offset(data, ">i4")[offsets - SIZE_FIELD_BYTES].astype(
-        np.int64
-    )
+    fields = integers_at_every_offset(data, ">i4")[offsets - SIZE_FIELD_BYTES]
+    sizes: Int64Array = fields.astype(np.int64)
     scopes, ledgers, entries = record_ids(data, offsets)
     is_same = (scopes == rows.scope_id) & (ledgers == rows.ledger_id) & (entries == rows.entry_id)
     min_sizes = np.where(rows.scope_id == 0, V1_HEADER, V2_HEADER)

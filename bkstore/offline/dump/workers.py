@@ -11,7 +11,7 @@ from pathlib import Path
 from bkstore.errors import BkstoreError, DirectoryInUse, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.index.api import Finding
-from bkstore.offline.dump.dump_piece import PieceResult, write_piece
+from bkstore.offline.dump.dump_piece import PieceResult, ReportRows, write_piece
 from bkstore.offline.dump.plan import DumpPiece, fingerprint
 from bkstore.offline.worker_pool import TaskLost, TaskRunner, WorkerPool
 
@@ -47,8 +47,7 @@ def run_tasks(
     is_wanted: Callable[[PieceTask], bool],
     files: Files = OS_FILES,
 ) -> Generator[tuple[PieceTask, PieceOutcome]]:
-    """Yield each task with its outcome, as they end; a task that is no longer `is_wanted` is
-    skipped.
+    """Yield each task with its outcome, as they end; skip tasks that are no longer wanted.
 
     `jobs` > 1 runs that many processes, heaviest tasks first; 1 runs in this process, through
     `files`. Raises `SystemRefused` if the machine lacks descriptors or memory.
@@ -67,9 +66,7 @@ def _piece_writer(folder: Path) -> Iterator[TaskRunner[PieceTask, PieceOutcome]]
     yield partial(_run_task, folder=folder, files=OS_FILES)
 
 
-def _run_task(
-    task: PieceTask, report: Callable[[int], None], folder: Path, files: Files
-) -> PieceOutcome:
+def _run_task(task: PieceTask, report: ReportRows, folder: Path, files: Files) -> PieceOutcome:
     piece = task.piece
     try:
         result = write_piece(piece, folder, report, files)
@@ -80,12 +77,7 @@ def _run_task(
     except MemoryError:
         return TaskLost("memory ran out")
     if not piece.live and fingerprint(piece) != task.fingerprint:
-        return UnreadablePiece(Finding.of(_files_changed_error(piece)))
+        advice = "stop the bookie, copy the directory, or read it live (live=True, --live)"
+        changed = DirectoryInUse(f"{piece}: files changed while they were read: {advice}")
+        return UnreadablePiece(Finding.of(changed))
     return result
-
-
-def _files_changed_error(piece: DumpPiece) -> DirectoryInUse:
-    return DirectoryInUse(
-        f"{piece}: files changed while they were read: stop the bookie, copy the directory, or "
-        "read it live (live=True, --live)"
-    )

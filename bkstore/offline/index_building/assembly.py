@@ -45,8 +45,7 @@ def build_index(
     states: Mapping[LedgerId, LedgerState],
     files: Files = OS_FILES,
 ) -> None:
-    """Build the index in these directories from the files `table_files` and the states; durable on
-    return.
+    """Build the index in these directories from its files and the states; durable on return.
 
     Raises `WriteFailed`, and `BkstoreError` if a file is missing or its size has changed.
     """
@@ -56,11 +55,8 @@ def build_index(
         with convert_write_errors(current):
             files.makedirs(current)
         dir_files = [table_file for table_file in table_files if table_file.directory == dir_index]
-        dir_states = {
-            ledger: state
-            for ledger, state in states.items()
-            if ledger.ledger % len(index_dirs) == dir_index
-        }
+        count = len(index_dirs)
+        dir_states = {n: state for n, state in states.items() if n.ledger % count == dir_index}
         with _open_with_rows(layout, current, dir_files, dir_states, files) as index:
             put_states(index, dir_states, _STATES_PER_FLUSH[layout])
 

@@ -10,15 +10,13 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
 
 
-def check_storable(
-    states: Mapping[LedgerId, LedgerState], layout: str, advice: str = "load"
-) -> None:
-    """Raise `UnsupportedLayout`, with the advice `advice`, if the layout cannot store a state."""
+def check_storable(states: Mapping[LedgerId, LedgerState], layout: str, verb: str = "load") -> None:
+    """Raise `UnsupportedLayout` for a state the layout cannot store; `verb` is in the advice."""
     limbo = [ledger_id for ledger_id, state in states.items() if state.limbo]
     if layout == "idx" and limbo:
         more = f" and {len(limbo) - 1} more are" if len(limbo) > 1 else " is"
         raise UnsupportedLayout(
-            f"ledger {limbo[0]}{more} in limbo, which index files cannot store: {advice} to rocksdb"
+            f"ledger {limbo[0]}{more} in limbo, which index files cannot store: {verb} to rocksdb"
         )
 
 
@@ -43,19 +41,14 @@ def _has_state(index: EntryIndex, ledger_id: LedgerId, state: LedgerState) -> bo
 
 
 def compare_states(
-    index: EntryIndex,
-    states: Mapping[LedgerId, LedgerState],
-    path: Path,
-    origin: str = "the dump",
+    index: EntryIndex, states: Mapping[LedgerId, LedgerState], path: Path, origin: str = "the dump"
 ) -> None:
     """Raise `CorruptionError` unless the index has the same state of each ledger."""
     for ledger_id, state in states.items():
         actual = index.state(ledger_id)
         if actual != state:
-            reason = (
-                f"ledger {ledger_id} is {_describe(actual)} here, {_describe(state)} in {origin}"
-            )
-            raise CorruptionError(path, None, reason)
+            states_text = f"{_describe(actual)} here, {_describe(state)} in {origin}"
+            raise CorruptionError(path, None, f"ledger {ledger_id} is {states_text}")
 
 
 def _describe(state: LedgerState) -> str:

@@ -28,11 +28,8 @@ def compare_rows(
         for expected_column, found_column in zip(ours[1:], theirs[1:]):
             if not np.array_equal(expected_column, found_column):
                 row = int(np.flatnonzero(expected_column != found_column)[0])
-                raise CorruptionError(
-                    path,
-                    None,
-                    f"{_describe(theirs, row)} is here, {_describe(ours, row)} in {origin}",
-                )
+                reason = f"{_describe(theirs, row)} is here, {_describe(ours, row)} in {origin}"
+                raise CorruptionError(path, None, reason)
         count += ours.entry_id.size
     return count
 
@@ -41,26 +38,16 @@ def _align_batches(
     expected: Iterator[IndexBatch], actual: Iterator[IndexBatch], path: Path, origin: str
 ) -> Iterator[tuple[IndexBatch, IndexBatch]]:
     """Yield the rows of both in batches of equal size; raise if one has more rows."""
-    expected_rows, found_rows = next(expected, None), next(actual, None)
-    while expected_rows is not None and found_rows is not None:
-        size = min(expected_rows.entry_id.size, found_rows.entry_id.size)
-        yield _slice_rows(expected_rows, 0, size), _slice_rows(found_rows, 0, size)
-        expected_rows = (
-            _slice_rows(expected_rows, size)
-            if expected_rows.entry_id.size > size
-            else next(expected, None)
-        )
-        found_rows = (
-            _slice_rows(found_rows, size) if found_rows.entry_id.size > size else next(actual, None)
-        )
-    if expected_rows is not None:
-        raise CorruptionError(
-            path, None, f"{_describe(expected_rows, 0)} is in {origin}, but not here"
-        )
-    if found_rows is not None:
-        raise CorruptionError(
-            path, None, f"{_describe(found_rows, 0)} is here, but not in {origin}"
-        )
+    ours, theirs = next(expected, None), next(actual, None)
+    while ours is not None and theirs is not None:
+        size = min(ours.entry_id.size, theirs.entry_id.size)
+        yield _slice_rows(ours, 0, size), _slice_rows(theirs, 0, size)
+        ours = _slice_rows(ours, size) if ours.entry_id.size > size else next(expected, None)
+        theirs = _slice_rows(theirs, size) if theirs.entry_id.size > size else next(actual, None)
+    if ours is not None:
+        raise CorruptionError(path, None, f"{_describe(ours, 0)} is in {origin}, but not here")
+    if theirs is not None:
+        raise CorruptionError(path, None, f"{_describe(theirs, 0)} is here, but not in {origin}")
 
 
 def _slice_rows(rows: IndexBatch, start: int, stop: int | None = None) -> IndexBatch:

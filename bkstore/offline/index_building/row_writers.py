@@ -31,10 +31,9 @@ _LEDGERS_PER_FLUSH = 4096
 
 
 class TableFile(NamedTuple):
-    """A finished RocksDB table file, `has_scope` if its keys have a scope, or a tree of index
-    files.
+    """A finished RocksDB table file, or a tree of index files.
 
-    `directory` is the number of the ledger directory it is for.
+    `directory` is the number of its ledger directory; `has_scope`: its keys have a scope.
     """
 
     directory: int
@@ -72,10 +71,8 @@ def rows_of_directory(rows: IndexBatch, dir_index: int, directory_count: int) ->
     """Return the rows of one of the ledger directories: ledger L lies in number ``L mod n``."""
     if directory_count == 1:
         return rows
-    is_in_directory = rows.ledger_id.view(np.uint64) % np.uint64(directory_count) == dir_index
-    return (
-        rows if is_in_directory.all() else IndexBatch(*(column[is_in_directory] for column in rows))
-    )
+    is_own = rows.ledger_id.view(np.uint64) % np.uint64(directory_count) == dir_index
+    return rows if is_own.all() else IndexBatch(*(column[is_own] for column in rows))
 
 
 class TableWriter:
@@ -95,11 +92,8 @@ class TableWriter:
 
     def add(self, directory: int, rows: IndexBatch) -> None:
         """Write the next rows of a directory; a table file ends when it is full."""
-        unscoped_count = int(np.count_nonzero(rows.scope_id == 0))  # they come first
-        for part, has_scope in (
-            (slice(unscoped_count), False),
-            (slice(unscoped_count, None), True),
-        ):
+        unscoped = int(np.count_nonzero(rows.scope_id == 0))  # they come first
+        for part, has_scope in ((slice(unscoped), False), (slice(unscoped, None), True)):
             part_rows = IndexBatch(*(column[part] for column in rows))
             if part_rows.entry_id.size:
                 self._add_rows((directory, has_scope), part_rows)

@@ -33,8 +33,7 @@ class ComparedRange(NamedTuple):
     """A share of a file, and the ledgers of the same range in the ledger directory `dir_index`.
 
     The first share of a file begins where the file before ended, the last of all ends with the
-    directory. `ledger_range` have an index file. Without `read`, the dump has no rows of the
-    directory.
+    directory. `ledgers` have an index file. Without `read`, the dump has no rows of the directory.
     """
 
     dir_index: int
@@ -52,27 +51,22 @@ def plan_comparison(
 ) -> Iterator[ComparedRange]:
     """Yield ranges of about `rows` rows that cover a source whose files are declared sorted.
 
-    `ledger_range` are the ledgers of the index, in order, if it consists of index files; else none.
+    `ledgers` are the ledgers of the index, in order, if it consists of index files; else none.
     """
-    for home, files in enumerate(group_by_directory(source)):
-        ends = {
-            file.path: file.ledger_range.last
-            for file in files.sorted_files
-            if file.ledger_range is not None
-        }
-        reads = [
-            task.reads_per_dump[0][0] for task in plan_sorted_tasks([files.sorted_files], rows)
-        ]
+    for dir_index, files in enumerate(group_by_directory(source)):
+        ends = {f.path: f.ledger_range.last for f in files.sorted_files if f.ledger_range}
+        tasks = plan_sorted_tasks([files.sorted_files], rows)
+        reads = [task.reads_per_dump[0][0] for task in tasks]
         after, start = None, 0
         for path, shares in groupby(reads, key=lambda read: read.path):
             last = None if path == reads[-1].path else ends[path]
             stop = len(ledgers) if last is None else bisect_right(ledgers, last)
             for read in shares:
                 range_read = read._replace(after_ledger=after, last_ledger=last)
-                yield ComparedRange(home, range_read, tuple(ledgers[start:stop]))
+                yield ComparedRange(dir_index, range_read, tuple(ledgers[start:stop]))
             after, start = last, stop
         if not reads:
-            yield ComparedRange(home, None, tuple(ledgers))
+            yield ComparedRange(dir_index, None, tuple(ledgers))
 
 
 def _next_ledger(ledger: LedgerId) -> LedgerId:
@@ -83,26 +77,22 @@ def _next_ledger(ledger: LedgerId) -> LedgerId:
     return LedgerId(ledger.scope + 1, 0)
 
 
-def compare_range(
-    source: LoadSource, layout: str, data: Path, compared_range: ComparedRange
-) -> int:
+def compare_range(source: LoadSource, layout: str, data: Path, compared: ComparedRange) -> int:
     """Return the number of rows in a range, equal in the index below `data` and in the dump.
 
     Raises `CorruptionError` at the first row that differs or cannot be read. Memory: two batches.
     """
     after, last = None, None
-    if compared_range.read is not None:
-        with opened_parquet(compared_range.read.path) as file:
-            file_part = locate_part(compared_range.read, row_groups(file.metadata))
+    if compared.read is not None:
+        with opened_parquet(compared.read.path) as file:
+            file_part = locate_part(compared.read, row_groups(file.metadata))
         if file_part == NO_PART:
             return 0  # the file has fewer shares than it was cut into
         after, last = file_part.after_ledger, file_part.last_ledger
     ids = (
-        n
-        for n in compared_range.ledgers
-        if (after is None or n > after) and (last is None or n <= last)
+        n for n in compared.ledgers if (after is None or n > after) and (last is None or n <= last)
     )
-    current = current_dirs(data, source.directories)[compared_range.dir_index]
+    current = current_dirs(data, source.directories)[compared.dir_index]
     piece = DumpPiece(
         source.bookie,
         "index",
@@ -117,11 +107,10 @@ def compare_range(
         stop_ledger=None if last is None else _next_ledger(last),
         files=tuple((ledger_id, str(current / index_path(ledger_id))) for ledger_id in ids),
     )
-    task = ReadTask((() if compared_range.read is None else (compared_range.read,),))
+    task = ReadTask((() if compared.read is None else (compared.read,),))
     with PieceIndex(piece) as index:
-        return compare_rows(
-            read_task_rows(source, compared_range.dir_index, task), _sound_rows(index), data
-        )
+        expected = read_task_rows(source, compared.dir_index, task)
+        return compare_rows(expected, _sound_rows(index), data)
 
 
 def _sound_rows(index: PieceIndex) -> Iterator[IndexBatch]:

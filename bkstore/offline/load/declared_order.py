@@ -40,13 +40,11 @@ class LoadTask(NamedTuple):
 def group_by_directory(source: LoadSource) -> list[DirectoryFiles]:
     """Return the files of each ledger directory, by number; opens no file.
 
-    A file without a declared order may have any row: then all files are `unsorted_files` of one
-    item.
+    A file without a declared order may have any row: then all files are unsorted, in one item.
     """
     nonempty = [file for file in source.files if file.rows]
-    if nonempty and not (
-        source.has_one_bookie and all(file.ledger_range is not None for file in nonempty)
-    ):
+    is_declared = source.has_one_bookie and all(file.ledger_range is not None for file in nonempty)
+    if nonempty and not is_declared:
         return [DirectoryFiles([], nonempty)]
     files_by_directory: list[list[DumpFile]] = [[] for _ in range(source.directories)]
     for file in nonempty:
@@ -56,10 +54,10 @@ def group_by_directory(source: LoadSource) -> list[DirectoryFiles]:
 
 
 def plan_load_tasks(source: LoadSource, rows: int) -> Iterator[LoadTask]:
-    """Yield tasks of about `rows` rows over the `sorted_files` files."""
-    for home, files in enumerate(group_by_directory(source)):
+    """Yield tasks of about `rows` rows over the sorted files."""
+    for dir_index, files in enumerate(group_by_directory(source)):
         for task in plan_sorted_tasks([files.sorted_files], rows):
-            yield LoadTask(home, task)
+            yield LoadTask(dir_index, task)
 
 
 def read_task_rows(source: LoadSource, dir_index: int, task: ReadTask) -> Iterator[IndexBatch]:

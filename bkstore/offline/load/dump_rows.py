@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,17 +38,8 @@ if TYPE_CHECKING:
 ENTRY_COLUMNS = ("bookie", "dir_index", "scope_id", "ledger_id", "entry_id", "log_id", "position")
 """The columns of `entries` that a load reads; others are ignored."""
 
-_LEDGER_COLUMNS = (
-    "bookie",
-    "scope_id",
-    "ledger_id",
-    "entries",
-    "fenced",
-    "limbo",
-    "explicit_lac",
-    "master_key",
-    "layout",
-)
+_STATE_COLUMNS = ("fenced", "limbo", "explicit_lac", "master_key")
+_LEDGER_COLUMNS = ("bookie", "scope_id", "ledger_id", "entries", *_STATE_COLUMNS, "layout")
 _BATCH_ROWS = 1 << 18
 
 
@@ -150,8 +141,7 @@ def _open_folder(dump: Path, bookie: str | None, directories: int) -> LoadSource
     layouts = {str(row["layout"]) for row in read_ledgers(source)}
     if len(layouts) > 1:
         raise InvalidArgument(f"{dump}: bookie {chosen} is of several layouts: {sorted(layouts)}")
-    layout = layouts.pop() if layouts else "idx"
-    return LoadSource(**{**vars(source), "layout": layout})
+    return replace(source, layout=layouts.pop()) if layouts else source
 
 
 def _parquet_files(folder: Path) -> list[Path]:
@@ -263,11 +253,9 @@ def _check_rows(source: LoadSource, path: str, batch: pa.RecordBatch) -> IndexBa
     _refuse(path, "log 0, position 0 is not a location", location == 0, columns)
     if source.layout == "rocksdb":
         home_dirs = ledger.view(np.uint64) % np.uint64(source.directories)
-        reason = (
-            f"with {format_count(source.directories, 'directory', 'directories')} a ledger "
-            "belongs to "
-            "the one at its id modulo that (--directories sets their number)"
-        )
+        count = format_count(source.directories, "directory", "directories")
+        modulo = "the one at its id modulo that (--directories sets their number)"
+        reason = f"with {count} a ledger belongs to {modulo}"
         _refuse(path, reason, home_dirs != dir_index.view(np.uint64), columns)
     return IndexBatch(dir_index, scope, ledger, entry, location)
 

@@ -35,9 +35,8 @@ def read_states(source: LoadSource, findings: list[Finding]) -> dict[LedgerId, L
 
 
 def _state_of_row(row: Mapping[str, Any]) -> LedgerState:
-    return LedgerState(
-        row["master_key"] or b"", bool(row["fenced"]), bool(row["limbo"]), row["explicit_lac"]
-    )
+    key, lac = row["master_key"] or b"", row["explicit_lac"]
+    return LedgerState(key, bool(row["fenced"]), bool(row["limbo"]), lac)
 
 
 def _merge_states(ledger_id: LedgerId, one: LedgerState, other: LedgerState) -> LedgerState:

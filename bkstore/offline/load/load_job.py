@@ -1,6 +1,6 @@
 """Load a dump into a new index: `entries` and `ledgers` of one bookie, RocksDB or index files.
 
-An `LoadEngine` writes the rows as pieces (`offline.index_building`), which are assembled, compared
+A `LoadEngine` writes the rows as pieces (`offline.index_building`), which are assembled, compared
 with the dump and published. `LocalLoadEngine` runs in one process; Spark's is `bkstore.spark.load`.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -207,12 +206,10 @@ def _reporter(
 
 def _compare_index(engine: LoadEngine, job: LoadJob, data: Path, result: LoadResult) -> None:
     states = job.states
-    with ExitStack() as stack:
-        index = stack.enter_context(open_index(data, layout=job.layout))
+    with open_index(data, layout=job.layout) as index:
         rows = engine.compare(job, index, data)
         if rows != result.rows:
-            reason = f"has {rows} rows, {result.rows} were written"
-            raise CorruptionError(data, None, reason)
+            raise CorruptionError(data, None, f"has {rows} rows, {result.rows} were written")
         compare_states(index, states, data)
         indexed = set(index.ledgers())
         if not indexed >= states.keys() or (job.layout == "rocksdb" and indexed != states.keys()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.ids import LedgerId
-from bkstore.offline.reading.ledger_ranges import LedgerRange
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, LedgerRange
 from bkstore.tables import Schema
 
 if TYPE_CHECKING:
@@ -46,17 +45,13 @@ class DumpFile:
     ledger_range: LedgerRange | None = None
 
 
-def parse_file_object(
-    path: str | os.PathLike[str], file_object: Mapping[str, Any], table: str
-) -> DumpFile:
+def parse_file_object(path: str, file_object: Mapping[str, Any], table: str) -> DumpFile:
     """Return a file from its manifest object; raises `CorruptionError` for an invalid range."""
     try:
         ledgers = LedgerRange.from_json(file_object, table)
     except InvalidArgument as error:
         raise CorruptionError(path, None, f"the manifest is invalid: {error}") from None
-    return DumpFile(
-        os.fspath(path), table, file_object["bookie"], file_object["rows"], True, ledgers
-    )
+    return DumpFile(path, table, file_object["bookie"], file_object["rows"], True, ledgers)
 
 
 def check_footer(
@@ -76,24 +71,17 @@ def check_footer(
         unexpected = [f"{column.name} {column.type}" for column in actual if column not in declared]
         missing = [column.name for column in declared if column.name not in actual.names]
         if actual.names != declared.names or actual.types != declared.types:
-            reason = f"it has {', '.join(unexpected or actual.names)}"
-            raise _wrong_columns_error(
-                location, schema, reason + (f", it lacks {', '.join(missing)}" if missing else "")
-            )
-    for expected_column in (column for column in declared if column.name in (columns or ())):
-        positions = actual.get_all_field_indices(expected_column.name)
+            lack = f", it lacks {', '.join(missing)}" if missing else ""
+            reason = f"it has {', '.join(unexpected or actual.names)}{lack}"
+            raise _wrong_columns_error(location, schema, reason)
+    for expected in (column for column in declared if column.name in (columns or ())):
+        positions = actual.get_all_field_indices(expected.name)
         if len(positions) != 1:
-            raise _wrong_columns_error(location, schema, f"no column {expected_column.name}")
+            raise _wrong_columns_error(location, schema, f"no column {expected.name}")
         column_type = actual.field(positions[0]).type
-        if (
-            column_type != expected_column.type
-            and str(column_type) != f"large_{expected_column.type}"
-        ):
-            raise _wrong_columns_error(
-                location,
-                schema,
-                f"{expected_column.name} is {column_type}, not {expected_column.type}",
-            )
+        if column_type != expected.type and str(column_type) != f"large_{expected.type}":
+            reason = f"{expected.name} is {column_type}, not {expected.type}"
+            raise _wrong_columns_error(location, schema, reason)
     if rows is not None and file.metadata.num_rows != rows:
         row_count = format_count(file.metadata.num_rows, "row")
         raise CorruptionError(location, None, f"has {row_count}, the manifest says {rows}")
@@ -109,7 +97,7 @@ def has_only_bookie(footer: pq.FileMetaData, bookie: str) -> bool:
     if column is None:
         return not footer.num_row_groups
     for group in range(footer.num_row_groups):
-        statistics = _min_max_statistics(footer, group, column)
+        statistics = _min_max(footer, group, column)
         # Compared as bytes, because the statistics of a damaged file may not be UTF-8.
         if statistics is None or not statistics.min_raw == statistics.max_raw == bookie.encode():
             return False
@@ -133,11 +121,8 @@ def row_groups(footer: pq.FileMetaData) -> tuple[RowGroup, ...]:
     for group in range(footer.num_row_groups):
         rows = footer.row_group(group).num_rows
         ends: tuple[LedgerId | None, LedgerId | None] = (None, None)
-        if "scope_id" in columns and "ledger_id" in columns:
-            statistics = [
-                _min_max_statistics(footer, group, columns[name])
-                for name in ("scope_id", "ledger_id")
-            ]
+        if columns.keys() >= set(LEDGER_COLUMNS):
+            statistics = [_min_max(footer, group, columns[name]) for name in LEDGER_COLUMNS]
             ends = _end_ledgers(*statistics)
         groups.append(RowGroup(rows, *ends))
     return tuple(groups)
@@ -149,24 +134,18 @@ def check_row_groups(
     """Raise `CorruptionError` if statistics show that a file is not sorted, though its manifest
     says so, or that it has ledgers outside of `ledger_range`. O(row groups).
     """
-    known_ends = [
-        (after, group.first, group.last)
-        for after, group in enumerate(groups)
-        if group.first and group.last
-    ]
+    known_ends = [(n, g.first, g.last) for n, g in enumerate(groups) if g.first and g.last]
     for (before, _, last), (after, first, _) in pairwise(known_ends):
         if first < last:
-            reason = (
+            order = (
                 f"row group {after} begins with ledger {first}, row group {before} ends with {last}"
             )
-            raise CorruptionError(
-                location, None, f"the manifest says that it is sorted, but {reason}"
-            )
+            reason = f"the manifest says that it is sorted, but {order}"
+            raise CorruptionError(location, None, reason)
+    if ledger_range is None:
+        return
     for _, first, last in known_ends:
-        if (
-            ledger_range is not None
-            and not ledger_range.first <= first <= last <= ledger_range.last
-        ):
+        if not ledger_range.first <= first <= last <= ledger_range.last:
             ledger = first if first < ledger_range.first else last
             raise outside_range_error(location, ledger, ledger_range)
 
@@ -177,17 +156,15 @@ def outside_range_error(
     """Return the error for a file with a ledger outside the range in its manifest."""
     scope, number = ledger  # not a LedgerId, as it may be invalid: in scope 0 above 2^63-1
     name = f"{scope:016x}{number:016x}" if scope else str(number)
-    expectation = (
-        f"the manifest says that its ledgers are {ledger_range.first} to {ledger_range.last}"
-    )
-    return CorruptionError(location, None, f"has ledger {name}, {expectation}")
+    expected = f"the manifest says that its ledgers are {ledger_range.first} to {ledger_range.last}"
+    return CorruptionError(location, None, f"has ledger {name}, {expected}")
 
 
 def _column_numbers(footer: pq.FileMetaData) -> dict[str, int]:
     return {footer.schema.column(column).path: column for column in range(footer.num_columns)}
 
 
-def _min_max_statistics(footer: pq.FileMetaData, group: int, column: int) -> Any:
+def _min_max(footer: pq.FileMetaData, group: int, column: int) -> Any:
     statistics = footer.row_group(group).column(column).statistics
     return statistics if statistics is not None and statistics.has_min_max else None
 

@@ -37,17 +37,15 @@ class DumpFolder:
         return bool(self._file_type(f"{self._path.rstrip('/')}/{name}") != "NotFound")
 
     def locate_file(self, relative_path: Any, manifest: str) -> str:
-        """Return the path or URI of a file from its path in the dump, `relative_path`, as
-        `manifest` has it.
+        """Return the path or URI of a file from its path in the dump, as `manifest` has it.
 
         Raises `CorruptionError` for a path that leaves the dump: absolute, upward, or through a
         local symbolic link.
         """
         parts = relative_path.split("/") if isinstance(relative_path, str) else []
         if not parts or "\0" in relative_path or any(part in ("", ".", "..") for part in parts):
-            raise CorruptionError(
-                self.locate(manifest), None, f"{relative_path!r:.80} is not a path in the dump"
-            )
+            reason = f"{relative_path!r:.80} is not a path in the dump"
+            raise CorruptionError(self.locate(manifest), None, reason)
         if self.is_remote:
             return self.locate(relative_path)
         path = Path(self.absolute(), *parts)
@@ -101,8 +99,7 @@ class DumpFolder:
 
 
 def not_a_dump_error(path: str | os.PathLike[str], missing_name: str) -> InvalidArgument:
-    """Return the error for a path that is not a dump: missing, a file, or a folder without
-    `missing_name`.
+    """Return the error for a path that is missing, a file, or a folder without `missing_name`.
 
     >>> str(not_a_dump_error("nowhere", "manifest.json"))
     'nowhere: no such directory'

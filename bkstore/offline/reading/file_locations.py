@@ -49,8 +49,7 @@ def is_remote(location: str) -> bool:
 
 
 def require_local_path(location: str | os.PathLike[str], content: str) -> None:
-    """Raise `InvalidArgument`, with the content `content`, for a URI where a local path is
-    needed."""
+    """Raise `InvalidArgument` for a URI where a local path is needed for `content`."""
     text = os.fspath(location)
     if _SCHEME.match(text):
         raise InvalidArgument(f"{text}: is a URI; {content} can be written to a local path only")

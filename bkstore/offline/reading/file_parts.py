@@ -16,10 +16,10 @@ from bkstore.offline.reading.read_tasks import FileRead
 
 
 class FilePart(NamedTuple):
-    """Row groups from `first_group` to before `stop_group`, and of them the ledgers in
-    (`after_ledger`, `last_ledger`].
+    """Row groups from `first_group` to before `stop_group`.
 
-    `continues`: another share continues at the first row after `last_ledger`.
+    Of them, the ledgers above `after_ledger` up to `last_ledger`. `continues`: another share
+    continues at the first row after `last_ledger`.
     """
 
     first_group: int
@@ -74,7 +74,6 @@ def _find_row_groups(
     """
     before = takewhile(lambda g: after_ledger and g.last and g.last <= after_ledger, groups)
     first = sum(1 for _ in before)
-    after = takewhile(
-        lambda g: last_ledger and g.first and g.first > last_ledger, reversed(groups[first:])
-    )
+    from_end = reversed(groups[first:])
+    after = takewhile(lambda g: last_ledger and g.first and g.first > last_ledger, from_end)
     return first, len(groups) - sum(1 for _ in after)

@@ -19,11 +19,14 @@ from bkstore.ids import Int64Array, LedgerId
 LedgerKeys = npt.NDArray[Any]
 """Ledgers as 16 big-endian bytes each, made by `ledger_keys`."""
 
+LEDGER_COLUMNS = ("scope_id", "ledger_id")
+"""The columns of a ledger's id, in all tables that have it."""
+
 SORTED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "entries": ("scope_id", "ledger_id", "entry_id"),
-        "groups": ("scope_id", "ledger_id", "first_sequence_start"),
-        "ledgers": ("scope_id", "ledger_id"),
+        "entries": (*LEDGER_COLUMNS, "entry_id"),
+        "groups": (*LEDGER_COLUMNS, "first_sequence_start"),
+        "ledgers": LEDGER_COLUMNS,
     }
 )
 """By table: the columns that a sorted file is sorted by, which are unique in each row."""
@@ -41,10 +44,7 @@ class LedgerRange(NamedTuple):
         >>> LedgerRange(LedgerId(0, 7), LedgerId(0, 9)).to_json()["last_ledger"]
         '00000000000000000000000000000009'
         """
-        return {
-            "first_ledger": self.first.qualified_name,
-            "last_ledger": self.last.qualified_name,
-        }
+        return {"first_ledger": self.first.qualified_name, "last_ledger": self.last.qualified_name}
 
     @classmethod
     def from_json(cls, file_object: Mapping[str, Any], table: str) -> LedgerRange | None:
@@ -53,17 +53,11 @@ class LedgerRange(NamedTuple):
             return None
         if file_object.get("sorted_by") != list(SORTED_BY[table]):
             return None  # another order, which is of no use here
-        ledger_range = cls(
-            *(
-                _parse_qualified_name(file_object.get(name))
-                for name in ("first_ledger", "last_ledger")
-            )
-        )
-        if ledger_range.last < ledger_range.first:
-            raise InvalidArgument(
-                f"ledgers from {ledger_range.first} to {ledger_range.last} are not a range"
-            )
-        return ledger_range
+        first = _parse_qualified_name(file_object.get("first_ledger"))
+        last = _parse_qualified_name(file_object.get("last_ledger"))
+        if last < first:
+            raise InvalidArgument(f"ledgers from {first} to {last} are not a range")
+        return cls(first, last)
 
 
 def _parse_qualified_name(text: Any) -> LedgerId:
@@ -132,7 +126,7 @@ class OrderCheck:
         self._within = int(within[0][-1]) if within else None
         return _first_unsorted(scope, ledger, within)
 
-    def _continues_ledger(self, within: Sequence[Int64Array]) -> bool:
+    def _continues_ledger(self, within: list[Int64Array]) -> bool:
         return bool(within) and self._within is not None and int(within[0][0]) > self._within
 
     def ledger_range(self) -> LedgerRange | None:
@@ -145,9 +139,7 @@ class OrderCheck:
             return None
 
 
-def _first_unsorted(
-    scope: Int64Array, ledger: Int64Array, within: Sequence[Int64Array]
-) -> int | None:
+def _first_unsorted(scope: Int64Array, ledger: Int64Array, within: list[Int64Array]) -> int | None:
     """Return the number of the first row that does not sort behind the row before it, or None."""
     # Within a ledger the third column ascends; without such a column its rows are duplicates.
     same_ledger = (ledger[1:] == ledger[:-1]) & (scope[1:] == scope[:-1])

@@ -22,7 +22,7 @@ READABLE_FORMATS = (1, CURRENT_FORMAT)
 """The formats that can be read. Format 1 does not declare any order."""
 
 _KIND = "bkstore dump"
-_MAX_MANIFEST_BYTES = 1 << 30  # in bytes; a file takes some 200
+_MAX_MANIFEST_BYTES = 1 << 30  # a file takes some 200
 _MAX_LISTED_FINDINGS = 1000
 """Maximum number of findings in the manifest; the table `findings` has all."""
 

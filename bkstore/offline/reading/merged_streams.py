@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bkstore.ids import Int64Array
-from bkstore.offline.reading.ledger_ranges import ledger_pair_at
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, ledger_pair_at
 from bkstore.offline.reading.row_stream import search_ledger
 
 if TYPE_CHECKING:
@@ -23,23 +23,21 @@ def merge_sorted_streams(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterato
 
     Streams must be sorted by ledger. Memory: a batch of each, or the rows of the longest ledger.
     """
-    merged_streams = [_Stream(number, stream) for number, stream in enumerate(streams)]
+    sides = [_Stream(number, stream) for number, stream in enumerate(streams)]
     while True:
-        for stream in merged_streams:
+        for stream in sides:
             stream.fill()
-        ends = [stream.end for stream in merged_streams if stream.end is not None]
+        ends = [stream.end for stream in sides if stream.end is not None]
         # Each stream has all its rows of the ledgers before its last waiting one: what is before
         # the lowest of these is complete in all streams.
         limit = min(ends, default=None)
-        batches = [
-            batch for stream in merged_streams if (batch := stream.take_before(limit)) is not None
-        ]
+        batches = [batch for stream in sides if (batch := stream.take_before(limit)) is not None]
         if batches:
             yield _merge_by_ledger(batches)
         elif limit is None:
             return
         else:
-            for stream in merged_streams:
+            for stream in sides:
                 if stream.end == limit:
                     stream.read_batch()
 
@@ -75,7 +73,7 @@ class _Stream:
 
     def _set_waiting(self, batch: pa.RecordBatch) -> None:
         self._waiting = batch
-        scope, ledger = (batch.column(n).to_numpy() for n in ("scope_id", "ledger_id"))
+        scope, ledger = (batch.column(name).to_numpy() for name in LEDGER_COLUMNS)
         self._keys = scope, ledger
         if not self._has_ended:
             self.end = ledger_pair_at(scope, ledger, -1)
@@ -105,8 +103,6 @@ def _merge_by_ledger(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    scope, ledger = (
-        batch.column(name).to_numpy().view(np.uint64) for name in ("scope_id", "ledger_id")
-    )
+    scope, ledger = (batch.column(name).to_numpy().view(np.uint64) for name in LEDGER_COLUMNS)
     order = np.lexsort((ledger, scope))  # stable: within a ledger streams stay in order
     return batch.take(pa.array(order))

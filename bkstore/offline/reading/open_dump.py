@@ -96,9 +96,8 @@ class Dump:
 
         bookies = [*self.bookies, *self.unread_bookies]
         is_read = [True] * len(self.bookies) + [False] * len(self.unread_bookies)
-        return pa.table(
-            [pa.array(bookies, pa.string()), pa.array(is_read)], schema=BOOKIES.to_arrow()
-        )
+        columns = [pa.array(bookies, pa.string()), pa.array(is_read)]
+        return pa.table(columns, schema=BOOKIES.to_arrow())
 
 
 def check_file(file: DumpFile) -> None:
@@ -122,13 +121,9 @@ def open_dump(location: str | os.PathLike[str] | DumpFolder) -> Dump:
     manifest = read_manifest(folder)
     try:
         files = {name: tuple(_parse_files(folder, manifest, name)) for name in DUMP_TABLES}
-        bookies = tuple(bookie["id"] for bookie in manifest["bookies"] if bookie["read"])
-        unread = {
-            bookie["id"]: str(bookie["reason"])
-            for bookie in manifest["bookies"]
-            if not bookie["read"]
-        }
-        damage = sum(bookie["damage"] for bookie in manifest["bookies"])
+        bookies = tuple(b["id"] for b in manifest["bookies"] if b["read"])
+        unread = {b["id"]: str(b["reason"]) for b in manifest["bookies"] if not b["read"]}
+        damage = sum(b["damage"] for b in manifest["bookies"])
     except (KeyError, TypeError) as error:
         raise CorruptionError(folder.locate(MANIFEST), None, f"lacks {error}") from None
     return Dump(
@@ -145,12 +140,7 @@ def open_dump(location: str | os.PathLike[str] | DumpFolder) -> Dump:
 def _parse_files(folder: DumpFolder, manifest: Mapping[str, Any], table: str) -> Iterator[DumpFile]:
     for file_object in manifest["tables"][table]["files"]:
         path = folder.locate_file(file_object["path"], MANIFEST)
-        yield parse_file_object(
-            path, {**file_object, "rows": _parse_row_count(file_object["rows"])}, table
-        )
-
-
-def _parse_row_count(rows: Any) -> int:
-    if type(rows) is not int or rows < 0:
-        raise TypeError(f"not a number of rows: {rows!r:.40}")
-    return rows
+        rows = file_object["rows"]
+        if type(rows) is not int or rows < 0:
+            raise TypeError(f"not a number of rows: {rows!r:.40}")
+        yield parse_file_object(path, file_object, table)

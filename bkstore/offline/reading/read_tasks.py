@@ -96,19 +96,13 @@ def split_disjoint(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[Dump
 def group_by_bookie(files: Iterable[DumpFile]) -> dict[str, list[DumpFile]]:
     """Return the files of each bookie."""
     ordered = sorted(files, key=lambda file: file.bookie)
-    return {
-        bookie: list(bookie_files)
-        for bookie, bookie_files in groupby(ordered, key=lambda file: file.bookie)
-    }
+    return {bookie: list(group) for bookie, group in groupby(ordered, key=lambda file: file.bookie)}
 
 
 def split_repeating(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
     """Return (files `split_disjoint` or without rows, files that may repeat rows). O(n log n)."""
-    repeating = [
-        file
-        for bookie_files in group_by_bookie(files).values()
-        for file in split_disjoint(bookie_files)[1]
-    ]
+    by_bookie = group_by_bookie(files).values()
+    repeating = [file for bookie_files in by_bookie for file in split_disjoint(bookie_files)[1]]
     paths = {file.path for file in repeating}
     return [file for file in files if file.path not in paths], repeating
 
@@ -125,20 +119,14 @@ def plan_sorted_tasks(
     if len(files_per_side) == 1 and not excluded_ledgers:
         return [ReadTask(((read,),)) for file in files_per_side[0] for read in _shares(file, rows)]
     last_ledgers = [[_ledger_range(file)[1] for file in side] for side in files_per_side]
-    all_left_out = sorted(excluded_ledgers)
+    all_excluded = sorted(excluded_ledgers)
     tasks, above = [], None
     for upto in [*_split_points(files_per_side, rows), None]:
-        reads = [
-            _reads_in_range(side, ends, above, upto)
-            for side, ends in zip(files_per_side, last_ledgers)
-        ]
-        task_left_out = [
-            ledger_id
-            for ledger_id in all_left_out
-            if (above is None or above < ledger_id) and ledger_id <= (upto or _END)
-        ]
+        sides_and_ends = zip(files_per_side, last_ledgers)
+        reads = [_reads_in_range(side, ends, above, upto) for side, ends in sides_and_ends]
+        excluded = [n for n in all_excluded if (not above or above < n) and n <= (upto or _END)]
         if any(reads):
-            tasks.append(ReadTask(tuple(map(tuple, reads)), tuple(task_left_out)))
+            tasks.append(ReadTask(tuple(map(tuple, reads)), tuple(excluded)))
         above = upto
     return tasks
 
@@ -168,18 +156,13 @@ def _ledger_range(file: DumpFile) -> tuple[LedgerId, LedgerId]:
 
 def _split_points(sides: Sequence[Sequence[DumpFile]], rows: int) -> list[LedgerId]:
     """Return the last ledgers of tasks of about `rows` rows; each is the last of a file."""
-    last_ledgers_and_rows = sorted(
-        (_ledger_range(file)[1], file.rows) for side in sides for file in side
-    )
+    ends = sorted((_ledger_range(file)[1], file.rows) for side in sides for file in side)
     split_points: list[LedgerId] = []
     rows_since_split = 0
-    for last_ledger, row_count in last_ledgers_and_rows[:-1]:
+    for last_ledger, row_count in ends[:-1]:
         rows_since_split += row_count
-        if (
-            rows_since_split >= rows
-            and last_ledger != last_ledgers_and_rows[-1][0]
-            and last_ledger not in split_points[-1:]
-        ):
+        is_split_point = last_ledger not in (ends[-1][0], *split_points[-1:])
+        if rows_since_split >= rows and is_split_point:
             split_points.append(last_ledger)
             rows_since_split = 0
     return split_points
@@ -191,8 +174,7 @@ def _reads_in_range(
     after_ledger: LedgerId | None,
     last_ledger: LedgerId | None,
 ) -> list[FileRead]:
-    """Return a side's reads for the ledgers above `after_ledger` up to `last_ledger`, from files in
-    order."""
+    """Return a side's reads for the ledgers above `after_ledger` up to `last_ledger`, in order."""
     reads = []
     for file in files[0 if after_ledger is None else bisect_right(last_ledgers, after_ledger) :]:
         first, last = _ledger_range(file)
@@ -206,11 +188,8 @@ def _reads_in_range(
 
 def plan_unsorted_tasks(files: Iterable[DumpFile], rows: int) -> list[ReadTask]:
     """Return tasks of about `rows` rows over files in any order, cut at row groups."""
-    return [
-        ReadTask(((read._replace(is_sorted=False),),))
-        for file in files
-        for read in _shares(file, rows)
-    ]
+    reads = (read for file in files for read in _shares(file, rows))
+    return [ReadTask(((read._replace(is_sorted=False),),)) for read in reads]
 
 
 def pack_tasks(tasks: Iterable[_T], rows: int, rows_of: Callable[[_T], int]) -> list[list[_T]]:

@@ -18,7 +18,7 @@ from bkstore.offline.reading.dump_file import (
 from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.file_parts import FilePart, locate_part
 from bkstore.offline.reading.freed_memory import keep_freed_memory
-from bkstore.offline.reading.ledger_ranges import OrderCheck, ledger_pair_at
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, OrderCheck, ledger_pair_at
 from bkstore.offline.reading.read_tasks import FileRead
 from bkstore.tables.dump import DUMP_TABLES
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 BATCH_ROWS = 1 << 18
 """Default number of rows in a batch: some 2 MiB per column."""
 
-_IDS = ("scope_id", "ledger_id")
 _ENDS: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
@@ -44,11 +43,11 @@ def read_rows(
     """Yield the columns of a read's rows in the order of the file, in bounded memory.
 
     The file is compared with the manifest: its row count, these columns, that all rows are of
-    `read.bookie`, that ledgers are in `read.ledgers` (if their columns are read), and, if the read
-    is declared sorted, that rows are in the order of `sorted_by`, which begins with the two columns
-    of the ledger. Raises `CorruptionError` if they differ (for the first row out of order), and for
-    a file that is not Parquet; `UnsupportedLayout` for other columns. `threads` decode columns in
-    parallel. Memory: a batch, a row group's compressed columns, and up to 62 MiB kept when freed.
+    `read.bookie`, that ledgers are in `read.ledger_range` (if their columns are read), and, if the
+    read is declared sorted, that rows are in the order of `sorted_by`, which begins with the two
+    columns of the ledger. Raises `CorruptionError` if they differ (for the first row out of order),
+    and for a file that is not Parquet; `UnsupportedLayout` for other columns. `threads` decode
+    columns in parallel. Memory: a batch, a row group's compressed columns, 62 MiB kept when freed.
     """
     watch = OrderCheck()
     keep_freed_memory()
@@ -59,10 +58,9 @@ def read_rows(
         bookie_to_check = read.bookie
         if bookie_to_check is not None and has_only_bookie(file.metadata, bookie_to_check):
             bookie_to_check = None  # proved by statistics: the column need not be read
-        read_columns = [
-            *columns,
-            *(("bookie",) if bookie_to_check is not None and "bookie" not in columns else ()),
-        ]
+        read_columns = list(columns)
+        if bookie_to_check is not None and "bookie" not in columns:
+            read_columns.append("bookie")
         batches = file.iter_batches(
             batch_rows,
             range(part.first_group, part.stop_group),
@@ -79,15 +77,13 @@ def read_rows(
                 continue
             keys = [_int64(read, rows, name) for name in sorted_by]
             _verify_order(read, watch, keys)
-            if (
-                part.continues
-                and part.last_ledger
-                and ledger_pair_at(keys[0], keys[1], 0) > part.last_ledger
-            ):
+            scope, ledger = keys[:2]
+            is_above = part.last_ledger and ledger_pair_at(scope, ledger, 0) > part.last_ledger
+            if part.continues and is_above:
                 return
-            selected_rows = _select_rows(part, keys[0], keys[1])
-            if selected_rows.start < selected_rows.stop:
-                yield rows.slice(selected_rows.start, selected_rows.stop - selected_rows.start)
+            start, stop = _select_rows(part, scope, ledger)
+            if start < stop:
+                yield rows.slice(start, stop - start)
 
 
 def check_bookie(location: str, file: pq.ParquetFile, bookie: str) -> None:
@@ -101,12 +97,10 @@ def _verify_bookie(location: str, rows: pa.RecordBatch, bookie: str) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    for bookie_bytes in pc.unique(rows.column("bookie")).cast(pa.large_binary()).to_pylist():
-        if bookie_bytes != bookie.encode():
-            bookie_text = (
-                "null" if bookie_bytes is None else bookie_bytes.decode(errors="backslashreplace")
-            )
-            reason = f"has rows of bookie {bookie_text}, the manifest says that all are of {bookie}"
+    for stored in pc.unique(rows.column("bookie")).cast(pa.large_binary()).to_pylist():
+        if stored != bookie.encode():
+            text = "null" if stored is None else stored.decode(errors="backslashreplace")
+            reason = f"has rows of bookie {text}, the manifest says that all are of {bookie}"
             raise CorruptionError(location, None, reason)
 
 
@@ -132,27 +126,26 @@ def _verify_order(read: FileRead, watch: OrderCheck, keys: Sequence[Int64Array])
 
 def _verify_range(read: FileRead, rows: pa.RecordBatch) -> None:
     """Raise `CorruptionError` if unsorted rows have a ledger outside the declared range."""
-    if read.ledger_range is None or not set(_IDS) <= set(rows.schema.names):
+    if read.ledger_range is None or not set(LEDGER_COLUMNS) <= set(rows.schema.names):
         return
-    scope, ledger = (_int64(read, rows, name) for name in _IDS)
+    scope, ledger = (_int64(read, rows, name) for name in LEDGER_COLUMNS)
     scopes, ledgers = (column.view(np.uint64) for column in (scope, ledger))
     low, first, high, last = (np.uint64(number) for ends in read.ledger_range for number in ends)
     is_outside = (scopes < low) | ((scopes == low) & (ledgers < first))
     is_outside |= (scopes > high) | ((scopes == high) & (ledgers > last))
     if is_outside.any():
-        raise outside_range_error(
-            read.path, ledger_pair_at(scope, ledger, int(np.argmax(is_outside))), read.ledger_range
-        )
+        first_outside = ledger_pair_at(scope, ledger, int(np.argmax(is_outside)))
+        raise outside_range_error(read.path, first_outside, read.ledger_range)
 
 
-def _select_rows(part: FilePart, scope: Int64Array, ledger: Int64Array) -> slice:
-    """Return the rows of a sorted batch that are in the part's range of ledgers."""
+def _select_rows(part: FilePart, scope: Int64Array, ledger: Int64Array) -> tuple[int, int]:
+    """Return (start, stop) of the rows of a sorted batch that are in the part's ledgers."""
     start, stop = 0, int(scope.size)
     if part.after_ledger is not None and ledger_pair_at(scope, ledger, 0) <= part.after_ledger:
         start = search_ledger(scope, ledger, part.after_ledger)
     if part.last_ledger is not None and ledger_pair_at(scope, ledger, -1) > part.last_ledger:
         stop = search_ledger(scope, ledger, part.last_ledger)
-    return slice(start, stop)
+    return start, stop
 
 
 def search_ledger(

@@ -41,7 +41,7 @@ def convert(
     opening: OpenOptions = DEFAULT_OPENING,
     files: Files = OS_FILES,
 ) -> RewriteResult:
-    """Copy bookie `source` to `target`, a new or empty folder, with an index of layout `layout`.
+    """Copy bookie `source` to `target`, a new or empty folder, with an index of layout `to`.
 
     All rows of known ledgers and all ledger states are converted, and compared after writing.
     Entry logs, journals, marks and cookies are copied (`link` hard-links the entry logs). Rows of
@@ -49,7 +49,7 @@ def convert(
     (`left_out`), with a finding. The layout may be the source's own, for a fresh index.
 
     Raises `CorruptionError` if the index is damaged (`rebuild_index` builds one from the logs),
-    `UnsupportedLayout` for ledgers in limbo if `layout` is "idx", `InvalidArgument` if an index
+    `UnsupportedLayout` for ledgers in limbo if `to` is "idx", `InvalidArgument` if an index
     file would have too many pages or the target is not possible, `DirectoryInUse` if the source
     changes, and `WriteFailed` if the system refuses. Nothing exists at `target` then. Memory: some
     300 bytes a ledger and about 250 MiB. Cost: about 2 us a row, and the copy.
@@ -72,10 +72,10 @@ def convert(
         source,
         target,
         to,
+        progress,
         needs_index=True,
         opening=opening,
         link=link,
-        progress=progress,
         files=files,
     ) as job:
         index = job.bookie.index

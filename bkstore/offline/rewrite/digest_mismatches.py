@@ -30,29 +30,26 @@ def drop_digest_mismatches(
     coder: Coder,
     is_known: Callable[[LedgerId], bool],
 ) -> list[Finding]:
-    """Remove the records with a wrong digest from `records`; return findings on ledgers kept
-    anyway.
+    """Remove records with a wrong digest from `records`; return findings on ledgers kept anyway.
 
     Removed records in the index are added to `missing_rows`, their bytes to `lost_ranges`.
     `is_known` returns whether the bookie knows a ledger, which may have another digest type.
     Memory: a window of the log, and a byte a record. Cost: a second reading of the log, 100 ns a
     record and its digest.
     """
-    is_unfit = _find_digest_mismatches(data, records, coder)
+    is_unfit = _find_mismatches(data, records, coder)
     findings = []
     for ledger_id, record_indexes in rows_of_ledgers(records.scope_id, records.ledger_id):
         if is_known(ledger_id) and is_unfit[record_indexes].all():
             is_unfit[record_indexes] = False
-            findings.append(_other_digest_type_finding(log, ledger_id, record_indexes.size, coder))
+            findings.append(_other_digest_finding(log, ledger_id, record_indexes.size, coder))
     if is_unfit.any():
         reason = f"the {coder.digest.name} digest of its record does not match"
         _drop_records(log, records, is_unfit, reason)
     return findings
 
 
-def _find_digest_mismatches(
-    data: LogBytes, records: LogRecords, coder: Coder
-) -> npt.NDArray[np.bool_]:
+def _find_mismatches(data: LogBytes, records: LogRecords, coder: Coder) -> npt.NDArray[np.bool_]:
     """Return which records have a digest that does not match, reading window by window."""
     is_unfit = np.zeros(records.position.size, np.bool_)
     for row, stop_row in _windows(records):
@@ -78,10 +75,8 @@ def _windows(records: LogRecords) -> Iterator[tuple[int, int]]:
         first = max(stop, first + 1)
 
 
-def _other_digest_type_finding(
-    log: LogFile, ledger_id: LedgerId, record_count: int, coder: Coder
-) -> Finding:
-    records = format_count(record_count, "record")
+def _other_digest_finding(log: LogFile, ledger_id: LedgerId, count: int, coder: Coder) -> Finding:
+    records = format_count(count, "record")
     detail = (
         f"ledger {ledger_id}: no digest of {records} matches {coder.digest.name} and the "
         "password: taken unverified"
@@ -98,17 +93,11 @@ def _drop_records(
     dir_indexes = np.full(locations.size, log.dir_index, np.int64)
     ids = (records.scope_id[named], records.ledger_id[named], records.entry_id[named])
     new_missing = (dir_indexes, *ids, locations)
-    records.missing_rows = IndexBatch(
-        *(
-            np.concatenate(columns)
-            for columns in zip(records.missing_rows, new_missing, strict=True)
-        )
-    )
+    columns = zip(records.missing_rows, new_missing, strict=True)
+    records.missing_rows = IndexBatch(*map(np.concatenate, columns))
     # The bytes of the dropped records, with their length prefixes, are lost.
-    starts, sizes = (
-        records.position[is_unfit] - SIZE_FIELD_BYTES,
-        records.size[is_unfit] + SIZE_FIELD_BYTES,
-    )
+    starts = records.position[is_unfit] - SIZE_FIELD_BYTES
+    sizes = records.size[is_unfit] + SIZE_FIELD_BYTES
     records.lost_ranges += [
         LostBytes(offset, size, reason) for offset, size in zip(starts.tolist(), sizes.tolist())
     ]

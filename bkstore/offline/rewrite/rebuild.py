@@ -78,15 +78,7 @@ def rebuild_index(
     """
     optional(boolean)("all_ledgers", all_ledgers)
     with Rewrite(
-        "rebuild-index",
-        source,
-        target,
-        to,
-        needs_index=False,
-        opening=opening,
-        link=link,
-        progress=progress,
-        files=files,
+        "rebuild-index", source, target, to, progress, opening=opening, link=link, files=files
     ) as job:
         return _run_rebuild(job, all_ledgers)
 
@@ -94,9 +86,8 @@ def rebuild_index(
 def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
     known = read_source_ledgers(job.bookie, job.result.findings)
     logs = job.bookie.entry_logs
-    selection = LedgerSelection(
-        job, known, not known.has_listing if all_ledgers is None else all_ledgers
-    )
+    takes_all = not known.has_listing if all_ledgers is None else all_ledgers
+    selection = LedgerSelection(job, known, takes_all)
     log_names = LogNames(logs, selection.is_partitioned, job.layout, job.result.directories)
     rows = RowsByKey(job.work_dir, "rows", job.files)
     # The logs are read in log order, so that the last row of an entry is the one to keep.
@@ -152,9 +143,8 @@ def read_log_rows(
     """Yield index rows for a log's records that are taken, in order; damage adds findings."""
     try:
         for batch in scan_log(log.path, findings, lambda id_: selection.select(id_, log.dir_index)):
-            yield _to_index_rows(
-                _drop_excess_entry_ids(batch, log, selection.max_entry_id, findings), log
-            )
+            kept = _drop_excess_entry_ids(batch, log, selection.max_entry_id, findings)
+            yield _to_index_rows(kept, log)
     except BkstoreError as error:
         findings.append(Finding.of(error))
 
@@ -189,7 +179,7 @@ def read_storage_flags(job: Rewrite) -> int | None:
         return job.bookie.index.storage_flags
     except SystemRefused:
         raise
-    except BkstoreError:  # known_ledgers has reported it
+    except BkstoreError:  # `read_source_ledgers` has reported it
         return None
 
 
@@ -203,16 +193,11 @@ def report_ledgers(result: RewriteResult, selection: LedgerSelection) -> None:
         result.findings.append(Finding("oddity", detail, source))
     keyless = [ledger_id for ledger_id in lost if not known.state(ledger_id).master_key]
     if lost:
-        ledgers = (
-            f"{format_count(len(lost), 'ledger has', 'ledgers have')} no state in the old index"
-        )
-        detail = (
-            f"{ledgers}: from the journals, or else fenced; {len(keyless)} without a master key"
-        )
+        ledgers = format_count(len(lost), "ledger has", "ledgers have")
+        origin = "no state in the old index: from the journals, or else fenced"
+        detail = f"{ledgers} {origin}; {len(keyless)} without a master key"
         result.findings.append(Finding("oddity", detail, source, ledger=lost[0]))
     if selection.misplaced:
-        ledgers = format_count(len(selection.misplaced), "ledger has", "ledgers have")
-        detail = (
-            f"{ledgers} records in a directory where no bookie searches for them: skipped there"
-        )
+        count = format_count(len(selection.misplaced), "ledger has", "ledgers have")
+        detail = f"{count} records in a directory where no bookie searches for them: skipped there"
         result.findings.append(Finding("oddity", detail, source, ledger=min(selection.misplaced)))

@@ -102,11 +102,11 @@ class Rewrite:
         source: str | os.PathLike[str],
         target: str | os.PathLike[str],
         layout: Layout | None,
+        progress: Callable[[RewriteProgress], None] | None = None,
         *,
-        needs_index: bool,
+        needs_index: bool = False,
         opening: OpenOptions = DEFAULT_OPENING,
         link: bool = False,
-        progress: Callable[[RewriteProgress], None] | None = None,
         files: Files = OS_FILES,
     ) -> None:
         if layout is not None:
@@ -127,15 +127,9 @@ class Rewrite:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             check_target(self.target)
-            self.bookie = stack.enter_context(
-                BookieDir(
-                    self._source,
-                    live=self._opening.live,
-                    layout=self._opening.layout,
-                    root=self._opening.root,
-                    needs_index=self._needs_index,
-                )
-            )
+            options = vars(self._opening)
+            bookie = BookieDir(self._source, needs_index=self._needs_index, **options)
+            self.bookie = stack.enter_context(bookie)
             self.bookie.refuse_output(self.target)
             to = self._requested_layout or self.bookie.layout
             self.target_dirs = TargetDirectories.of(self.bookie, to)
@@ -266,12 +260,10 @@ class Rewrite:
             source = currents[dir_index] / log_name(log_id)
             target = currents[other_dir] / log_name(log_id)
             if target.exists():
-                raise InvalidArgument(
-                    f"entry log {log_id} is in directories {dir_index} and {other_dir}"
-                )
-            with convert_write_errors(
-                target.parent
-            ):  # a directory without a log of its own does not exist yet
+                directories = f"directories {dir_index} and {other_dir}"
+                raise InvalidArgument(f"entry log {log_id} is in {directories}")
+            # A directory without a log of its own does not exist yet.
+            with convert_write_errors(target.parent):
                 self.files.makedirs(target.parent)
             if not link_file(source, target, self.files):
                 copy_file(source, target, self.files)
@@ -333,9 +325,8 @@ class Rewrite:
         """Open the staged target for reading."""
         if not self.bookie.folders.configured:
             return BookieDir(self.staged_dir, layout=self.layout)
-        return BookieDir(
-            self.staged_dir / self.bookie.path.name, layout=self.layout, root=self.staged_dir
-        )
+        conf = self.staged_dir / self.bookie.path.name
+        return BookieDir(conf, layout=self.layout, root=self.staged_dir)
 
     def finish(self) -> RewriteResult:
         """Rename the staged target; raise `DirectoryInUse` if the source has changed meanwhile."""

@@ -73,8 +73,7 @@ class Loss:
 @with_former_members(made="rewrite")
 @dataclass
 class SalvageResult:
-    """What a salvage made, and what it lost: `rewritten_logs` logs were rewritten, the others
-    copied.
+    """What a salvage made and lost: `rewritten_logs` logs were rewritten, the others copied.
 
     `found_by_index` counts records that only the old index found. `made.findings` has the scans'
     findings, where a run of similar ones is one finding; `losses` is complete.
@@ -111,7 +110,7 @@ def salvage(
 ) -> SalvageResult:
     """Make `target`, a new or empty folder, a bookie with everything readable in `source`.
 
-    `layout` is the layout of its index, by default the source's. Every complete record that a scan
+    `to` is the layout of its index, by default the source's. Every complete record that a scan
     or the old index finds is taken; with a `digest_type` (and `password`), only those whose digest
     matches, unless no digest of their ledger matches in that log (`drop_digest_mismatches`). With
     `known_only`, ledgers that the bookie does not know are left out. Ledger states are made as by
@@ -146,15 +145,7 @@ def salvage(
     if coder is None and password is not None:
         raise InvalidArgument("a password requires digest_type")
     with Rewrite(
-        "salvage",
-        source,
-        target,
-        to,
-        needs_index=False,
-        opening=opening,
-        link=link,
-        progress=progress,
-        files=files,
+        "salvage", source, target, to, progress, opening=opening, link=link, files=files
     ) as job:
         return _Salvage(job, known_only, coder).run()
 
@@ -168,9 +159,8 @@ class _Salvage:
         self.result = SalvageResult(job.result, [])
         self.logs = job.bookie.entry_logs
         known = read_source_ledgers(job.bookie, job.result.findings)
-        self.selection = LedgerSelection(
-            job, known, all_ledgers=not (known_only and known.has_listing)
-        )
+        takes_all = not (known_only and known.has_listing)
+        self.selection = LedgerSelection(job, known, takes_all)
         count = job.result.directories
         self.names = LogNames(self.logs, self.selection.is_partitioned, job.layout, count)
         self.old = RowsByLog(job.work_dir / "old", job.files)
@@ -243,9 +233,8 @@ class _Salvage:
         add_indexed_records(data, records, self.selection.max_entry_id)
         if self.coder is not None:
             may_differ = self._may_have_other_digest_type
-            self.job.result.findings += drop_digest_mismatches(
-                log, data, records, self.coder, may_differ
-            )
+            findings = drop_digest_mismatches(log, data, records, self.coder, may_differ)
+            self.job.result.findings += findings
         for offset, size, reason in records.lost_ranges:
             self.result.losses.append(Loss("bytes", log.path, offset, reason, size))
 
@@ -307,19 +296,11 @@ class _Salvage:
         """Yield the lost entries of one ledger in one log, a `Loss` for each range of entry ids."""
         log_id = int(locations[0]) >> 32
         log_exists = any((log.dir_index, log.log_id) == (dir_index, log_id) for log in self.logs)
-        log_dir = self.job.bookie.folders.ledger[max(dir_index, 0)]
+        file = str(self.job.bookie.folders.ledger[max(dir_index, 0)] / log_name(log_id))
         reason = "its record is damaged" if log_exists else "its entry log is not here"
         for first_entry, last_entry in Availability.from_entries(entries).ranges().tolist():
-            row = int(np.searchsorted(entries, first_entry))
+            offset = int(locations[np.searchsorted(entries, first_entry)]) & 0xFFFFFFFF
             count = last_entry - first_entry + 1
-            yield Loss(
-                "entries",
-                str(log_dir / log_name(log_id)),
-                int(locations[row]) & 0xFFFFFFFF,
-                reason if count == 1 else reason.replace("its record is", "their records are"),
-                None,
-                ledger_id,
-                first_entry,
-                last_entry,
-                count,
-            )
+            detail = reason if count == 1 else reason.replace("its record is", "their records are")
+            ids = (ledger_id, first_entry, last_entry, count)
+            yield Loss("entries", file, offset, detail, None, *ids)

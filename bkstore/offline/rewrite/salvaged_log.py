@@ -72,12 +72,10 @@ class LogRecords:
     damaged: bool = False
     unreadable: bool = False
 
-    def to_index_rows(
-        self, dir_index: int, log_id: int, record_positions: Int64Array
-    ) -> IndexBatch:
-        """Return the records as index rows, with the positions `record_positions`."""
-        dir_indexes = np.full(record_positions.size, dir_index, np.int64)
-        locations = (np.int64(log_id) << np.int64(32)) | record_positions
+    def to_index_rows(self, dir_index: int, log_id: int, positions: Int64Array) -> IndexBatch:
+        """Return the records as index rows, with these positions."""
+        dir_indexes = np.full(positions.size, dir_index, np.int64)
+        locations = (np.int64(log_id) << np.int64(32)) | positions
         return IndexBatch(dir_indexes, self.scope_id, self.ledger_id, self.entry_id, locations)
 
 
@@ -139,23 +137,18 @@ def add_indexed_records(data: LogBytes, records: LogRecords, max_entry_id: int) 
 
 def _add_hidden(data: LogBytes, records: LogRecords, max_id: int) -> None:
     missing = records.missing_rows
-    sizes = np.zeros(missing.location.size, np.int64)
-    keys = zip(missing.scope_id.tolist(), missing.ledger_id.tolist(), missing.entry_id.tolist())
-    for row, (position, key) in enumerate(zip(positions_of(missing.location).tolist(), keys)):
+    ids, positions = missing[1:4], positions_of(missing.location)
+    sizes = np.zeros(positions.size, np.int64)
+    keys = zip(*(column.tolist() for column in ids))
+    for row, (position, key) in enumerate(zip(positions.tolist(), keys)):
         sizes[row] = _size_at(data, position, key) if key[2] <= max_id else 0
     found_rows = np.flatnonzero(sizes)
     if not found_rows.size:
         return
     # Merge the records that were found into the scanned ones, by position.
-    new = (
-        missing.scope_id,
-        missing.ledger_id,
-        missing.entry_id,
-        positions_of(missing.location),
-        sizes,
-    )
+    new = (*ids, positions, sizes)
     old = (records.scope_id, records.ledger_id, records.entry_id, records.position, records.size)
-    order = np.argsort(np.concatenate((records.position, new[3][found_rows])), kind="stable")
+    order = np.argsort(np.concatenate((records.position, positions[found_rows])), kind="stable")
     joined = [np.concatenate((a, b[found_rows]))[order] for a, b in zip(old, new)]
     records.scope_id, records.ledger_id, records.entry_id, records.position, records.size = joined
     confirmed = (records.confirmed, np.ones(found_rows.size, np.bool_))
@@ -202,12 +195,7 @@ def salvaged_positions(records: LogRecords) -> Int64Array:
     return fresh
 
 
-def write_salvaged_log(
-    data: LogBytes,
-    target: Path,
-    records: LogRecords,
-    files: Files,
-) -> int:
+def write_salvaged_log(data: LogBytes, target: Path, records: LogRecords, files: Files) -> int:
     """Write the records of the log `data` to a fresh one, fsync it, and return its size in bytes.
 
     They lie at `salvaged_positions`. The caller must sync the folder. A ledgers map that would end
@@ -234,13 +222,7 @@ def write_salvaged_log(
     return end
 
 
-def _copy_frames(
-    data: LogBytes,
-    target: Path,
-    fd: int,
-    records: LogRecords,
-    files: Files,
-) -> int:
+def _copy_frames(data: LogBytes, target: Path, fd: int, records: LogRecords, files: Files) -> int:
     """Copy all frames without gaps, adjacent ones together; return the offset of their end."""
     starts, ends = records.position - SIZE_FIELD_BYTES, records.position + records.size
     run_starts = np.flatnonzero(starts[1:] != ends[:-1]) + 1

@@ -66,20 +66,13 @@ class SourceLedgers:
             return self.indexed[ledger_id]
         state = self.journaled.get(ledger_id, JournalState())
         new = self.has_listing and state.pending and ledger_id not in self.unreadable
-        return LedgerState(
-            state.master_key or b"",
-            state.fenced or not new,
-            False,
-            state.explicit_lac,
-        )
+        key, fenced = state.master_key or b"", state.fenced or not new
+        return LedgerState(key, fenced, False, state.explicit_lac)
 
     def states(self, ledger_ids: Iterable[LedgerId]) -> dict[LedgerId, LedgerState]:
-        """Return the states of the ledgers `ledger_ids` and of those in the index, in order of
-        id."""
-        return {
-            ledger: self.state(ledger)
-            for ledger in sorted({*ledger_ids, *self.indexed, *self.unreadable})
-        }
+        """Return the states of the given ledgers and of those in the index, in order of id."""
+        all_ids = {*ledger_ids, *self.indexed, *self.unreadable}
+        return {ledger_id: self.state(ledger_id) for ledger_id in sorted(all_ids)}
 
 
 def read_source_ledgers(bookie: BookieDir, findings: list[Finding]) -> SourceLedgers:
@@ -94,7 +87,7 @@ def read_source_ledgers(bookie: BookieDir, findings: list[Finding]) -> SourceLed
         raise
     except BkstoreError as error:
         add_unreported(findings, [Finding.of(error)])
-        known.has_listing = _read_ledger_databases(bookie, known, findings)
+        known.has_listing = _read_databases(bookie, known, findings)
     else:
         known.has_listing = True
         damage_runs = DamageRuns(findings, noun="ledgers")
@@ -112,9 +105,7 @@ def read_source_ledgers(bookie: BookieDir, findings: list[Finding]) -> SourceLed
 # -- the `ledgers` databases where the index as a whole cannot be opened
 
 
-def _read_ledger_databases(
-    bookie: BookieDir, known: SourceLedgers, findings: list[Finding]
-) -> bool:
+def _read_databases(bookie: BookieDir, known: SourceLedgers, findings: list[Finding]) -> bool:
     """Add the states in the `ledgers` databases to `known`; return whether all could be read."""
     if bookie.layout != "rocksdb":
         return False

@@ -94,14 +94,9 @@ class RowsByKey:
         starts = [0] * len(self._run_files)
         for stop in [*self._split_keys(sum(self._run_sizes)), None]:
             # Every run is cut at the same key, so all rows of one key are in one piece.
-            ends = [
-                _find_first_row(run, size, stop)
-                for run, size in zip(self._run_files, self._run_sizes)
-            ]
-            parts = [
-                _read_rows(run, start, end)
-                for run, start, end in zip(self._run_files, starts, ends)
-            ]
+            runs = zip(self._run_files, self._run_sizes)
+            ends = [_find_first_row(run, size, stop) for run, size in runs]
+            parts = [_read_rows(*part) for part in zip(self._run_files, starts, ends)]
             starts = ends
             columns = np.concatenate([np.empty((_COLUMNS, 0), np.int64), *parts], axis=1)
             distinct = _sort_distinct(columns) if len(parts) > 1 else columns
@@ -139,9 +134,8 @@ def _find_first_row(run: Path, size: int, key: _Key | None) -> int:
 def _sort_distinct(columns: Int64Array) -> Int64Array:
     """Sort rows by key, and keep the last one with the greatest weight for each key."""
     scope, ledger, entry = columns[:3]
-    ordered: Int64Array = columns.take(
-        np.lexsort((entry, ledger ^ _SIGN_BIT, scope ^ _SIGN_BIT)), axis=1
-    )
+    order = np.lexsort((entry, ledger ^ _SIGN_BIT, scope ^ _SIGN_BIT))
+    ordered: Int64Array = columns.take(order, axis=1)
     scope, ledger, entry, weight = ordered[:4]
     is_new_key = (entry[1:] != entry[:-1]) | (ledger[1:] != ledger[:-1]) | (scope[1:] != scope[:-1])
     if is_new_key.all():

@@ -42,8 +42,7 @@ class _Piece:
 
 @dataclass
 class RowsByLog:
-    """Takes index rows in any order; `rows_of_log` returns those of one log, `LogRows` reads them
-    lazily.
+    """Takes index rows in any order; `rows_of_log` returns one log's, `LogRows` reads them lazily.
 
     `path` is the scratch file; `dir_index` is the directory of the log (-1: in none). Disk: 32
     bytes a row. Memory: one piece, and 32 bytes for each stretch and piece.
@@ -92,14 +91,10 @@ class RowsByLog:
         """Return the positions of one log's rows in the file, by stretch."""
         segments: list[Segment] = []
         for piece in self._pieces:
-            is_in_log = (piece.dir_index == dir_index) & (
-                piece.stretch >> (32 - STRETCH_BITS) == log_id
-            )
-            columns = (
-                piece.stretch[is_in_log] & ((1 << (32 - STRETCH_BITS)) - 1),
-                piece.first[is_in_log],
-                piece.count[is_in_log],
-            )
+            log_ids = piece.stretch >> (32 - STRETCH_BITS)
+            is_in_log = (piece.dir_index == dir_index) & (log_ids == log_id)
+            stretches = piece.stretch[is_in_log] & ((1 << (32 - STRETCH_BITS)) - 1)
+            columns = (stretches, piece.first[is_in_log], piece.count[is_in_log])
             segments += zip(*(column.tolist() for column in columns))
         return sorted(segments)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -51,10 +52,8 @@ def cache_needs(
     """
     if all(part.sizes is None for part in parts):
         return _page_cache_needs(parts)
-    return [
-        *_block_cache_needs(parts),
-        _read_ahead_need(mean_record_bytes, directories, readers, read_ahead),
-    ]
+    read_ahead_need = _read_ahead_need(mean_record_bytes, directories, readers, read_ahead)
+    return [*_block_cache_needs(parts), read_ahead_need]
 
 
 def _page_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
@@ -97,15 +96,13 @@ def _page_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
 def _block_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
     """Return the needs of the block caches: one per directory, all of the same size."""
     locations = [part for part in parts if part.part.startswith("locations") and part.sizes]
-    overhead_bytes: dict[int, int] = {}
-    total_bytes: dict[int, int] = {}
+    overhead_bytes: Counter[int] = Counter()
+    total_bytes: Counter[int] = Counter()
     for part in locations:
         assert part.sizes is not None
         part_overhead = part.sizes.index_block_bytes + part.sizes.filter_block_bytes
-        overhead_bytes[part.dir_index] = overhead_bytes.get(part.dir_index, 0) + part_overhead
-        total_bytes[part.dir_index] = (
-            total_bytes.get(part.dir_index, 0) + part_overhead + part.sizes.row_bytes
-        )
+        overhead_bytes[part.dir_index] += part_overhead
+        total_bytes[part.dir_index] += part_overhead + part.sizes.row_bytes
     setting, default = "dbStorage_rocksDB_blockCacheSize", "direct memory / directories / 10"
     source = "KeyValueStorageRocksDB"
     return [

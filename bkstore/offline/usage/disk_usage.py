@@ -130,21 +130,19 @@ class Usage:
     def _count_entries(self, known: list[LedgerId]) -> Iterator[tuple[LedgerId, LedgerUsage]]:
         """Yield the usage of each ledger with its entry count; unreadable ones become findings."""
         for ledger_id, availability in iterate_results(self._bookie.index, known):
-            ledger_usage = LedgerUsage(ledger_id, ledger_id in self.live_ledgers)
+            usage = LedgerUsage(ledger_id, ledger_id in self.live_ledgers)
             if isinstance(availability, BkstoreError):
                 self.findings.append(Finding.of(availability, ledger_id))
             else:
-                ledger_usage.entries = len(availability)
-            yield ledger_id, ledger_usage
+                usage.entries = len(availability)
+            yield ledger_id, usage
 
     def logs(self) -> Iterator[LogUsage]:
         """Yield the usage of each entry log, by directory and log id, and add it to the sums."""
         bookie = self._bookie
         self.totals = Totals()
-        for ledger_usage in self._ledgers.values():
-            ledger_usage.logs = ledger_usage.bytes = ledger_usage.live_bytes = (
-                ledger_usage.pinned_logs
-            ) = 0
+        for usage in self._ledgers.values():
+            usage.logs = usage.bytes = usage.live_bytes = usage.pinned_logs = 0
         total_bytes, done_bytes = sum(log.bytes for log in bookie.entry_logs), 0
         for log in log_usages(bookie, self.live_ledgers, self._threshold, self.findings):
             self._add_log(log)
@@ -172,13 +170,13 @@ class Usage:
         totals.moved_bytes += log.live_bytes if log.fate == "compact" else 0
         totals.given_back += log.given_back
         for ledger_id, byte_count in log.ledgers.items():
-            ledger_usage = self._ledgers.get(ledger_id)
-            if ledger_usage is None:
-                ledger_usage = self._ledgers[ledger_id] = LedgerUsage(ledger_id, False)
-            ledger_usage.logs += 1
-            ledger_usage.bytes += byte_count
-            ledger_usage.live_bytes += log.live_ledgers.get(ledger_id, 0)
-            ledger_usage.pinned_logs += is_pinned and ledger_id in log.live_ledgers
+            usage = self._ledgers.get(ledger_id)
+            if usage is None:
+                usage = self._ledgers[ledger_id] = LedgerUsage(ledger_id, False)
+            usage.logs += 1
+            usage.bytes += byte_count
+            usage.live_bytes += log.live_ledgers.get(ledger_id, 0)
+            usage.pinned_logs += is_pinned and ledger_id in log.live_ledgers
 
     # -- sums, complete after `logs`
 
@@ -189,15 +187,14 @@ class Usage:
     def scopes(self) -> list[ScopeUsage]:
         """Return the sums of each scope, in unsigned order."""
         by_scope: dict[int, ScopeUsage] = {}
-        for ledger_usage in self.ledgers():
-            scope = by_scope.setdefault(
-                ledger_usage.ledger.scope, ScopeUsage(ledger_usage.ledger.scope)
-            )
+        for usage in self.ledgers():
+            scope_id = usage.ledger.scope
+            scope = by_scope.setdefault(scope_id, ScopeUsage(scope_id))
             scope.ledgers += 1
-            scope.live_ledgers += ledger_usage.live
-            scope.entries += ledger_usage.entries or 0
-            scope.bytes += ledger_usage.bytes
-            scope.live_bytes += ledger_usage.live_bytes
+            scope.live_ledgers += usage.live
+            scope.entries += usage.entries or 0
+            scope.bytes += usage.bytes
+            scope.live_bytes += usage.live_bytes
         return list(by_scope.values())
 
     def index(self, page_size: int = DEFAULT_PAGE_SIZE) -> list[IndexPart]:
@@ -206,10 +203,8 @@ class Usage:
         `page_size` is the page size of index files, which do not record it.
         """
         check_page_size("page_size", page_size)
-        entry_counts = {
-            ledger_id: self._ledgers[ledger_id].entries
-            for ledger_id in self._bookie.index.ledgers()
-        }
+        known = self._bookie.index.ledgers()
+        entry_counts = {ledger_id: self._ledgers[ledger_id].entries for ledger_id in known}
         return list(index_parts(self._bookie, entry_counts, page_size))
 
     def cache_needs(
@@ -218,14 +213,8 @@ class Usage:
         """Return the cache sizes for `readers` concurrent readers, by record sizes of `logs`."""
         _count("readers", readers)
         _count("read_ahead", read_ahead)
-        counted = [
-            ledger_usage
-            for ledger_usage in self._ledgers.values()
-            if ledger_usage.entries and ledger_usage.bytes
-        ]
-        entries = sum(ledger_usage.entries or 0 for ledger_usage in counted)
-        mean_record = (
-            sum(ledger_usage.bytes for ledger_usage in counted) / entries if entries else None
-        )
+        counted = [usage for usage in self._ledgers.values() if usage.entries and usage.bytes]
+        entries = sum(usage.entries or 0 for usage in counted)
+        mean_record = sum(usage.bytes for usage in counted) / entries if entries else None
         directories = len(self._bookie.folders.ledger)
         return cache_needs(self.index(), mean_record, directories, readers, read_ahead)

@@ -81,9 +81,8 @@ def log_usages(
             continue
         findings += damage
         hides_records = source == "scan" and any(finding.severity == "damage" for finding in damage)
-        yield _judge_log(
-            bookie, log, metadata, source, live, threshold, damage if hides_records else []
-        )
+        hidden_by = damage if hides_records else []
+        yield _judge_log(bookie, log, metadata, source, live, threshold, hidden_by)
 
 
 def _judge_log(
@@ -97,11 +96,8 @@ def _judge_log(
 ) -> LogUsage:
     """Return the usage of a log whose ledgers are known; `damage` only if it hides records."""
     ledgers = metadata.ledgers
-    live_ledgers = {
-        ledger_id: size
-        for ledger_id, size in ledgers.items()
-        if live.is_live_in(ledger_id, log.dir_index)
-    }
+    sizes = ledgers.items()
+    live_ledgers = {n: size for n, size in sizes if live.is_live_in(n, log.dir_index)}
     live_bytes = sum(live_ledgers.values())
     record_bytes = sum(ledgers.values())
     fate: Fate = "remove"

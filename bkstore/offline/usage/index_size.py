@@ -83,9 +83,7 @@ def _index_file_parts(
         path = index.path(ledger_id)
         if path is None:  # removed since the listing, which `check_unchanged` reports
             continue
-        directory = next(
-            number for number, index_dir in enumerate(index_dirs) if path.startswith(index_dir)
-        )
+        directory = next(n for n, index_dir in enumerate(index_dirs) if path.startswith(index_dir))
         with convert_read_errors(path):
             stat = os.stat(path)
         pages = -(-max(stat.st_size - HEADER_SIZE, 0) // page_size)
@@ -95,18 +93,8 @@ def _index_file_parts(
     for directory, (files, file_bytes, disk_bytes, rows, pages) in enumerate(sums):
         known_rows = None if has_unread[directory] else rows
         row_bytes = None if has_unread[directory] else 8 * rows
-        directory_path = str(bookie.folders.index[directory])
-        yield IndexPart(
-            directory,
-            "idx",
-            directory_path,
-            files,
-            file_bytes,
-            disk_bytes,
-            known_rows,
-            row_bytes,
-            pages,
-        )
+        sizes = (files, file_bytes, disk_bytes, known_rows, row_bytes, pages)
+        yield IndexPart(directory, "idx", str(bookie.folders.index[directory]), *sizes)
 
 
 def _database_part(
@@ -118,9 +106,7 @@ def _database_part(
     """Return the part for one RocksDB database; its rows are counted from `entry_counts`."""
     path = sizes.path
     has_scoped_keys = path.name.endswith("-128")
-    ledger_ids = [
-        ledger_id for ledger_id in index.ledgers() if bool(ledger_id.scope) == has_scoped_keys
-    ]
+    ledger_ids = [n for n in index.ledgers() if bool(n.scope) == has_scoped_keys]
     rows: int | None = len(ledger_ids)
     row_bytes: int | None = None
     if path.name.startswith("locations"):
@@ -130,18 +116,8 @@ def _database_part(
         row_bytes = None if rows is None else rows * (32 if has_scoped_keys else 24)
     files = _file_sizes(path)
     file_bytes, disk_bytes = (sum(sizes_of_files) for sizes_of_files in zip((0, 0), *files))
-    return IndexPart(
-        number,
-        path.name,
-        str(path),
-        len(files),
-        file_bytes,
-        disk_bytes,
-        rows,
-        row_bytes,
-        None,
-        sizes,
-    )
+    stored = (len(files), file_bytes, disk_bytes, rows, row_bytes)
+    return IndexPart(number, path.name, str(path), *stored, None, sizes)
 
 
 def _file_sizes(folder: Path) -> list[tuple[int, int]]:

@@ -31,9 +31,8 @@ def read_live_list(path: str | os.PathLike[str]) -> set[LedgerId]:
                 if text:
                     ledger_ids.add(LedgerId.parse(text))
             except InvalidArgument as error:
-                raise CorruptionError(
-                    path, line_offset, f"is not a list of ledgers: {error}"
-                ) from None
+                reason = f"is not a list of ledgers: {error}"
+                raise CorruptionError(path, line_offset, reason) from None
             line_offset += len(line)
     if not ledger_ids:
         raise InvalidArgument(f"{path}: lists no ledgers")

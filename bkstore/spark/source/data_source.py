@@ -28,13 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-_SQL_TYPES = {
-    "int64": "bigint",
-    "int32": "int",
-    "string": "string",
-    "bool": "boolean",
-    "binary": "binary",
-}
+_SQL_TYPES = {"int64": "bigint", "int32": "int", "bool": "boolean"}
+"""Spark's names of column types that differ from ours."""
 
 
 class BookieSource(DataSource):
@@ -63,8 +58,9 @@ class BookieSource(DataSource):
 
 
 def _ddl(table: Schema) -> str:
+    sql_types = ((c, _SQL_TYPES.get(c.kind, c.kind)) for c in table.columns)
     return ", ".join(
-        f"`{c.name}` {_SQL_TYPES[c.kind]}{'' if c.nullable else ' not null'}" for c in table.columns
+        f"`{c.name}` {kind}{'' if c.nullable else ' not null'}" for c, kind in sql_types
     )
 
 
@@ -129,9 +125,8 @@ class BookieReader(DataSourceReader):
         except InvalidArgument:
             raise
         except BkstoreError as error:
-            bookie_id = bookie_id or escape_surrogates(
-                Path(source.path).resolve().name
-            )  # as a dump calls it
+            # Without an id, it is called as in a dump.
+            bookie_id = bookie_id or escape_surrogates(Path(source.path).resolve().name)
             yield from self._unread_bookie_parts(bookie_id, error)
 
     def _unread_bookie_parts(self, bookie_id: str, error: BkstoreError) -> Iterator[TablePartition]:
@@ -155,15 +150,11 @@ class BookieReader(DataSourceReader):
             if piece.kind in kinds:
                 selected = self.bounds.narrow_piece(piece)
                 if selected:
-                    yield TablePartition(
-                        plan.bookie_id,
-                        tuple((piece_part, fingerprint(piece_part)) for piece_part in selected),
-                    )
+                    pieces = tuple((part, fingerprint(part)) for part in selected)
+                    yield TablePartition(plan.bookie_id, pieces)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the partition's rows."""
         assert isinstance(partition, _Partition)
-        options = self.options
-        return read_partition(
-            partition.table_partition, options.table, self.bounds, options.skip_damage
-        )
+        part, options = partition.table_partition, self.options
+        return read_partition(part, options.table, self.bounds, options.skip_damage)

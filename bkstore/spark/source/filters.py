@@ -74,19 +74,16 @@ class Bounds:
         if self.selects_all or piece.kind == "logs":
             return [piece]
         if piece.layout == "idx":
-            ledger_ids = np.array(
-                [ledger_id.signed for ledger_id, _ in piece.files], np.int64
-            ).reshape(-1, 2)
-            is_selected = self.mask(ledger_ids[:, 0], ledger_ids[:, 1])
+            pairs = [ledger_id.signed for ledger_id, _ in piece.files]
+            ids = np.array(pairs, np.int64).reshape(-1, 2)
+            is_selected = self.mask(ids[:, 0], ids[:, 1])
             files = tuple(file for file, keep in zip(piece.files, is_selected) if keep)
             return [replace(piece, files=files)] if files else []
         ranges = list(self._ranges())
         if len(ranges) > _MAX_RANGES:
             ranges = [(ranges[0][0], ranges[-1][1])]
-        overlaps = [
-            _overlap((piece.first_ledger, piece.stop_ledger), ledger_range)
-            for ledger_range in ranges
-        ]
+        piece_range = (piece.first_ledger, piece.stop_ledger)
+        overlaps = [_overlap(piece_range, ledger_range) for ledger_range in ranges]
         return [
             replace(piece, first_ledger=ledger_range[0], stop_ledger=ledger_range[1])
             for ledger_range in overlaps
@@ -164,12 +161,8 @@ def passing_intervals(comparison: str, value: Any) -> tuple[Interval, ...] | Non
     (((-9223372036854775808, 2),), ((1, 1), (5, 5)))
     """
     if comparison == "In":
-        return tuple(
-            (ledger_number, ledger_number)
-            for ledger_number in sorted(
-                {ledger_number for ledger_number in value if ledger_number is not None}
-            )
-        )
+        numbers = {number for number in value if number is not None}
+        return tuple((number, number) for number in sorted(numbers))
     if value is None:
         return ()
     bounds = {

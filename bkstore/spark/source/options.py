@@ -26,17 +26,7 @@ PARTITION_ROWS = 1 << 20
 _PATTERN_CHARACTERS = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")  # innermost braces
 
-_OPTION_NAMES = {
-    "path",
-    "paths",
-    "table",
-    "live",
-    "layout",
-    "root",
-    "length",
-    "damage",
-    "partitionrows",
-}
+_OPTION_NAMES = set("path paths table live layout root length damage partitionrows".split())
 
 
 @dataclass(frozen=True)
@@ -90,9 +80,8 @@ def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptio
     if root == "":
         raise InvalidArgument("option root is a directory, not ''")
     source_options = (live, cast("Layout | None", layout), root)
-    bookies = (
-        (bookie for argument in arguments for bookie in _expand_argument(argument)) if paths else ()
-    )
+    expanded = map(_expand_argument, arguments if paths else ())
+    bookies = (bookie for argument_bookies in expanded for bookie in argument_bookies)
     sources = [DumpSource(path, name, *source_options) for name, path in bookies]
     damage = options.get("damage", "fail")
     if damage not in ("fail", "skip"):
@@ -101,9 +90,8 @@ def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptio
     if not partition_rows.isdecimal() or not int(partition_rows):
         raise InvalidArgument(f"option partitionRows must be 1 or more, not {partition_rows!r}")
     length = _parse_flag(options, "length")
-    return SourceOptions(
-        tuple(sources), tables[table_name], length, damage == "skip", int(partition_rows)
-    )
+    table, skip_damage = tables[table_name], damage == "skip"
+    return SourceOptions(tuple(sources), table, length, skip_damage, int(partition_rows))
 
 
 def _path_arguments(options: Mapping[str, str]) -> list[str]:
@@ -114,12 +102,10 @@ def _path_arguments(options: Mapping[str, str]) -> list[str]:
             listed_paths = parse_json(options["paths"])
         except CorruptionError:
             listed_paths = None
-        if not isinstance(listed_paths, list) or not all(
-            isinstance(argument, str) for argument in listed_paths
-        ):
-            raise InvalidArgument(
-                f"option paths must be a JSON list of strings: {options['paths'][:60]}"
-            )
+        is_list = isinstance(listed_paths, list)
+        if not is_list or not all(isinstance(path, str) for path in listed_paths):
+            text = options["paths"][:60]
+            raise InvalidArgument(f"option paths must be a JSON list of strings: {text}")
         arguments += listed_paths
     return arguments
 

@@ -101,11 +101,8 @@ def _entry_rows(piece: DumpPiece, findings: list[Finding]) -> Iterator[pa.Record
     lengths = RecordLengths(piece.logs) if piece.with_lengths else None
     with PieceIndex(piece) as index:
         for index_rows in index.rows(findings, _BATCH_ROWS):
-            yield _entry_batch(
-                piece.bookie_id,
-                index_rows,
-                None if lengths is None else lengths.read_lengths(index_rows),
-            )
+            row_lengths = None if lengths is None else lengths.read_lengths(index_rows)
+            yield _entry_batch(piece.bookie_id, index_rows, row_lengths)
     if lengths is not None:
         findings += lengths.findings()
 

@@ -239,7 +239,7 @@ def _feed_in_pieces(
         yield from _pieces(pa.Table.from_batches(batches), size) if batches else ()
 
     for module in (metadata_comparison, batch_blocks):
-        whole = module.whole_blocks
+        whole = module.cut_blocks
         monkeypatch.setattr(module, "cut_blocks", lambda b, k, w=whole: w(b, k, block))
     monkeypatch.setattr(local_module, "_read_batches", in_pieces)
     monkeypatch.setattr(sorted_files, "_BATCH_ROWS", size)

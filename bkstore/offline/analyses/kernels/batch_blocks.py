@@ -14,7 +14,7 @@ import numpy as np
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner
 from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, int64, read_groups
-from bkstore.offline.reading.ledger_ranges import run_starts
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, run_starts
 from bkstore.tables import GROUPS
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ class LedgerBlock(NamedTuple):
     def id_columns(self, chosen: Int64Array | None = None) -> dict[str, list[Any]]:
         """Return the id columns of the ledgers, or of those with the chosen numbers."""
         first_rows = self.starts if chosen is None else self.starts[chosen]
-        scopes, ledgers = (
-            int64(self.rows, column)[first_rows].tolist() for column in ("scope_id", "ledger_id")
-        )
+        scopes, ledgers = (int64(self.rows, name)[first_rows].tolist() for name in LEDGER_COLUMNS)
         return {
             "bookie": [self.bookies[code] for code in self.bookie[first_rows]],
             "scope_id": scopes,
@@ -108,6 +106,5 @@ def cut_ledger_blocks(
             bookie_codes, bookies = np.zeros(rows.num_rows, np.int64), [bookie]
         starts = run_starts(bookie_codes, int64(rows, "scope_id"), int64(rows, "ledger_id"))
         owner = np.repeat(np.arange(starts.size), np.diff(np.append(starts, rows.num_rows)))
-        yield LedgerBlock(
-            rows, starts, GroupsByOwner(owner, read_groups(rows)), bookie_codes, bookies
-        )
+        groups = GroupsByOwner(owner, read_groups(rows))
+        yield LedgerBlock(rows, starts, groups, bookie_codes, bookies)

@@ -118,11 +118,8 @@ class _LedgerRuns:
     def _key(self, run: int) -> _Key:
         first_row = int(self._starts[run])
         scope, ledger = (int(column[first_row]) for column in self._keys[-2:])
-        return (
-            self._names[0 if self._bookie_codes is None else int(self._bookie_codes[first_row])],
-            scope,
-            ledger,
-        )
+        code = 0 if self._bookie_codes is None else int(self._bookie_codes[first_row])
+        return self._names[code], scope, ledger
 
     def _continues(self, before: _Ledger | None) -> bool:
         """Return whether the first run continues the ledger `before`."""
@@ -142,10 +139,8 @@ class _LedgerRuns:
             merged.log_changes += before.log_changes + changed
             merged.stretches += before.stretches
             merged.stretches -= not (changed or self._position[lo] <= before.last_position)
-        merged.last_log, merged.last_position = (
-            int(self._place[hi - 1]),
-            int(self._position[hi - 1]),
-        )
+        merged.last_log = int(self._place[hi - 1])
+        merged.last_position = int(self._position[hi - 1])
         return merged
 
     def last(self, before: _Ledger | None) -> _Ledger:

@@ -39,6 +39,10 @@ class GroupsByOwner(NamedTuple):
         """Return the rows that a mask or an index array selects."""
         return GroupsByOwner(self.owner[selection], self.groups.take(selection))
 
+    def cut(self, lo: int, hi: int) -> GroupsByOwner:
+        """Return the rows from `lo` to before `hi`."""
+        return GroupsByOwner(self.owner[lo:hi], Groups(*(column[lo:hi] for column in self.groups)))
+
 
 def count_entries(rows: GroupsByOwner, owner_count: int) -> Int64Array:
     """Return int64[owners]: the number of entries of each. O(groups)."""
@@ -67,7 +71,7 @@ def condense_by_owner(owner: Int64Array, ids: Int64Array) -> GroupsByOwner:
         owner_ids = slice(bounds[lo], bounds[hi])
         shifted_ids = ids[owner_ids] + np.repeat(offsets, np.diff(bounds[lo : hi + 1]))
         parts.append(_shift_back(from_ids(shifted_ids), offsets, owner[starts[lo:hi]]))
-    return _concatenate(parts)
+    return concatenate_groups(parts)
 
 
 def fold_many(rows: GroupsByOwner) -> GroupsByOwner:
@@ -76,7 +80,7 @@ def fold_many(rows: GroupsByOwner) -> GroupsByOwner:
     parts = []
     for part, offsets, owners in _lay_out(rows):
         parts.append(_shift_back(canonicalize(part), offsets, owners))
-    return _concatenate(parts)
+    return concatenate_groups(parts)
 
 
 def count_common(a: GroupsByOwner, b: GroupsByOwner, owner_count: int) -> Int64Array:
@@ -96,21 +100,16 @@ def combine_groups(a: GroupsByOwner, b: GroupsByOwner, operation: SetOperation) 
     """
     a, b = _without_overlaps(a), _without_overlaps(b)
     from_b = np.concatenate((np.zeros(a.owner.size, np.int64), np.ones(b.owner.size, np.int64)))
-    merged = GroupsByOwner(
-        np.concatenate((a.owner, b.owner)),
-        Groups(*map(np.concatenate, zip(a.groups, b.groups))),
-    )
+    merged = concatenate_groups([a, b])
     order = np.lexsort((merged.groups.first, merged.owner))
     merged, from_b = merged.take(order), from_b[order]
     parts, begin = [], 0
     for part, offsets, owners in _lay_out(merged):
-        axis_side = from_b[begin : begin + part.first.size]
+        side = from_b[begin : begin + part.first.size]
         begin += part.first.size
-        result = combine_uncanonical(
-            part.take(axis_side == 0), part.take(axis_side == 1), operation
-        )
+        result = combine_uncanonical(part.take(side == 0), part.take(side == 1), operation)
         parts.append(_shift_back(result, offsets, owners))
-    return _concatenate(parts)
+    return concatenate_groups(parts)
 
 
 def _split_axes(spans: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:
@@ -150,7 +149,8 @@ def _shift_back(groups: Groups, offsets: Int64Array, owners: Int64Array) -> Grou
     return GroupsByOwner(owners[owner_index], back)
 
 
-def _concatenate(parts: list[GroupsByOwner]) -> GroupsByOwner:
+def concatenate_groups(parts: list[GroupsByOwner]) -> GroupsByOwner:
+    """Return the rows of all parts, one after the other; their owners have to ascend."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -175,7 +175,7 @@ def _without_overlaps(rows: GroupsByOwner) -> GroupsByOwner:
         parts.append(GroupsByOwner(np.full(union.first.size, owner), union))
         copied_to = hi
     parts.append(rows.take(np.arange(copied_to, rows.owner.size)))
-    return _concatenate(parts)
+    return concatenate_groups(parts)
 
 
 def _union(groups: Groups, lo: int, hi: int) -> Groups:

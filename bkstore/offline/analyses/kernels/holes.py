@@ -87,9 +87,8 @@ class _HoleCounts(NamedTuple):
         stripes = _find_stripes(rows, stored)
         striped = stripes.owner
         expected = _stripe_entries(stripes, low[striped], high[striped])
-        stored_of_stripe = count_common(expected, rows.take(np.isin(rows.owner, striped)), owners)[
-            striped
-        ]
+        striped_rows = rows.take(np.isin(rows.owner, striped))
+        stored_of_stripe = count_common(expected, striped_rows, owners)[striped]
         size[striped], period[striped] = stripes.size, stripes.period
         holes[striped] = count_entries(expected, owners)[striped] - stored_of_stripe
         off_stripe[striped] = stored[striped] - stored_of_stripe
@@ -113,13 +112,8 @@ def _find_stripes(rows: GroupsByOwner, stored: Int64Array) -> _Stripes:
     if not run_heads.size:
         return _Stripes(run_heads, run_heads, run_heads, run_heads)
     covered = np.add.reduceat(entries[order], run_heads)
-    best_rows = order[run_heads][covered * 2 > stored[rows.owner[order[run_heads]]]]
-    return _Stripes(
-        rows.owner[best_rows],
-        size[best_rows],
-        period[best_rows],
-        first[best_rows] % period[best_rows],
-    )
+    best = order[run_heads][covered * 2 > stored[rows.owner[order[run_heads]]]]
+    return _Stripes(rows.owner[best], size[best], period[best], first[best] % period[best])
 
 
 def _stripe_entries(stripes: _Stripes, low: Int64Array, high: Int64Array) -> GroupsByOwner:

@@ -65,11 +65,9 @@ def read_groups(batch: pa.RecordBatch, rows: Int64Array | None = None) -> Groups
     is_invalid |= has_period & ((period <= size) | (period > INT32_MAX))
     is_invalid |= (last - first) % np.maximum(period, 1) != 0
     if is_invalid.any():
-        first_invalid = int(np.argmax(is_invalid))
-        columns_text = ", ".join(
-            f"{name} {column[first_invalid]}" for name, column in zip(_GROUP_COLUMNS, groups)
-        )
-        raise CorruptionError(None, None, f"not a sequence group of entries: {columns_text}")
+        row = int(np.argmax(is_invalid))
+        text = ", ".join(f"{name} {column[row]}" for name, column in zip(_GROUP_COLUMNS, groups))
+        raise CorruptionError(None, None, f"not a sequence group of entries: {text}")
     return groups._replace(period=np.where(has_period, period, 0))
 
 

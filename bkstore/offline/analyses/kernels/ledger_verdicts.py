@@ -15,7 +15,6 @@ import numpy as np
 
 from bkstore.availability import Availability
 from bkstore.availability.grouping import canonicalize
-from bkstore.availability.sequence_groups import Groups
 from bkstore.durability import (
     DueEntries,
     HeldEntries,
@@ -28,6 +27,7 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.kernels.groups_by_owner import (
     GroupsByOwner,
     combine_groups,
+    concatenate_groups,
     count_entries,
     fold_many,
 )
@@ -57,8 +57,7 @@ class LedgerVerdict:
 
 
 class _DueRow(NamedTuple):
-    """An ensemble position in a segment where entries are due; begins with the columns of
-    `DueEntries`."""
+    """An ensemble position in a segment where entries are due: first `DueEntries`' columns."""
 
     ledger: int
     first: int
@@ -104,9 +103,8 @@ def judge_ledgers(
         verdicts[due_row.ledger].due += entry_count
     due_ledgers, missing_by_row = _record_missing(verdicts, rows, surplus_counts)
     if find_worst and missing_by_row.owner.size:
-        for number, shortage in worst_shortages(
-            due_ledgers, rows.due.bookie_index, missing_by_row
-        ).items():
+        worst = worst_shortages(due_ledgers, rows.due.bookie_index, missing_by_row)
+        for number, shortage in worst.items():
             verdicts[number].worst_shortage = shortage
     # Only the pairs that have a surplus need its entries.
     for pair in np.flatnonzero(surplus_counts > 0).tolist():
@@ -125,17 +123,13 @@ def _due_rows(
         facts = subject.facts
         if facts.skip_reason is not None:
             continue
-        ensemble_size, write_quorum = facts.ensemble_size, facts.write_quorum
+        sizes = (facts.ensemble_size, facts.write_quorum)
         for segment in facts.segment_ranges():
-            for bookie, first, last, position in due_replicas(
-                [segment], ensemble_size, write_quorum
-            ):
+            for bookie, first, last, position in due_replicas([segment], *sizes):
                 if bookie not in bookies:
                     subject.undumped_bookies.add(bookie)
                 elif bookie not in subject.unread_bookies:
-                    row = _DueRow(
-                        number, first, last, position, ensemble_size, write_quorum, segment[2]
-                    )
+                    row = _DueRow(number, first, last, position, *sizes, segment[2])
                     rows_by_bookie[bookie].append(row)
     return rows_by_bookie
 
@@ -149,27 +143,21 @@ def _number_pairs(
     bookies = sorted({*due, *groups_by_bookie})
     ledger_numbers = np.fromiter(verdicts, np.int64, len(verdicts))
     ledger_span = int(ledger_numbers.max(initial=-1)) + 1
-    held_keys, due_keys, due_rows = [], [], []
-    groups = []
+    held, due_keys, due_rows = [], [], []
     # A pair's key is bookie index * ledger span + ledger number.
     for bookie_index, bookie in enumerate(bookies):
         rows = groups_by_bookie.get(bookie, GroupsByOwner.empty())
         rows = rows.take(np.isin(rows.owner, ledger_numbers))
-        held_keys.append(rows.owner + bookie_index * ledger_span)
-        groups.append(rows.groups)
+        held.append(rows._replace(owner=rows.owner + bookie_index * ledger_span))
         bookie_rows = due.get(bookie, [])
         due_rows += bookie_rows
-        due_keys.append(
-            np.fromiter((due_row.ledger for due_row in bookie_rows), np.int64, len(bookie_rows))
-            + bookie_index * ledger_span
-        )
+        due_ledgers = np.array([due_row.ledger for due_row in bookie_rows], np.int64)
+        due_keys.append(due_ledgers + bookie_index * ledger_span)
     # With return_index numpy uses a merge sort, which is faster here: the input is made of runs.
-    pairs, _, pair_numbers = np.unique(
-        np.concatenate([*held_keys, *due_keys, ledger_numbers[:0]]),
-        return_index=True,
-        return_inverse=True,
-    )
-    held_count = sum(keys.size for keys in held_keys)
+    all_held = concatenate_groups(held)
+    keys = np.concatenate([all_held.owner, *due_keys])
+    pairs, _, pair_numbers = np.unique(keys, return_index=True, return_inverse=True)
+    held_count = all_held.owner.size
     due_columns = np.array([due_row[:6] for due_row in due_rows], np.int64).reshape(-1, 6).T
     return _Rows(
         bookies,
@@ -177,9 +165,7 @@ def _number_pairs(
         pairs % max(ledger_span, 1),
         due_rows,
         DueEntries(pair_numbers[held_count:], *due_columns[1:]),
-        GroupsByOwner(pair_numbers[:held_count], Groups(*map(np.concatenate, zip(*groups))))
-        if groups
-        else GroupsByOwner.empty(),
+        all_held._replace(owner=pair_numbers[:held_count]),
     )
 
 
@@ -192,13 +178,8 @@ def _record_missing(
     """
     due_ledgers = rows.ledger[rows.due.ledger_number]
     held_where_due = rows.held.take(np.isin(rows.held.owner, rows.due.ledger_number))
-    parts = list(missing_groups(rows.due, HeldEntries(*held_where_due)))
-    if not parts:
-        return due_ledgers, GroupsByOwner.empty()
-    owners, groups = zip(*parts)
-    missing_by_row = fold_many(
-        GroupsByOwner(np.concatenate(owners), Groups(*map(np.concatenate, zip(*groups))))
-    )
+    missing = missing_groups(rows.due, HeldEntries(*held_where_due))
+    missing_by_row = fold_many(concatenate_groups([GroupsByOwner(*part) for part in missing]))
     counts = count_entries(missing_by_row, len(rows.due_rows))
     np.add.at(surplus_counts, rows.due.ledger_number, counts)
     starts = run_starts(missing_by_row.owner)
@@ -207,11 +188,9 @@ def _record_missing(
         due_row = rows.due_rows[row_number]
         subject = verdicts[due_row.ledger]
         subject.missing += int(counts[row_number])
-        missing_entries = Availability.from_canonical(
-            Groups(*(column[lo:hi] for column in missing_by_row.groups))
-        )
+        entries = Availability.from_canonical(missing_by_row.cut(lo, hi).groups)
         subject.missing_replicas.append(
-            MissingReplicas(due_row.first, due_row.ensemble, due_row.bookie_index, missing_entries)
+            MissingReplicas(due_row.first, due_row.ensemble, due_row.bookie_index, entries)
         )
     return due_ledgers, missing_by_row
 
@@ -225,19 +204,14 @@ def _count_due(due: DueEntries) -> Int64Array:
     full_rounds, partial_round = span // ensemble_size, span % ensemble_size
     partial_end = round_offset + partial_round
     partial_due = np.minimum(write_quorum, partial_end) - np.minimum(write_quorum, round_offset)
-    due_counts: Int64Array = (
-        full_rounds * write_quorum
-        + partial_due
-        + np.clip(partial_end - ensemble_size, 0, write_quorum)
-    )
+    due_in_next_round = np.clip(partial_end - ensemble_size, 0, write_quorum)
+    due_counts: Int64Array = full_rounds * write_quorum + partial_due + due_in_next_round
     return due_counts
 
 
 def _surplus_entries(rows: _Rows, pair: int) -> Availability:
     lo, hi = np.searchsorted(rows.held.owner, [pair, pair + 1])
-    held_entries = Availability.from_canonical(
-        Groups(*(column[lo:hi] for column in rows.held.groups))
-    )
+    held_entries = Availability.from_canonical(rows.held.cut(lo, hi).groups)
     lo, hi = np.searchsorted(rows.due.ledger_number, [pair, pair + 1])
     if lo == hi:
         return held_entries
@@ -261,10 +235,8 @@ def worst_shortages(
         rows = rows[np.lexsort((missing.groups.first[rows], owner_ledgers[rows]))]
         carry = GroupsByOwner(owner_ledgers[rows], missing.groups.take(rows))
         for number, layer in enumerate(layers):
-            layers[number], carry = (
-                combine_groups(layer, carry, "or"),
-                combine_groups(layer, carry, "and"),
-            )
+            layers[number] = combine_groups(layer, carry, "or")
+            carry = combine_groups(layer, carry, "and")
         if carry.owner.size:
             layers.append(carry)
     # A deeper layer overwrites the shallower ones: the worst entry is in the last.

@@ -19,7 +19,7 @@ from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, int
 from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts
 from bkstore.offline.analyses.kernels.ledger_verdicts import LedgerVerdict, judge_ledgers
 from bkstore.offline.analyses.kernels.verdict_rows import OUTPUTS, Output
-from bkstore.offline.reading.ledger_ranges import run_starts
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, run_starts
 from bkstore.tables import Schema, Table
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 METADATA_ROW, UNREAD_ROW, GROUPS_ROW = 0, 1, 2
 """The `role` of a row: a ledger's metadata, a bookie that could not read the ledger, or a group."""
-
-_KEYS = ("scope_id", "ledger_id")
 
 
 class Judge:
@@ -51,7 +49,7 @@ class Judge:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of the output's table."""
-        for block in cut_blocks(batches, _KEYS):
+        for block in cut_blocks(batches, LEDGER_COLUMNS):
             role = int64(block, "role")
             owner = _number_ledgers(block)
             fact_rows = block.filter(_to_arrow_mask(role != GROUPS_ROW))
@@ -61,8 +59,7 @@ class Judge:
     def judge(
         self, verdicts: Mapping[int, LedgerVerdict], groups_by_bookie: Mapping[str, GroupsByOwner]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the output rows about `verdicts`; `groups_by_bookie` has each bookie's canonical
-        groups."""
+        """Yield the output rows about `verdicts`, from each bookie's canonical groups."""
         schema, rows_of = OUTPUTS[self.output]
         needs_worst = self.output in ("violations", "ledger_health")
         judge_ledgers(verdicts, groups_by_bookie, self.bookies, find_worst=needs_worst)
@@ -79,7 +76,7 @@ def _to_arrow_mask(rows: np.typing.NDArray[np.bool_]) -> pa.Array:
 
 def _number_ledgers(block: pa.RecordBatch) -> Int64Array:
     """Return each row's ledger, numbered in the order of the block."""
-    starts = run_starts(*(int64(block, name) for name in _KEYS))
+    starts = run_starts(*(int64(block, name) for name in LEDGER_COLUMNS))
     return np.repeat(np.arange(starts.size), np.diff(np.append(starts, block.num_rows)))
 
 
@@ -89,9 +86,8 @@ def start_verdicts(fact_rows: pa.RecordBatch, owner: Int64Array) -> dict[int, Le
     `fact_rows` has the input rows of `Judge` without groups, `owner` the ledger number of each row.
     """
     subjects: dict[int, LedgerVerdict] = {}
-    columns = (
-        fact_rows.column(ledger_id).to_pylist() for ledger_id in (*_KEYS, "role", "bookie", "said")
-    )
+    names = (*LEDGER_COLUMNS, "role", "bookie", "said")
+    columns = (fact_rows.column(name).to_pylist() for name in names)
     for number, scope_id, signed_ledger, role, bookie, json_text in zip(owner.tolist(), *columns):
         if role == METADATA_ROW:
             ledger_id = LedgerId.from_signed(scope_id, signed_ledger)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bkstore.availability import codec
-from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.batch_blocks import cut_ledger_blocks
 from bkstore.offline.analyses.kernels.groups_by_owner import (
@@ -85,7 +84,7 @@ class Sequences:
                 "sequences": np.add.reduceat(folded.groups.counts, first),
                 "groups": np.diff(bounds),
                 "availability": [
-                    codec.encode(Groups(*(column[lo:hi] for column in folded.groups)))
+                    codec.encode(folded.cut(lo, hi).groups)
                     for lo, hi in zip(bounds[:-1].tolist(), bounds[1:].tolist())
                 ],
             }
@@ -117,13 +116,10 @@ class Compare:
         """Yield batches of `comparison`."""
         for block in cut_ledger_blocks(batches, self.bookie):
             side, ledger_count = int64(block.rows, "side"), block.starts.size
-            groups_before, groups_after = (
-                fold_many(block.groups.take(side == number)) for number in (0, 1)
-            )
-            before, after = (
-                count_entries(groups_before, ledger_count),
-                count_entries(groups_after, ledger_count),
-            )
+            groups_before = fold_many(block.groups.take(side == 0))
+            groups_after = fold_many(block.groups.take(side == 1))
+            before = count_entries(groups_before, ledger_count)
+            after = count_entries(groups_after, ledger_count)
             in_both = count_common(groups_before, groups_after, ledger_count)
             columns: dict[str, Any] = {
                 **block.id_columns(),

@@ -22,11 +22,9 @@ def _violation_rows(verdict: LedgerVerdict) -> Iterator[Row]:
     if verdict.worst_shortage is None:
         return
     facts = verdict.facts
-    lacks = sorted(
-        verdict.missing_replicas, key=lambda violation: (violation.first_entry, violation.bookie)
-    )
+    missing = sorted(verdict.missing_replicas, key=lambda lack: (lack.first_entry, lack.bookie))
     for violation in durability_violations(
-        verdict.ledger, lacks, verdict.worst_shortage, facts.write_quorum, facts.ack_quorum
+        verdict.ledger, missing, verdict.worst_shortage, facts.write_quorum, facts.ack_quorum
     ):
         yield violation.cells()
 
@@ -75,10 +73,8 @@ def _surplus_rows(verdict: LedgerVerdict) -> Iterator[Row]:
 def _homeless_rows(verdict: LedgerVerdict) -> Iterator[Row]:
     if verdict.due and not verdict.has_entries and not verdict.unread_bookies:
         facts = verdict.facts
-        bookies = " ".join(
-            sorted({bookie for _, ensemble in facts.segments for bookie in ensemble})
-        )
-        yield *_id_cells(verdict), facts.state, facts.last_entry, bookies
+        bookies = {bookie for _, ensemble in facts.segments for bookie in ensemble}
+        yield *_id_cells(verdict), facts.state, facts.last_entry, " ".join(sorted(bookies))
 
 
 OUTPUTS: Mapping[str, tuple[Schema, Callable[[LedgerVerdict], Iterator[Row]]]] = MappingProxyType(
