@@ -120,8 +120,7 @@ class WorkerPool(Generic[_Task, _Result]):
 
 
 class _Worker:
-    """A process that runs `run_worker(fd)`; `pipe` is the other end of `fd`, `task` its current
-    task."""
+    """A process that runs `run_worker(fd)`, with its current task; `pipe` is `fd`'s other end."""
 
     def __init__(self, scratch: Path) -> None:
         self.task: Any = None

@@ -63,6 +63,7 @@ _ROW_COST = {"entries": 1, "groups": 16}
 _BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _LISTING_SETTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _LISTING_TASKS_PER_CORE = 2
+_SHUFFLE_SETTING = "spark.sql.shuffle.partitions"
 
 _TABLE_PATTERN = re.compile(r"\b(from|join) (entries|groups|ledgers)\b")
 
@@ -255,7 +256,8 @@ class SparkEngine:
         """Return a new session with the SQL functions and the bookies of the inputs."""
         spark = self._spark.newSession()
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        spark.conf.set("spark.sql.shuffle.partitions", _shuffle_partitions(self._spark))
+        shuffle_partitions = self._spark.conf.get(_SHUFFLE_SETTING) or "200"
+        spark.conf.set(_SHUFFLE_SETTING, shuffle_partitions)
         spark.conf.set(_BATCH_SETTING, str(self._batch))
         # By default Spark would list many files with a task per file.
         listing_tasks = _LISTING_TASKS_PER_CORE * spark.sparkContext.defaultParallelism
@@ -271,11 +273,6 @@ class SparkEngine:
 def _task_answers(analysis: Analysis, plan: _Plan, options: Options) -> TaskFunction:
     all_answers: TaskFunction = plan.job.sorted_reader.run_task
     return all_answers if options.top is None else _TopRows(all_answers, analysis, options)
-
-
-def _shuffle_partitions(spark: SparkSession) -> str:
-    count: str = spark.conf.get("spark.sql.shuffle.partitions") or "200"
-    return count
 
 
 def _top_rows(frame: DataFrame, rank_column: str, analysis: Analysis, top: int) -> DataFrame:

@@ -84,8 +84,7 @@ class KernelInput:
     """The sorted input rows of a kernel.
 
     `sql_text` is the SQL query, or None for the columns that `KernelJob.sorted_reader` reads (or
-    the output of `condenser`). Rows with equal `keys` stay together, sorted by `order`, ids
-    unsigned.
+    the output of `condenser`). Rows of equal `keys` are together, sorted by `order`, ids unsigned.
     """
 
     sql_text: str | None

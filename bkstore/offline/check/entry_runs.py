@@ -93,7 +93,8 @@ def _merge_runs(rows: Int64Array) -> Int64Array:
     is_new_ledger = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
     # A run may lie inside an earlier one, so compare with the highest entry of all before it.
     highest_before = rows[:, 3].copy()
-    for start, stop in _ledger_ranges(is_new_ledger, len(rows)):
+    bounds = [0, *(np.flatnonzero(is_new_ledger) + 1).tolist(), len(rows)]
+    for start, stop in pairwise(bounds):
         np.maximum.accumulate(highest_before[start:stop], out=highest_before[start:stop])
     opens_run = np.concatenate(([True], is_new_ledger | (rows[1:, 2] > highest_before[:-1] + 1)))
     # Now reduce each group of runs that touch or overlap to one.
@@ -104,13 +105,6 @@ def _merge_runs(rows: Int64Array) -> Int64Array:
     # An entry may have been added twice.
     counts = np.minimum(counts, last_entries - rows[starts, 2] + 1)
     return np.column_stack((rows[starts, :3], last_entries, counts, offsets))
-
-
-def _ledger_ranges(
-    is_new_ledger: np.ndarray[tuple[int], np.dtype[np.bool_]], count: int
-) -> Iterator[tuple[int, int]]:
-    bounds = [0, *(np.flatnonzero(is_new_ledger) + 1).tolist(), count]
-    return pairwise(bounds)
 
 
 def _limit_runs(runs: Int64Array) -> Int64Array:

@@ -69,8 +69,7 @@ class IndexView:
 
     `lowest_locations` maps the ledgers in the index to their lowest locations (0 without entries),
     and is None if the index cannot be read. Records of ledgers other than `only_ledger` are only
-    counted. `live_ledgers` are ledgers in the metadata. `replayed` has what a replay of journals
-    adds: int64[n, 2] by ledger.
+    counted. `live_ledgers` are in the metadata. `replayed` is what a replay of journals adds.
     """
 
     rows_path: Path

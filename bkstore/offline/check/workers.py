@@ -68,8 +68,7 @@ def check_logs(
 ) -> Iterator[LogResult]:
     """Yield each log's findings and coverage, in the order of the tasks.
 
-    With `jobs` above 1, processes check the logs and open the index; else this one, by
-    `open_index`.
+    With `jobs` above 1, processes check the logs and open the index; else this one does.
     """
     if min(jobs, len(tasks)) > 1:
         yield from _check_in_processes(tasks, context, min(jobs, len(tasks)))

@@ -50,8 +50,7 @@ def diff(
     Compares ledgers, their entries (by set operations on sequence groups) and their states, but not
     the location or content of records. If one side cannot read the entries or the state of a
     ledger, these are not compared, and the error is appended to `findings`. Limbo is compared if
-    both sides store it. With `only_ledger`, just that ledger is compared. `on_ledger` is called for
-    each.
+    both sides store it. With `only_ledger`, just that one is compared. `on_ledger` gets each.
 
     Memory: one ledger of each side, and what the sides need. Cost: listing both. Raises as they do.
 

@@ -135,9 +135,8 @@ def _open_folder(dump: Path, bookie: str | None, directories: int) -> LoadSource
     ids = {value for paths in files.values() for value in _distinct_values(paths, "bookie")}
     chosen = _choose_bookie(dump, sorted(ids), bookie)
     paths = tuple(map(str, files["ledgers"]))
-    source = LoadSource(
-        str(dump), chosen, "idx", tuple(entries), paths, ids == {chosen}, directories
-    )
+    is_alone = ids == {chosen}
+    source = LoadSource(str(dump), chosen, "idx", tuple(entries), paths, is_alone, directories)
     layouts = {str(row["layout"]) for row in read_ledgers(source)}
     if len(layouts) > 1:
         raise InvalidArgument(f"{dump}: bookie {chosen} is of several layouts: {sorted(layouts)}")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from bkstore.arguments import boolean, integer, optional
 from bkstore.errors import CorruptionError, UnsupportedLayout
@@ -154,7 +154,9 @@ def load(
     ...         made.rows, index.layout, index.get(7, 3)
     (3, 'rocksdb', 1200)
     """
-    _check_arguments(to, directories, compare)
+    check_layout("to", to)
+    optional(integer(1))("directories", directories)
+    boolean("compare", compare)
     require_local_path(out, "an index")
     source = open_load_source(dump, bookie, directories)
     target = Path(out)
@@ -174,12 +176,6 @@ def load(
             _compare_index(engine, job, staging.data, result)
         staging.publish()
     return result
-
-
-def _check_arguments(to: Any, directories: Any, compare: Any) -> None:
-    check_layout("to", to)
-    optional(integer(1))("directories", directories)
-    boolean("compare", compare)
 
 
 def _check_target(source: LoadSource, out: Path, to: IndexLayout) -> None:

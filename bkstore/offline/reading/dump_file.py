@@ -137,9 +137,8 @@ def check_row_groups(
     known_ends = [(n, g.first, g.last) for n, g in enumerate(groups) if g.first and g.last]
     for (before, _, last), (after, first, _) in pairwise(known_ends):
         if first < last:
-            order = (
-                f"row group {after} begins with ledger {first}, row group {before} ends with {last}"
-            )
+            ends = f"row group {before} ends with {last}"
+            order = f"row group {after} begins with ledger {first}, {ends}"
             reason = f"the manifest says that it is sorted, but {order}"
             raise CorruptionError(location, None, reason)
     if ledger_range is None:

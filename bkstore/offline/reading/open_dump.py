@@ -42,8 +42,7 @@ class Dump:
     """A dump as its manifest describes it. `path` is an absolute path, or a URI.
 
     `bookies` were read; those in `unread_bookies` were not, for the given reason. `damage_count`
-    counts findings of damage. Files are compared with the manifest when they are read, and by
-    `check`.
+    counts findings of damage. Reading, and `check`, compare files with the manifest.
     """
 
     path: str

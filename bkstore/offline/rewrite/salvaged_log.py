@@ -56,8 +56,7 @@ class LogRecords:
     `confirmed` marks the records that the old index names; `missing_rows` has the index rows for
     which there is no record. `found_by_index` counts records that only the index found. `damaged`
     is true if a copy of the log would contain damage; `lost_ranges` lists the damaged ranges
-    between the records. If the log is `unreadable`, there are no records, and all of its bytes are
-    lost.
+    between the records. An `unreadable` log has no records, and all of its bytes are lost.
     """
 
     scope_id: Int64Array

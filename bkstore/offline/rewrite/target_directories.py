@@ -36,8 +36,7 @@ class TargetDirectories:
     """The ``current/`` directories of a target, relative to it, in the source's order.
 
     `target_paths` maps those of the source to the target's. `index_moved`: the databases are put
-    into the ledger directories, as db storage requires equal numbers of index and ledger
-    directories.
+    into the ledger directories, as db storage has an index directory for each.
     """
 
     ledger: tuple[Path, ...]
@@ -81,8 +80,7 @@ def _path_in_target(bookie: BookieDir, current: Path) -> Path:
 
 
 class OtherFile(NamedTuple):
-    """A file to carry: its path, its path relative to the target, and `new_content` if it is
-    changed."""
+    """A file to copy: its path, its path in the target, and its `new_content` if it is changed."""
 
     source: Path
     target: Path

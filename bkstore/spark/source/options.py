@@ -26,7 +26,7 @@ PARTITION_ROWS = 1 << 20
 _PATTERN_CHARACTERS = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")  # innermost braces
 
-_OPTION_NAMES = set("path paths table live layout root length damage partitionrows".split())
+_OPTIONS = {"path", "paths", "table", "live", "layout", "root", "length", "damage", "partitionrows"}
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptio
     option or value, a pattern that matches nothing, and NAME=PATTERN that matches several paths.
     Cost: a listing of each directory that a pattern searches; unlistable ones have no match.
     """
-    unknown_options = sorted(set(options) - _OPTION_NAMES)
+    unknown_options = sorted(set(options) - _OPTIONS)
     if unknown_options:
         raise InvalidArgument(
-            f"unknown option {unknown_options[0]!r}; there are {', '.join(sorted(_OPTION_NAMES))}"
+            f"unknown option {unknown_options[0]!r}; there are {', '.join(sorted(_OPTIONS))}"
         )
     tables = {schema.name: schema for schema in TABLES}
     table_name = options.get("table", "entries")

@@ -85,16 +85,12 @@ def _piece_rows(
     import pyarrow.parquet as pq
 
     with scratch_directory("piece") as folder:
-        written = write_piece(piece, folder, _ignore_progress, UnsyncedFiles())
+        written = write_piece(piece, folder, lambda _rows: None, UnsyncedFiles())
         findings += written.findings
         for file in written.files:
             if file.table == table.name:
                 with pq.ParquetFile(folder / file.name) as parquet_file:
                     yield from parquet_file.iter_batches(_BATCH_ROWS, use_threads=False)
-
-
-def _ignore_progress(rows: int) -> None:
-    """Ignore the progress: the number of rows read so far."""
 
 
 def _entry_rows(piece: DumpPiece, findings: list[Finding]) -> Iterator[pa.RecordBatch]:

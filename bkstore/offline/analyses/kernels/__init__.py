@@ -4,8 +4,7 @@
 `fragmentation` counts logs and contiguous stretches. `metadata_comparison` compares ledger metadata
 with groups: `ledger_facts` has the facts that a ledger is judged by, `ledger_verdicts` the
 verdicts, `verdict_rows` the rows about them. `batch_blocks` cuts batches between ledgers,
-`groups_by_owner` does set operations on many ledgers at once, `index_columns` takes columns out of
-batches and validates them.
+`groups_by_owner` does set operations on many ledgers at once, `index_columns` validates columns.
 """
 
 __all__ = [

@@ -89,8 +89,7 @@ def judge_ledgers(
     """Fill in the verdict of each subject; `find_worst` only if requested.
 
     `verdicts` are by ledger number, as are the owners of each bookie's canonical groups in
-    `groups_by_bookie`; groups of other numbers are skipped. `bookies` are those that the dump has
-    read.
+    `groups_by_bookie`; groups of other numbers are skipped. The dump has read `bookies`.
     """
     rows = _number_pairs(verdicts, groups_by_bookie, _due_rows(verdicts, bookies))
     for number in np.unique(rows.ledger[rows.held.owner[run_starts(rows.held.owner)]]).tolist():

@@ -49,10 +49,12 @@ class Judge:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of the output's table."""
+        import pyarrow as pa
+
         for block in cut_blocks(batches, LEDGER_COLUMNS):
             role = int64(block, "role")
             owner = _number_ledgers(block)
-            fact_rows = block.filter(_to_arrow_mask(role != GROUPS_ROW))
+            fact_rows = block.filter(pa.array(role != GROUPS_ROW))
             subjects = start_verdicts(fact_rows, owner[role != GROUPS_ROW])
             yield from self.judge(subjects, _groups_by_bookie(block, role, owner))
 
@@ -66,12 +68,6 @@ class Judge:
         rows = [row for _, subject in sorted(verdicts.items()) for row in rows_of(subject)]
         if rows:
             yield from Table.from_rows(schema, rows).to_arrow().to_batches()
-
-
-def _to_arrow_mask(rows: np.typing.NDArray[np.bool_]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(rows)
 
 
 def _number_ledgers(block: pa.RecordBatch) -> Int64Array:
