@@ -2,8 +2,8 @@
 
 `session` starts Spark on the runtime that `java` finds: read it first. `source` is
 ``format("bookie")``, which `register` registers; `load` builds an index from a dump, `load_tasks`
-is its part on executors; `read_tasks` reads files there; `analysis` is the Spark engine of the
-analyses; `errors` converts Spark's errors to one line.
+is its part on executors; `read_tasks` runs tasks there, `parquet_readers` chooses who reads files;
+`analysis` is the Spark engine of the analyses; `errors` converts Spark's errors to one line.
 """
 
 from bkstore.spark.analysis import holes, read_dump, totals

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,12 +31,11 @@ from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.open_dump import Dump, open_dump
 from bkstore.offline.reading.read_tasks import plan_unsorted_tasks, split_repeating
 from bkstore.spark.errors import convert_spark_errors
+from bkstore.spark.parquet_readers import files_frame
 from bkstore.spark.read_tasks import (
     TaskFunction,
     check_files,
     collect_results,
-    needs_workers,
-    read_by_workers,
     rows_per_task,
     run_tasks_lazily,
     spark_ddl,
@@ -236,7 +235,7 @@ class SparkEngine:
             return run_tasks_lazily(spark, tasks, plan.rows, run_task, schema)
         assert isinstance(job.sorted_reader, SortedFileScan)
         check_files(spark, inputs.dump, [job.sorted_reader.table])
-        rows = _files_frame(spark, inputs.dump, ENTRIES, plan.unsorted_files)
+        rows = files_frame(spark, inputs.dump, ENTRIES, plan.unsorted_files)
         return rows.select("bookie", *job.sorted_reader.columns)
 
     def _sql_rows(self, job: KernelJob, inputs: Inputs, schema: str) -> DataFrame:
@@ -296,21 +295,11 @@ def _table_frame(spark: SparkSession, dump: Dump, schema: Schema) -> DataFrame:
     files = dump.files[schema.name]
     distinct_files, repeating_files = split_repeating(files)
     if not repeating_files:
-        return _files_frame(spark, dump, schema, files)
-    distinct = _files_frame(spark, dump, schema, repeating_files).distinct()
+        return files_frame(spark, dump, schema, files)
+    distinct = files_frame(spark, dump, schema, repeating_files).distinct()
     if not distinct_files:
         return distinct
-    return distinct.unionAll(_files_frame(spark, dump, schema, distinct_files))
-
-
-def _files_frame(
-    spark: SparkSession, dump: Dump, schema: Schema, files: Sequence[DumpFile]
-) -> DataFrame:
-    """Return files of a table as a DataFrame, read by Java if it can, else by Python workers."""
-    if dump.is_remote or needs_workers(files):
-        rows = rows_per_task(spark, sum(file.rows for file in files))
-        return read_by_workers(spark, files, rows, schema)
-    return spark.read.schema(spark_ddl(schema)).parquet(*(file.path for file in files))
+    return distinct.unionAll(files_frame(spark, dump, schema, distinct_files))
 
 
 def _create_rows_view(spark: SparkSession, name: str, table: Any) -> None:

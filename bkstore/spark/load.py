@@ -37,7 +37,8 @@ from bkstore.spark.load_tasks import (
     SortedFileRows,
     WritePieces,
 )
-from bkstore.spark.read_tasks import needs_workers, read_by_workers, rows_per_task, task_table
+from bkstore.spark.parquet_readers import needs_workers, read_by_workers
+from bkstore.spark.read_tasks import rows_per_task, task_table
 from bkstore.spark.source.registering import register
 from bkstore.tables import ENTRIES, Schema
 

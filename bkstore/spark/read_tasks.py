@@ -8,15 +8,11 @@ gets only its own tasks. Tasks have no locality: the files are on storage that a
 from __future__ import annotations
 
 import pickle
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bkstore.offline.reading.dump_file import DumpFile
-from bkstore.offline.reading.file_locations import is_remote
 from bkstore.offline.reading.open_dump import Dump, check_file
-from bkstore.offline.reading.read_tasks import ReadTask, pack_tasks, plan_unsorted_tasks
-from bkstore.offline.reading.row_stream import read_rows
+from bkstore.offline.reading.read_tasks import pack_tasks
 from bkstore.spark.errors import convert_spark_errors
 from bkstore.tables import Schema
 
@@ -43,9 +39,6 @@ _SQL_TYPES = {
     "binary": "binary",
     "rows": "array<array<bigint>>",
 }
-
-_PATTERN_CHARACTERS = re.compile(r"[][*?{}\\]")
-"""Characters that are special in Hadoop's path patterns."""
 
 _PARTITIONS_SETTING = "spark.sql.leafNodeDefaultParallelism"
 
@@ -131,31 +124,6 @@ def _read_batches(data: bytes) -> Iterator[RecordBatch]:
 
     with pa.ipc.open_stream(data) as stream:
         yield from stream
-
-
-def needs_workers(files: Iterable[DumpFile]) -> bool:
-    """Return whether Spark cannot read the files, so that `read_by_workers` has to: one is on a
-    file system that Java does not support, or Spark would read its path as a pattern."""
-    return any(is_remote(file.path) or _PATTERN_CHARACTERS.search(file.path) for file in files)
-
-
-def read_by_workers(
-    spark: SparkSession, files: Sequence[DumpFile], rows: int, schema: Schema
-) -> DataFrame:
-    """Return all rows of files, read by Python workers."""
-    tasks = plan_unsorted_tasks(files, rows)
-    return run_tasks_lazily(spark, tasks, rows, _StoredRows(tuple(schema.names)), spark_ddl(schema))
-
-
-class _StoredRows:
-    """Yields the given columns of a task's rows unchanged."""
-
-    def __init__(self, columns: tuple[str, ...]) -> None:
-        self._columns = columns
-
-    def __call__(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
-        for read in (read for reads in task.reads_per_dump for read in reads):
-            yield from read_rows(read, self._columns)
 
 
 def check_files(spark: SparkSession, dump: Dump, tables: Iterable[str]) -> None:

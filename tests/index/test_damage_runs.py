@@ -292,7 +292,7 @@ def test_states_that_were_not_dumped(tmp_path: Path) -> None:
     from bkstore.index.hierarchical import HierarchicalIndex
     from bkstore.offline.dump import dump
     from bkstore.offline.load.dump_rows import open_load_source
-    from bkstore.offline.load.dumped_states import read_states
+    from bkstore.offline.load.merged_ledger_states import read_states
 
     with HierarchicalIndex(tmp_path / "b", writable=True) as index:
         for ledger in range(20):

@@ -19,10 +19,11 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline.dump.dump_job import TABLES, BookieDump, bookie_to_json, file_to_json
 from bkstore.offline.dump.dump_piece import WrittenFile, write_piece
+from bkstore.offline.dump.file_names import dump_file_path, file_name
 from bkstore.offline.dump.index_rows import PieceIndex
 from bkstore.offline.dump.parquet import ParquetTableWriter
-from bkstore.offline.dump.partial_dump import PartialDump, dump_file_path
-from bkstore.offline.dump.plan import DumpPiece, file_name
+from bkstore.offline.dump.partial_dump import PartialDump
+from bkstore.offline.dump.plan import DumpPiece
 from bkstore.offline.reading.manifest import encode_manifest
 from bkstore.offline.staging_directory import check_target
 from bkstore.tables import BOOKIE_FINDINGS, ENTRY_LOGS, LOG_LEDGERS, ConstantColumn, Schema, Table

@@ -18,13 +18,13 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.index.api import Finding
 from bkstore.offline.dump.dump_piece import PieceResult, WrittenFile
+from bkstore.offline.dump.file_names import dump_file_path, file_name
 from bkstore.offline.dump.parquet import ParquetTableWriter
-from bkstore.offline.dump.partial_dump import PartialDump, dump_file_path
+from bkstore.offline.dump.partial_dump import PartialDump
 from bkstore.offline.dump.plan import (
     PIECE_ROWS,
     BookiePlan,
     DumpSource,
-    file_name,
     fingerprint,
     plan_bookie,
 )

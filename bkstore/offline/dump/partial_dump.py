@@ -20,18 +20,14 @@ from bkstore.files.opening import check_regular, read_file
 from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.offline.dump.dump_piece import PieceResult, WrittenFile
-from bkstore.offline.dump.plan import DumpPiece, file_name
+from bkstore.offline.dump.file_names import dump_file_path
+from bkstore.offline.dump.plan import DumpPiece
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 from bkstore.offline.reading.manifest import MANIFEST, finding_from_json, finding_to_json
 from bkstore.offline.staging_directory import StagingDirectory
 
 _RECORD_LIMIT = 64 << 20
 _OWN_PATTERNS = ("data", "pieces", "work-*")
-
-
-def dump_file_path(table: str, bookie_id: str, number: int) -> str:
-    """Return the path of a table's file below the dump."""
-    return f"{table}/{file_name(bookie_id)}-{number:05d}.parquet"
 
 
 class PartialDump(StagingDirectory):

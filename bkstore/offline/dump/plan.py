@@ -23,6 +23,7 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.partitioned import PartitionedIndex
+from bkstore.offline.dump.file_names import file_name
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import DATABASE_NAMES, Layout
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -37,8 +38,6 @@ _ROW_BYTES = 4
 """The fewest bytes that a row of a RocksDB index takes, compressed."""
 
 _LOGS_PER_PIECE = 256
-_MAX_NAME_BYTES = 128
-"""Most bytes of a bookie id in a file name, which has some 40 more; systems allow 255."""
 
 _LOWEST_LEDGER = LedgerId(0, 0)
 _KEY_VERSION = 4
@@ -110,21 +109,6 @@ class BookiePlan:
     bookie_dir: BookieDir
     pieces: list[DumpPiece] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-
-
-def file_name(bookie_id: str) -> str:
-    """Return the bookie id as used in file names. Readers skip names that begin with ``_`` or
-    ``.``, so ``b`` is put first, and systems refuse long ones, so a digest replaces a long end.
-
-    >>> file_name("host:3181"), file_name("_x"), file_name("x" * 300)[-20:]
-    ('host_3181', 'b_x', 'xxx-0d4e2ca9e9cbced7')
-    """
-    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in bookie_id)
-    name = name if name[:1].isalnum() else f"b{name}"
-    if len(name.encode()) <= _MAX_NAME_BYTES:
-        return name
-    digest = hashlib.sha256(bookie_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{name.encode()[: _MAX_NAME_BYTES - 17].decode(errors='ignore')}-{digest}"
 
 
 def plan_bookie(bookie: BookieDir, with_lengths: bool, piece_rows: int = PIECE_ROWS) -> BookiePlan:

@@ -1,13 +1,18 @@
-"""Check, store and compare the ledger states of a new index."""
+"""Check, store and compare the ledger states of a new index; store its storage flags."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 from bkstore.errors import CorruptionError, NoSuchLedger, UnsupportedLayout
+from bkstore.files.disk_changes import Files
+from bkstore.formats.ledgerdata import FLAGS_KEY
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
+from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.options import database_options
 
 
 def check_storable(states: Mapping[LedgerId, LedgerState], layout: str, verb: str = "load") -> None:
@@ -31,6 +36,13 @@ def put_states(index: EntryIndex, states: Mapping[LedgerId, LedgerState], per_fl
         if count % per_flush == 0:
             index.flush()
     index.flush()
+
+
+def put_storage_flags(path: Path, flags: int, files: Files) -> None:
+    """Store a bookie's storage flags in a `ledgers` database: the row of ledger 0 has their key."""
+    with closing(Database(path, database_options("ledgers"), files=files)) as database:
+        database.put(FLAGS_KEY, flags.to_bytes(8, "big"))
+        database.sync()
 
 
 def _has_state(index: EntryIndex, ledger_id: LedgerId, state: LedgerState) -> bool:

@@ -2,8 +2,8 @@
 
 Read `load_job` first: it has `load`. `dump_rows` reads a bookie's part of a dump, `declared_order`
 finds the files that are declared sorted, `key_order` yields rows in the order of index keys, one
-per key, and `dumped_states` merges the states of each ledger. `offline.index_building` builds the
-index, which is compared with the dump; `compared_ranges` lets executors compare it range by range.
+per key, and `merged_ledger_states` merges the states of each ledger. `offline.index_building`
+builds the index, which is compared with the dump: `compared_ranges` does so range by range.
 """
 
 from bkstore.former_names import former_exports

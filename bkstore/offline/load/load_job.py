@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from bkstore.arguments import boolean, integer, optional
 from bkstore.errors import CorruptionError, UnsupportedLayout
@@ -23,8 +23,8 @@ from bkstore.offline.index_building.ledger_states import check_storable, compare
 from bkstore.offline.index_building.row_comparison import compare_rows
 from bkstore.offline.index_building.row_writers import TableFile, open_row_writer
 from bkstore.offline.load.dump_rows import LoadSource, open_load_source
-from bkstore.offline.load.dumped_states import read_states
 from bkstore.offline.load.key_order import RUN_ROWS, OrderedRows, survey_order
+from bkstore.offline.load.merged_ledger_states import read_states
 from bkstore.offline.reading.file_locations import is_remote, require_local_path
 from bkstore.offline.staging_directory import StagingDirectory, check_target
 from bkstore.storage.directories.layout import check_layout
@@ -154,9 +154,7 @@ def load(
     ...         made.rows, index.layout, index.get(7, 3)
     (3, 'rocksdb', 1200)
     """
-    check_layout("to", to)
-    optional(integer(1))("directories", directories)
-    boolean("compare", compare)
+    _check_arguments(to, directories, compare)
     require_local_path(out, "an index")
     source = open_load_source(dump, bookie, directories)
     target = Path(out)
@@ -176,6 +174,12 @@ def load(
             _compare_index(engine, job, staging.data, result)
         staging.publish()
     return result
+
+
+def _check_arguments(to: Any, directories: Any, compare: Any) -> None:
+    check_layout("to", to)
+    optional(integer(1))("directories", directories)
+    boolean("compare", compare)
 
 
 def _check_target(source: LoadSource, out: Path, to: IndexLayout) -> None:

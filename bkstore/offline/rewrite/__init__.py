@@ -2,10 +2,10 @@
 
 `convert` takes the rows from the index, `rebuild` from the entry logs, `salvage` from damaged logs
 and what is left of the index. They share the steps in `rewrite_job`: read it first.
-`target_directories` maps the source's files to the target, `log_names` assigns entry log ids, and
-`file_copies` copies files. `index_writer` writes and compares the index, `source_ledgers` finds
-ledgers and their states, `salvaged_log` rewrites a damaged log, `digest_mismatches` drops records
-whose digest does not match.
+`target_directories` maps the source's directories to the target's, `log_names` assigns entry log
+ids, and `file_copies` copies files. `index_writer` writes and compares the index,
+`recovered_ledger_states` finds ledgers and their states, `salvaged_log` rewrites a damaged log,
+`digest_mismatches` drops records whose digest does not match.
 """
 
 from bkstore.former_names import former_exports

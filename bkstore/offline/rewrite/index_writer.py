@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 
 from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import Files
 from bkstore.files.os_errors import convert_write_errors
-from bkstore.formats.ledgerdata import FLAGS_KEY
 from bkstore.ids import LedgerId
 from bkstore.index.api import DEFAULT_BATCH, EntryIndex, IndexBatch, LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.partitioned import PartitionedIndex
-from bkstore.index.rocks.database import Database
-from bkstore.index.rocks.options import database_options
 from bkstore.index.scope_marker import write_marker
 from bkstore.offline.index_building.assembly import build_index
-from bkstore.offline.index_building.ledger_states import compare_states, put_states
+from bkstore.offline.index_building.ledger_states import (
+    compare_states,
+    put_states,
+    put_storage_flags,
+)
 from bkstore.offline.index_building.row_comparison import compare_rows
 from bkstore.offline.index_building.row_writers import (
     TreeWriter,
@@ -132,11 +132,8 @@ def _write_databases(
         report(batch.entry_id.size)
     table_files = [table_file for writer in writers for table_file in writer.finish()]
     build_index("rocksdb", index_dirs, table_files, states, files)
-    if flags is not None:  # the flags have the key that the row of ledger 0 would have
-        path = index_dirs[0] / "ledgers"
-        with closing(Database(path, database_options("ledgers"), files=files)) as database:
-            database.put(FLAGS_KEY, flags.to_bytes(8, "big"))
-            database.sync()
+    if flags is not None:
+        put_storage_flags(index_dirs[0] / "ledgers", flags, files)
     return row_count
 
 

@@ -21,6 +21,7 @@ from bkstore.ids import MAX_ENTRY_ID, LedgerId, make_locations
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.hierarchical import DEFAULT_MAX_PAGES
 from bkstore.offline.rewrite.log_names import LogNames, sort_by_creation
+from bkstore.offline.rewrite.recovered_ledger_states import SourceLedgers, read_source_ledgers
 from bkstore.offline.rewrite.rewrite_job import (
     DEFAULT_OPENING,
     OpenOptions,
@@ -28,7 +29,6 @@ from bkstore.offline.rewrite.rewrite_job import (
     RewriteProgress,
     RewriteResult,
 )
-from bkstore.offline.rewrite.source_ledgers import SourceLedgers, read_source_ledgers
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout

@@ -25,14 +25,15 @@ from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, IndexBatch, LedgerState
 from bkstore.offline.index_building.ledger_states import check_storable
-from bkstore.offline.rewrite.file_copies import copy_file, link_file, write_new_file
+from bkstore.offline.rewrite.file_copies import (
+    copy_file,
+    link_file,
+    list_other_files,
+    write_new_file,
+)
 from bkstore.offline.rewrite.index_writer import compare_index, write_index
 from bkstore.offline.rewrite.log_names import LogNames
-from bkstore.offline.rewrite.target_directories import (
-    TargetDirectories,
-    encode_target_conf,
-    list_other_files,
-)
+from bkstore.offline.rewrite.target_directories import TargetDirectories, encode_target_conf
 from bkstore.offline.staging_directory import StagingDirectory, check_target
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout, check_layout

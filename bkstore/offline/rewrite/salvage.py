@@ -28,6 +28,7 @@ from bkstore.index.damage_runs import add_unreported
 from bkstore.offline.rewrite.digest_mismatches import drop_digest_mismatches
 from bkstore.offline.rewrite.log_names import LogNames, sort_by_creation
 from bkstore.offline.rewrite.rebuild import LedgerSelection, read_storage_flags, report_ledgers
+from bkstore.offline.rewrite.recovered_ledger_states import read_source_ledgers
 from bkstore.offline.rewrite.rewrite_job import (
     DEFAULT_OPENING,
     OpenOptions,
@@ -42,7 +43,6 @@ from bkstore.offline.rewrite.salvaged_log import (
     salvaged_positions,
     write_salvaged_log,
 )
-from bkstore.offline.rewrite.source_ledgers import read_source_ledgers
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.storage.directories.file_listing import LogFile
