@@ -20,7 +20,7 @@ from bkstore.tables import ENSEMBLE_BOOKIES, Table
 
 if TYPE_CHECKING:
     from bkstore.testing.ensemble import Ensemble
-    from bkstore.testing.ensemble.from_outside import EnsembleStatus
+    from bkstore.testing.ensemble.stop_and_remove import EnsembleStatus
 
 _STORAGES = ("sorted", "interleaved", "db")
 _POLL_SECONDS = 0.2
@@ -103,7 +103,7 @@ def _up(args: argparse.Namespace) -> int:
         return _detach(args)
     from bkstore.testing.ensemble import Ensemble
     from bkstore.testing.ensemble.background import redirect_output
-    from bkstore.testing.ensemble.from_outside import LOG_NAME
+    from bkstore.testing.ensemble.stop_and_remove import LOG_NAME
 
     is_permanent = args.dir is not None
     with Ensemble(
@@ -228,7 +228,7 @@ def _watch_processes(ensemble: Ensemble) -> None:
 def _status(args: argparse.Namespace) -> int:
     """Print a row for each bookie; return 0 if all are writable, else 1."""
     require_packages("ensemble status", "kazoo")
-    from bkstore.testing.ensemble.from_outside import read_status
+    from bkstore.testing.ensemble.stop_and_remove import read_status
 
     ensemble = read_status(args.dir)
     registered = _registered_bookies(ensemble)
@@ -271,7 +271,7 @@ def _registered_bookies(ensemble: EnsembleStatus) -> dict[str, tuple[str, tuple[
 
 def _down(args: argparse.Namespace) -> int:
     """Stop the ensemble, if it runs; with --remove, delete its files too."""
-    from bkstore.testing.ensemble.from_outside import read_status, remove, stop
+    from bkstore.testing.ensemble.stop_and_remove import read_status, remove, stop
 
     path = read_status(args.dir).path
     stopped = stop(path, _STOP_TIMEOUT)

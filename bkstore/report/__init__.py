@@ -10,23 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bkstore.files.user_outputs import write_output
 from bkstore.report.charts import require_matplotlib
+from bkstore.report.findings.table_columns import Tables
 from bkstore.report.html.rendering import require_jinja
 from bkstore.report.page import render_page
 from bkstore.tables import require_pyarrow
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 __all__ = ["write_report"]
 
 
-def write_report(
-    target: Path, tables: Mapping[str, pa.Table], *, title: str, source: Mapping[str, Any]
-) -> None:
+def write_report(target: Path, tables: Tables, *, title: str, source: Mapping[str, Any]) -> None:
     """Write the page about `tables` to `target` atomically: a failure keeps the old file.
 
     `tables` has tables by the names of their schemas: those of `bkstore.tables.analyses`, and

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from bkstore.errors import MissingDependency
 from bkstore.report.findings.table_columns import number_column
 from bkstore.report.html.rendering import mark_safe
-from bkstore.report.html.value_formats import counted, format_count, size_unit
+from bkstore.report.html.value_formats import counted, shorten, size_unit
 from bkstore.tables.safe_text import escape_unprintable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _Array = npt.NDArray[Any]
 
 _COLORS = {"live": "#010101", "garbage": "#020202", "ink": "#030303", "grid": "#040404"}
 _WIDE, _NARROW = (11.5, 2.7), (5.0, 3.1)  # inches of 72 units; for 790-1170 and 360-640 pixels
-_MAX_BAR_NAMES = 16
+_MAX_BAR_NAMES, _MAX_NAME = 16, 22
 _BINS = 20
 _MAX_POINTS = 200
 
@@ -37,20 +37,15 @@ _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "bkstore",
     "font.size": 10,
-    "axes.edgecolor": _COLORS["grid"],
     "text.parse_math": False,  # a bookie id is no formula
-    "axes.labelcolor": _COLORS["ink"],
-    "text.color": _COLORS["ink"],
-    "xtick.color": _COLORS["ink"],
-    "ytick.color": _COLORS["ink"],
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
+    **dict.fromkeys(
+        ("axes.labelcolor", "text.color", "xtick.color", "ytick.color"), _COLORS["ink"]
+    ),
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), _COLORS["grid"]),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size", "xtick.minor.size"), 0),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
     "xtick.major.pad": 7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.grid.axis": "y",
-    "grid.color": _COLORS["grid"],
     "grid.linewidth": 0.6,
 }
 
@@ -95,7 +90,7 @@ def bookies_chart(table: pa.Table) -> Chart | None:
         _stack(axes, np.arange(len(order) + 1) + 0.5, live, garbage, apart=bool(names))
         axes.set_xlim(0.5, len(order) + 0.5)
         if names:
-            _name_bars(axes, [_shorten(names[row]) for row in order])
+            _name_bars(axes, [shorten(escape_unprintable(names[row]), _MAX_NAME) for row in order])
         axes.set_xlabel("bookies, the fullest first")
 
     words = f"Record bytes of {counted(len(order), 'bookie')}, the fullest first"
@@ -139,13 +134,13 @@ def ledgers_chart(table: pa.Table) -> Chart | None:
         axes.set_xlim(1, len(sizes))
         axes.set_ylim(0, 100)
         ticks = _count_ticks(len(sizes))
-        axes.set_xticks(ticks, [format_count(tick) for tick in ticks])
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.set_xticks([], minor=True)
         axes.set_yticks(range(0, 101, 25))
         axes.set_xlabel("how many of the biggest ledgers (logarithmic)")
         axes.set_ylabel("share of record bytes, %")
 
-    words = f"Share of all record bytes in the biggest of {format_count(len(sizes))} ledgers"
+    words = f"Share of all record bytes in the biggest of {len(sizes):,} ledgers"
     return _make_chart(draw, words, ())
 
 
@@ -190,11 +185,6 @@ def _tick_step(highest: float) -> float:
     """Return a round step that gives three to five ticks up to `highest`."""
     steps = [size * 10.0**power for power in range(-1, 4) for size in (1, 2, 5)]
     return next((step for step in steps if highest / step <= 5), steps[-1])
-
-
-def _shorten(name: str, max_length: int = 22) -> str:
-    name = escape_unprintable(name)
-    return name if len(name) <= max_length else f"{name[: max_length - 1]}…"
 
 
 def _make_chart(draw: Callable[[Axes], None], words: str, keys: tuple[str, ...]) -> Chart:

@@ -136,6 +136,7 @@ def _origin(source: _Source) -> str:
 def _part(
     heading: str, names: Sequence[str], tables: Tables, source: _Source, facts: Facts
 ) -> PartOfPage:
+    """Return a part of the page; a section without a table is absent, with the reason."""
     shown, absent = [], []
     for section in (SECTIONS[name] for name in names):
         if section.name in tables:
@@ -163,21 +164,10 @@ def _show_table(section: Section, table: pa.Table, source: _Source, facts: Facts
 def _bookies_table(manifest: Mapping[str, Any]) -> pa.Table:
     import pyarrow as pa
 
-    rows = [
-        {
-            "bookie": bookie["id"],
-            "read": bool(bookie["read"]),
-            "layout": bookie["layout"],
-            "entries": bookie["rows"].get("entries"),
-            "ledgers": bookie["rows"].get("ledgers"),
-            "damage": bookie["damage"],
-            "oddities": bookie["oddities"],
-            "path": bookie["path"],
-            "reason": bookie["reason"],
-        }
+    fields = [(name, pa.string()) for name in ("bookie", "layout", "path", "reason")]
+    fields += [(name, pa.int64()) for name in ("entries", "ledgers", "damage", "oddities")]
+    rows = [  # other keys of a bookie are no columns of the schema
+        {**bookie, **bookie["rows"], "bookie": bookie["id"], "read": bool(bookie["read"])}
         for bookie in manifest["bookies"]
     ]
-    texts, counts = ("bookie", "layout", "path", "reason"), ("entries", "ledgers")
-    fields = [(name, pa.string()) for name in texts]
-    fields += [(name, pa.int64()) for name in (*counts, "damage", "oddities")]
     return pa.Table.from_pylist(rows, pa.schema([*fields, ("read", pa.bool_())]))

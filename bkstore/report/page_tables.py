@@ -14,7 +14,6 @@ from bkstore.report.html.value_formats import (
     ABSENT,
     CATEGORY_WORDS,
     counted,
-    format_count,
     format_share,
     format_size,
     ledger_name,
@@ -83,7 +82,7 @@ def _caption(section: Section, table: pa.Table, all_rows_note: str) -> str:
         row_text += f" about {counted(ledgers, 'ledger')}"
     if table.num_rows <= MAX_ROWS:
         return row_text
-    return f"Showing {format_count(MAX_ROWS)} of {row_text}; all rows are {all_rows_note}"
+    return f"Showing {MAX_ROWS:,} of {row_text}; all rows are {all_rows_note}"
 
 
 def first_rows(section: Section, table: pa.Table) -> list[dict[str, Any]]:
@@ -132,18 +131,13 @@ def _cell(column: ShownColumn, row: Mapping[str, Any]) -> TableCell:
     return _CELL_OF_VALUE[column.kind](value)
 
 
-def _size_cell(value: int) -> TableCell:
-    shown = format_size(value)
-    return TableCell("number", shown.text, title=shown.exact, value=str(value))
-
-
 _CELL_OF_VALUE: dict[str, Callable[[Any], TableCell]] = {
     "text": lambda value: TableCell("text", str(value)),
     "long": lambda value: TableCell("long", str(value)),
-    "number": lambda value: TableCell("number", format_count(value)),
+    "number": lambda value: TableCell("number", f"{value:,}"),
     # An empty or open ledger has -1 for its last entry.
     "entry": lambda value: TableCell("number", str(value)) if value >= 0 else _BLANK_CELL,
-    "size": _size_cell,
+    "size": lambda value: TableCell("number", *format_size(value), str(value)),
     "share": lambda value: TableCell("number", format_share(value, 1), value=f"{value:.6g}"),
     "decimal": lambda value: TableCell("number", f"{value:,.1f}"),
     "flag": lambda value: TableCell("text", "yes" if value else "no"),

@@ -19,12 +19,8 @@ def _any_above_zero(column: str) -> Callable[[pa.Table], bool]:
     return lambda table: bool((number_column(table, column) > 0).any())
 
 
-def _any_text(column: str, text: str) -> Callable[[pa.Table], bool]:
-    return lambda table: text in table.column(column).to_pylist()
-
-
 _ADVICE_CONDITIONS: Mapping[str, Callable[[pa.Table], bool]] = {
-    "findings": _any_text("severity", "damage"),
+    "findings": lambda table: "damage" in table.column("severity").to_pylist(),
     "ledger_health": lambda table: table.column("not_judged").null_count < table.num_rows,
     "bytes_by_bookie": _any_above_zero("garbage_bytes"),
     "log_occupancy": _any_above_zero("garbage_bytes"),

@@ -238,16 +238,12 @@ class ClusterFactory(_JournaledFactory[Cluster]):
         are those of `Cluster.open`. Slow bookies delay nothing unless `sleep` is given."""
         kinds = storage or self.kind
         metadata = MemoryStore() if store is None else store
-        settings: dict[str, Any] = {"journal": _SMALL_JOURNAL, "sleep": _no_sleep} | options
+        settings: dict[str, Any] = {"journal": _SMALL_JOURNAL, "sleep": lambda _: None} | options
 
         def open_at(top: Path, layer: Files) -> Cluster:
             return Cluster.open(top, bookies, kinds, store=metadata, files=layer, **settings)
 
         return self._open(self._new_path("cluster") if path is None else Path(path), open_at, files)
-
-
-def _no_sleep(seconds: float) -> None:
-    """Return at once."""
 
 
 def _subdirectories(top: Path, name: str, count: int) -> list[Path]:

@@ -84,13 +84,15 @@ class FaultPlan(Files):
         self._plan_write(n, "tear_write", keep_bytes, error)
 
     def _plan_write(self, n: int, what: str, keep_bytes: int, error: int) -> None:
+        integer(1)("n", n)
         with self._lock:
-            self._planned_writes[self.writes + _check_number(n)] = (what, keep_bytes, error)
+            self._planned_writes[self.writes + n] = (what, keep_bytes, error)
 
     def fail_sync(self, n: int = 1, error: int = errno.EIO) -> None:
         """Make the n-th sync from now on fail with errno `error`, syncing nothing."""
+        integer(1)("n", n)
         with self._lock:
-            self._planned_syncs[self.syncs + _check_number(n)] = error
+            self._planned_syncs[self.syncs + n] = error
 
     def disk_full(self, after_bytes: int = 0) -> None:
         """Let files grow by `after_bytes` more, then fail with ENOSPC until `free` is called.
@@ -209,11 +211,6 @@ class FaultPlan(Files):
         self.files.database_opened(path, options)
 
 
-def _check_number(n: int) -> int:
-    number: int = integer(1)("n", n)
-    return number
-
-
 def flip_byte(path: StrPath, offset: int, mask: int = 0xFF) -> int:
     """XOR one byte with `mask` (not 0); return its old value. A negative offset counts from the
     end. Raises `InvalidArgument` for one outside of the file."""
@@ -280,7 +277,7 @@ def _clear_slot(file: Path, entry: int) -> bool:
         slots.seek(HEADER_SIZE + SLOT_SIZE * entry)
         was_set = any(slots.read(SLOT_SIZE))
         if was_set:
-            slots.seek(HEADER_SIZE + SLOT_SIZE * entry)
+            slots.seek(-SLOT_SIZE, os.SEEK_CUR)
             slots.write(bytes(SLOT_SIZE))
         return was_set
 

@@ -77,10 +77,6 @@ def sparse(count: int, span: int, seed: int = 0) -> Int64Array:
     return np.unique(np.random.default_rng(seed).integers(0, span, count, dtype=np.int64))
 
 
-def _make_stripe_with_holes(count: int, seed: int) -> Int64Array:
-    return with_holes(_make_stripe(count, seed), 0.01, seed)
-
-
 def _make_stripe(count: int, seed: int) -> Int64Array:
     return striped((count * 3 + 1) // 2 - 1, seed % 3, 3, 2)[:count]
 
@@ -89,7 +85,7 @@ SHAPES: dict[str, Callable[[int, int], Int64Array]] = {
     "contiguous": lambda count, _: contiguous(count),
     "striped": _make_stripe,
     "holes": lambda count, seed: with_holes(contiguous(count), 0.01, seed),
-    "striped_holes": _make_stripe_with_holes,
+    "striped_holes": lambda count, seed: with_holes(_make_stripe(count, seed), 0.01, seed),
     "late": lambda count, seed: late_and_duplicate(contiguous(count), seed=seed),
     "sparse": lambda count, seed: sparse(count, 16 * count, seed),
 }

@@ -75,20 +75,14 @@ class StreamWriter:
     def initial_world(self) -> dict[str, Any]:
         """Return the world before the first event, without objects."""
         base = self.shape.base
+        offsets = {"start_offset": base, "end_offset": base}
         first_range = {"range_index": 0, "epoch": 0, "start": base, "end": base}
-        return {
-            "streams": [
-                {
-                    "stream_id": stream,
-                    "start_offset": base,
-                    "end_offset": base,
-                    "ranges": [{**first_range, "node_id": node}],
-                }
-                for stream, node in self._node_of_stream.items()
-            ],
-            "nodes": [{"node_id": node, "objects": []} for node in range(self.shape.nodes)],
-            "stream_objects": [],
-        }
+        streams = [
+            {"stream_id": stream, **offsets, "ranges": [{**first_range, "node_id": node}]}
+            for stream, node in self._node_of_stream.items()
+        ]
+        nodes = [{"node_id": node, "objects": []} for node in range(self.shape.nodes)]
+        return {"streams": streams, "nodes": nodes, "stream_objects": []}
 
     def events(self, objects: int) -> Iterator[dict[str, Any]]:
         """Yield events until `objects` stream set objects are added, others in between."""

@@ -14,7 +14,7 @@ pytest.importorskip("kazoo", reason="kazoo is not installed")
 
 from bkstore.errors import MissingDependency
 from bkstore.testing.ensemble import Ensemble
-from bkstore.testing.ensemble.from_outside import stop
+from bkstore.testing.ensemble.stop_and_remove import stop
 from tests.docs.page_runs import run_page
 from tests.paths import ROOT
 

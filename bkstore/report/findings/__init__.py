@@ -2,8 +2,7 @@
 
 `key_figures` computes the numbers: read it first. `health_classes` says how bad a ledger's state
 is, `worst_ledgers` which are the worst, `affected_entries` which of their entries are meant,
-`ledger_counts` why two numbers of ledgers differ, `headline` what matters most. `table_columns`
-reads the tables' columns.
+`ledger_counts` why numbers of ledgers differ, `headline` what matters most; all by `table_columns`.
 """
 
 __all__ = [

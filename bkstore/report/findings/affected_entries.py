@@ -1,7 +1,6 @@
 """Which entries of a ledger its category is about: those that as many replicas lack as it implies.
 
-Without a replica are entries that all W bookies lack, below the ack quorum those that W - A + 1
-lack.
+Entries without a replica are those that all W bookies lack, below the ack quorum W - A + 1 do.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import numpy as np
 
 from bkstore.ids import Int64Array
 from bkstore.report.findings.table_columns import id_pairs, number_column
-from bkstore.report.html.value_formats import counted, format_count, ranges_text
+from bkstore.report.html.value_formats import counted, ranges_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +32,7 @@ def describe_entries(
     if not len(affected):  # an audit may count unanswered replicas as lost, without a row here
         affected = covered_at_least(ranges, 1)
     total = sum((affected[:, 1] - affected[:, 0] + 1).tolist())
-    nouns = "entry" if total == 1 else f"{format_count(total)} entries"
+    nouns = "entry" if total == 1 else f"{total:,} entries"
     max_ranges = 3 if len(affected) < 4 else 1 if is_name_long else 2  # must fit one line
     return f"{nouns}: {ranges_text(affected.tolist(), max_ranges)}"
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from bkstore.ids import Int64Array
 from bkstore.report.findings.health_classes import HEALTH_CLASSES, class_ranks
 from bkstore.report.findings.table_columns import Tables, id_pairs, number_column
-from bkstore.report.html.value_formats import counted, format_count, join_clauses
+from bkstore.report.html.value_formats import counted, join_clauses
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ def explain_ledger_counts(tables: Tables) -> list[str]:
     if not unknown and not absent.any():
         pronoun = "it" if health.num_rows == 1 else "each of them"
         return [f"The metadata list {listed_ledgers}; bookies have {pronoun}."]
-    on_bookies = format_count(len(bookie_ids))
+    on_bookies = f"{len(bookie_ids):,}"
     clauses = [f"the metadata list {listed_ledgers}, the bookies have {on_bookies}"]
     if unknown:
         words = counted(unknown, "is on bookies only (an orphan)", "are on bookies only (orphans)")
@@ -55,7 +55,7 @@ def _why_absent(health: pa.Table, absent: npt.NDArray[np.bool_]) -> str:
     reasons = [(int(ledgers.sum()), reason) for ledgers, reason in groups if ledgers.any()]
     if len(reasons) == 1:
         return reasons[0][1]
-    return ", ".join(f"{format_count(number)} {reason}" for number, reason in reasons)
+    return ", ".join(f"{number:,} {reason}" for number, reason in reasons)
 
 
 def unindexed_ledgers_note(tables: Tables) -> list[str]:

@@ -15,10 +15,13 @@ from bkstore.report.findings.health_classes import (
     class_ranks,
 )
 from bkstore.report.findings.table_columns import Tables, id_pairs, number_column
-from bkstore.report.html.value_formats import counted, ledger_name
+from bkstore.report.html.value_formats import CATEGORY_WORDS, counted, join_names, ledger_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_MAX_BOOKIES = 4
 
 
 class Risk(NamedTuple):
@@ -28,6 +31,16 @@ class Risk(NamedTuple):
     category: str
     entries: str
     bookies: tuple[str, ...]
+
+    @property
+    def category_words(self) -> str:
+        """The page's words for the category."""
+        return CATEGORY_WORDS[self.category]
+
+    @property
+    def bookie_names(self) -> str:
+        """The first bookies as a list in a sentence."""
+        return join_names(self.bookies, _MAX_BOOKIES)
 
 
 def worst_ledgers(tables: Tables, max_ledgers: int) -> list[Risk]:

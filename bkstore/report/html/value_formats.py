@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
+from bkstore.counts import format_count
 from bkstore.ids import LedgerId
 
 CATEGORY_WORDS = {
@@ -25,25 +27,10 @@ CATEGORY_WORDS = {
 ABSENT = "\u2013"
 """The text for a null value."""
 
+counted = partial(format_count, grouped=True)
+"""Returns a number with separators and its noun, as `counted(2500, "ledger")`: 2,500 ledgers."""
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-
-
-def format_count(number: int) -> str:
-    """Return a number with separators.
-
-    >>> format_count(1234567)
-    '1,234,567'
-    """
-    return f"{number:,}"
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """Return a number with its noun.
-
-    >>> counted(1, "ledger"), counted(2500, "ledger"), counted(2, "has", "have")
-    ('1 ledger', '2,500 ledgers', '2 have')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def size_unit(number: float) -> tuple[float, str]:

@@ -10,7 +10,7 @@ from bkstore.report.findings.key_figures import Facts
 from bkstore.report.findings.ledger_counts import explain_ledger_counts, unindexed_ledgers_note
 from bkstore.report.findings.table_columns import Tables
 from bkstore.report.html.bars import Bar, BarPart, LegendLine, make_bar, make_legend
-from bkstore.report.html.value_formats import CATEGORY_WORDS, counted, format_count, format_size
+from bkstore.report.html.value_formats import CATEGORY_WORDS, counted, format_size
 from bkstore.report.tiles.disk import DiskTile, disk_tile
 from bkstore.report.tiles.risk import RiskTile, risk_tile
 
@@ -62,7 +62,7 @@ def _amounts(facts: Facts, tables: Tables) -> AmountsTile:
     read_bookies = (facts.bookies or 0) - len(facts.unread)
     bookies = _format_count(facts.bookies)
     if facts.unread:
-        bookies = f"{format_count(read_bookies)} of {format_count(facts.bookies or 0)}"
+        bookies = f"{read_bookies:,} of {facts.bookies or 0:,}"
     size, exact_size = (None, "") if facts.disk is None else format_size(facts.disk.files)
     figures = (
         KeyFigure(bookies, "bookies read" if facts.unread else _plural(facts.bookies, "bookie")),
@@ -81,7 +81,7 @@ def _amounts(facts: Facts, tables: Tables) -> AmountsTile:
 
 
 def _format_count(value: int | None) -> str | None:
-    return None if value is None else format_count(value)
+    return None if value is None else f"{value:,}"
 
 
 def _plural(value: int | None, noun: str) -> str:
@@ -97,7 +97,7 @@ def _health_tile(facts: Facts, tables: Tables) -> HealthTile:
             notes.insert(0, hint)
         return HealthTile(why_not_judged(facts), None, (), tuple(notes))
     parts = [
-        BarPart(f"c-{name}", CATEGORY_WORDS[name], ledger_count, format_count(ledger_count))
+        BarPart(f"c-{name}", CATEGORY_WORDS[name], ledger_count, f"{ledger_count:,}")
         for name in reversed(HEALTH_CLASSES)
         if (ledger_count := health.by_class.get(name, 0))
     ]
@@ -121,7 +121,7 @@ def _other_findings(facts: Facts) -> str:
         parts.append("findings of the dump: not requested")
     elif facts.damage or facts.oddities:
         oddities = counted(facts.oddities or 0, "oddity", "oddities")
-        parts.append(f"findings: {format_count(facts.damage)} of damage, {oddities}")
+        parts.append(f"findings: {facts.damage:,} of damage, {oddities}")
     else:
         parts.append("no findings while reading")
     return f"{'; '.join(parts).capitalize()}."

@@ -12,26 +12,10 @@ from bkstore.report.findings.health_classes import DURABILITY_CLASSES, HEALTH_CL
 from bkstore.report.findings.key_figures import Facts
 from bkstore.report.findings.table_columns import Tables
 from bkstore.report.findings.worst_ledgers import Risk, worst_holes, worst_ledgers
-from bkstore.report.html.value_formats import (
-    CATEGORY_WORDS,
-    counted,
-    format_count,
-    join_names,
-    shorten,
-)
+from bkstore.report.html.value_formats import counted, shorten
 
 _MAX_RISKS = 5
-_MAX_BOOKIES = 4
-
-
-class RiskLine(NamedTuple):
-    """One ledger: its category and the words for it, its name, what it lacks, and where."""
-
-    category: str
-    chip: str
-    ledger: str
-    lacks: str
-    bookies: str
+_MAX_UNREAD = 2
 
 
 class ProblemCount(NamedTuple):
@@ -46,7 +30,7 @@ class RiskTile(NamedTuple):
 
     heading: str
     lead: str = ""
-    risks: tuple[RiskLine, ...] = ()
+    risks: tuple[Risk, ...] = ()
     link: tuple[str, str] | None = None
     counts: tuple[ProblemCount, ...] = ()
     notes: tuple[str, ...] = ()
@@ -58,13 +42,15 @@ def risk_tile(facts: Facts, tables: Tables) -> RiskTile:
     risks = worst_ledgers(tables, _MAX_RISKS)
     if risks:
         link = _more_risks(facts, len(risks))
-        tile = RiskTile("Lost or at risk", risks=_risk_lines(risks), link=link)
+        tile = RiskTile("Lost or at risk", risks=tuple(risks), link=link)
     elif why_not_judged(facts):
         tile = _holes_tile(facts, tables)
     else:
-        counts = tuple(_problem_counts(facts, tables))
-        tile = RiskTile("Lost or at risk", _nothing_missing(facts), counts=counts)
-    return tile._replace(notes=tuple(_notes(facts)), unread=_unread(facts))
+        judged = counted(facts.health.judged if facts.health else 0, "judged ledger")
+        lead, counts = f"No replica is missing in {judged}.", tuple(_problem_counts(facts, tables))
+        tile = RiskTile("Lost or at risk", lead, counts=counts)
+    unread = tuple((name, shorten(reason)) for name, reason in facts.unread[:_MAX_UNREAD])
+    return tile._replace(notes=tuple(_notes(facts)), unread=unread)
 
 
 def _notes(facts: Facts) -> list[str]:
@@ -72,18 +58,9 @@ def _notes(facts: Facts) -> list[str]:
     if facts.homeless:
         ledgers = counted(facts.homeless, "ledger has", "ledgers have")
         sentences.append(f"{ledgers} no entry on any bookie of the dump.")
-    if (unnamed := len(facts.unread) - 2) > 0:
+    if (unnamed := len(facts.unread) - _MAX_UNREAD) > 0:
         sentences.append(f"{counted(unnamed, 'more bookie was', 'more bookies were')} not read.")
     return sentences
-
-
-def _unread(facts: Facts) -> tuple[tuple[str, str], ...]:
-    return tuple((name, shorten(reason)) for name, reason in facts.unread[:2])
-
-
-def _nothing_missing(facts: Facts) -> str:
-    judged = facts.health.judged if facts.health else 0
-    return f"No replica is missing in {counted(judged, 'judged ledger')}."
 
 
 def _problem_counts(facts: Facts, tables: Tables) -> list[ProblemCount]:
@@ -96,11 +73,8 @@ def _problem_counts(facts: Facts, tables: Tables) -> list[ProblemCount]:
         (facts.damage, "piece of damage", "pieces of damage", ""),
     ]
     return [
-        ProblemCount(
-            None if number is None else format_count(number),
-            f"{singular if number == 1 else plural}{suffix}",
-        )
-        for number, singular, plural, suffix in counts
+        ProblemCount(None if n is None else f"{n:,}", f"{one if n == 1 else many}{suffix}")
+        for n, one, many, suffix in counts
     ]
 
 
@@ -110,30 +84,16 @@ def _reasons(tables: Tables) -> str:
     unjudged = class_ranks(table) == HEALTH_CLASSES.index("not_judged")
     reasons = table.column("not_judged").take(np.flatnonzero(unjudged))
     commonest = Counter(reason for reason in reasons.to_pylist() if reason).most_common(3)
-    words = [f"{shorten(reason, 40)}: {format_count(number)}" for reason, number in commonest]
+    words = [f"{shorten(reason, 40)}: {number:,}" for reason, number in commonest]
     return f" ({', '.join(words)})" if words else ""
 
 
-def _risk_lines(risks: list[Risk]) -> tuple[RiskLine, ...]:
-    return tuple(
-        RiskLine(
-            risk.category,
-            CATEGORY_WORDS[risk.category],
-            risk.name,
-            risk.entries,
-            join_names(risk.bookies, _MAX_BOOKIES),
-        )
-        for risk in risks
-    )
-
-
 def _more_risks(facts: Facts, shown: int) -> tuple[str, str]:
-    counts = facts.violations if facts.violations is not None else {}
-    if facts.health is not None and facts.violations is None:
-        counts = facts.health.by_class
+    section, counts = "violations", facts.violations
+    if counts is None:
+        section, counts = "ledger_health", facts.health.by_class if facts.health else {}
     total = sum(counts.get(name, 0) for name in DURABILITY_CLASSES)
-    section = "violations" if facts.violations is not None else "ledger_health"
-    link_text = f"{format_count(total - shown)} more" if total > shown else "Each replica"
+    link_text = f"{total - shown:,} more" if total > shown else "Each replica"
     return section, f"{link_text} in the table below"
 
 
@@ -142,12 +102,11 @@ def _holes_tile(facts: Facts, tables: Tables) -> RiskTile:
     reason = f"Not judged: {why_not_judged(facts)}."
     if "holes" not in tables:
         return RiskTile("Lost or at risk", reason)
-    heading = "Holes"
     if not facts.holes:
-        return RiskTile(heading, "No ledger has holes in the observed stripe.")
+        return RiskTile("Holes", "No ledger has holes in the observed stripe.")
     ledgers_have = counted(facts.holes, "ledger has", "ledgers have")
     lead = f"{ledgers_have} holes in the observed stripe; other bookies may have the entries."
-    lines = _risk_lines(worst_holes(tables["holes"], _MAX_RISKS))
-    more_count = facts.holes - len(lines)
-    link_text = f"{format_count(more_count)} more" if more_count > 0 else "Each bookie"
-    return RiskTile(heading, lead, lines, ("holes", f"{link_text} in the table below"))
+    risks = tuple(worst_holes(tables["holes"], _MAX_RISKS))
+    more_count = facts.holes - len(risks)
+    link_text = f"{more_count:,} more" if more_count > 0 else "Each bookie"
+    return RiskTile("Holes", lead, risks, ("holes", f"{link_text} in the table below"))

@@ -2,7 +2,7 @@
 
 `ensemble` has `Ensemble`, which starts, kills and stops them: read it first. `bookie_process` is
 one bookie; `process_group` ends all processes with the one that started them; `state_file` keeps
-an ensemble's state in its directory, for other processes and for the next start. `from_outside`
+an ensemble's state in its directory, for other processes and for the next start. `stop_and_remove`
 lets another process inspect, stop or remove an ensemble, given its directory; `background` starts
 `bkstore ensemble up` as a background process. `factory` makes ensembles for tests.
 """

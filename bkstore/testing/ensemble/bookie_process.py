@@ -75,8 +75,7 @@ class BookieProcess:
         return BookieState(self.id, self.storage, self._port, self.pid)
 
     def launch(self, uri: str) -> None:
-        """Start its process, on its last port if that is free; `wait_until_registered` waits until
-        it serves."""
+        """Start its process, on its last port if that is free, without waiting until it serves."""
         with self._lock:
             if self.running:
                 raise IllegalOperation(f"bookie {self.id} is running")

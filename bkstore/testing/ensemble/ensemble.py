@@ -112,7 +112,7 @@ class Ensemble(Closeable):
                 port=_choose_port(port, state.port),
                 spawn=lambda words: self._group.start(words, self.zookeeper_log),
             )
-            for planned in _plan_bookies(state, count, self._kinds):
+            for planned in _plan(state, count, self._kinds):
                 self._make_bookie(planned)
             self.save_state()
             self._undo = undo.pop_all()
@@ -144,8 +144,7 @@ class Ensemble(Closeable):
         lines of a process that ended or took too long, and stops what it has started;
         `IllegalOperation` if the one bookie is running.
         """
-        self._check_open()
-        with self._noting_changes():
+        with self._changing():
             if bookie is not None:
                 self._start([self._find_bookie(bookie)])
                 return self
@@ -166,9 +165,8 @@ class Ensemble(Closeable):
 
         A bookie is killed after 30 seconds, or 2 if it cannot deregister without ZooKeeper.
         """
-        self._check_open()
         patience = _LOST_PATIENCE if self._zookeeper.pid is None else STOP_TIMEOUT_SECONDS
-        with self._noting_changes():
+        with self._changing():
             if bookie is not None:
                 self._find_bookie(bookie).stop(patience)
                 return
@@ -199,8 +197,7 @@ class Ensemble(Closeable):
 
     def kill(self, bookie: str | BookieProcess) -> None:
         """Send SIGKILL to a bookie. It stays registered until its session expires."""
-        self._check_open()
-        with self._noting_changes():
+        with self._changing():
             self._find_bookie(bookie).kill()
 
     def add_bookie(
@@ -225,15 +222,13 @@ class Ensemble(Closeable):
 
     def kill_zookeeper(self) -> None:
         """Send SIGKILL to ZooKeeper; `start_zookeeper` continues with its data."""
-        self._check_open()
-        with self._noting_changes():
+        with self._changing():
             self._zookeeper.kill()
 
     def start_zookeeper(self) -> None:
         """Start ZooKeeper, on its last port if it had one. Raises `MetadataUnavailable` with its
         last lines if it does not serve, `IllegalOperation` if it is running."""
-        self._check_open()
-        with self._noting_changes():
+        with self._changing():
             if self._zookeeper.pid is not None:
                 raise IllegalOperation(f"ZooKeeper of {self.path} is running")
             self._zookeeper.kill()  # else `start` refuses while an ended process is not reaped
@@ -287,7 +282,9 @@ class Ensemble(Closeable):
             self.save_state()
 
     @contextmanager
-    def _noting_changes(self) -> Iterator[None]:
+    def _changing(self) -> Iterator[None]:
+        """Save the state after the body. Raises if the ensemble is closed."""
+        self._check_open()
         try:
             yield
         finally:
@@ -357,9 +354,7 @@ def _choose_port(requested: int, last_port: int) -> int:
     return requested or (last_port if last_port and is_free(last_port) else 0)
 
 
-def _plan_bookies(
-    state: EnsembleState, count: int | None, kinds: Sequence[StorageKind]
-) -> list[BookieState]:
+def _plan(state: EnsembleState, count: int | None, kinds: list[StorageKind]) -> list[BookieState]:
     """Return the bookies of the state, and new ones up to `count` (3 if there are none)."""
     bookies, known = list(state.bookies), len(state.bookies)
     if count is not None and count < known:

@@ -189,8 +189,7 @@ def _decode_namespace(fields: dict[str, Any], path: Path) -> str | None:
 
 
 def _decode_number(row: dict[str, Any], field: str, path: Path) -> int | None:
-    value = row.get(field)
-    highest = 65535 if field == "port" else 2**31 - 1
+    value, highest = row.get(field), 65535 if field == "port" else 2**31 - 1
     if value is not None and (type(value) is not int or not 0 <= value <= highest):
         raise CorruptionError(path, None, f"{field} {value!r:.60} is not a valid number")
     return value

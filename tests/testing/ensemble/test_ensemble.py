@@ -27,8 +27,8 @@ from bkstore.errors import (
 )
 from bkstore.network import Client
 from bkstore.testing.ensemble import Ensemble
-from bkstore.testing.ensemble.from_outside import remove
 from bkstore.testing.ensemble.state_file import STATE_NAME, StateFile
+from bkstore.testing.ensemble.stop_and_remove import remove
 from tests.testing.ensemble.processes import alive, all_end
 
 pytestmark = pytest.mark.usefixtures("java")

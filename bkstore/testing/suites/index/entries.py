@@ -289,13 +289,9 @@ class EntryRules(SuiteBase):
 
     def test_invalid_ledgers(self, index: EntryIndex) -> None:
         """Scope 0 has the ledgers 0..2^63-1; other values are no ledger ids."""
-        calls: list[Callable[[LedgerLike], object]] = [
-            index.entries,
-            index.items,
-            index.availability,
-            index.last_entry,
-            index.state,
-            index.delete,
+        calls: list[Callable[[LedgerLike], object]] = [index.entries, index.items, index.state]
+        calls += [index.availability, index.last_entry, index.delete]
+        calls += [
             lambda ledger_id: index.get(ledger_id, 0),
             lambda ledger_id: index.get_many(ledger_id, [0]),
             lambda ledger_id: index.put(ledger_id, 0, 5),

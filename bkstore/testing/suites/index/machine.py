@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from bkstore.errors import NoSuchLedger
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
+from bkstore.testing.suites.index.base import scan_rows
 
 LEDGER_IDS = [
     LedgerId(0, 0),
@@ -96,7 +97,6 @@ class IndexMachine(DirectoryMachine):
     def index(self) -> EntryIndex:
         """The open index."""
         assert isinstance(self.instance, EntryIndex)
-
         return self.instance
 
     def make_known(self, ledger_id: LedgerId) -> dict[int, int]:
@@ -187,11 +187,8 @@ class IndexMachine(DirectoryMachine):
     @rule(ledger_id=_ledger_ids, first=_entries, last=st.none() | _entries)
     def items(self, ledger_id: LedgerId, first: int, last: int | None) -> None:
         """List a range, with and without locations."""
-        expected = sorted(
-            (entry, location)
-            for entry, location in self.rows.get(ledger_id, {}).items()
-            if first <= entry and (last is None or entry <= last)
-        )
+        rows = sorted(self.rows.get(ledger_id, {}).items())
+        expected = [row for row in rows if first <= row[0] and (last is None or row[0] <= last)]
         entries, locations = self.index.items(ledger_id, first, last)
 
         assert expected == list(zip(entries.tolist(), locations.tolist()))
@@ -234,18 +231,11 @@ class IndexMachine(DirectoryMachine):
     @rule(batch=st.sampled_from([1, 7, 1000]))
     def scan(self, batch: int) -> None:
         """Scan all rows; they come in order."""
-        scanned = []
-        for index_batch in self.index.scan(batch):
-            columns = [column.tolist() for column in index_batch]
-            for dir_index, scope, ledger, entry, location in zip(*columns):
-                scanned.append((dir_index, LedgerId.from_signed(scope, ledger), entry, location))
+        scanned = scan_rows(self.index.scan(batch))
+        expected = [(*id_, *row) for id_, rows in self.rows.items() for row in rows.items()]
 
         assert sorted(scanned) == scanned
-        assert sorted(
-            (ledger_id, entry, location)
-            for ledger_id, rows in self.rows.items()
-            for entry, location in rows.items()
-        ) == sorted(row[1:] for row in scanned)
+        assert sorted(expected) == sorted(row[1:] for row in scanned)
 
     @invariant()
     def same_ledgers_and_entries(self) -> None:

@@ -67,11 +67,9 @@ def log_bytes(path: Path) -> int:
 class StorageHome:
     """A test's directory, and the storages opened in it, which `close` closes."""
 
-    def __init__(
-        self, path: Path, make: Callable[[Path, StorageOptions], LedgerStorage], **options: Any
-    ) -> None:
+    def __init__(self, path: Path, make: Callable[[Path, StorageOptions], LedgerStorage]) -> None:
         self.path = path
-        self.options = StorageOptions(**options)
+        self.options = StorageOptions()
         self._make_storage = make
         self._open_storages: list[LedgerStorage] = []
 

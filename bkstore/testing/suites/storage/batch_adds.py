@@ -273,9 +273,7 @@ class StorageBatchAddRules(StorageSuiteBase):
         assert added == read_content(home.reopen())
 
     @pytest.mark.parametrize("count", _RECORD_COUNTS)
-    def test_caller_owns_returned_arrays(
-        self, storage: LedgerStorage, home: StorageHome, count: int
-    ) -> None:
+    def test_returned_arrays(self, storage: LedgerStorage, home: StorageHome, count: int) -> None:
         """Stored records stay as they are when the caller changes returned arrays."""
         added = {ledger_id: records(ledger_id, range(count)) for ledger_id in LEDGER_IDS}
         storage.add_batch(_interleave(added), master_key=KEY)

@@ -128,19 +128,17 @@ class StorageDurabilityRules(StorageSuiteBase):
             storage.add_entry(record(ledger, 0), master_key=KEY)
         storage.close()
         for ledger in LEDGERS:
-            self._assert_closed_for(storage, ledger)
-        for call in (
+            for call in self._list_calls(storage, ledger):
+                with pytest.raises(IllegalOperation):
+                    call()
+
+    def _list_calls(self, storage: LedgerStorage, ledger: LedgerLike) -> list[Callable[[], object]]:
+        return [
             storage.ledgers,
             storage.flush,
             storage.checkpoint,
             storage.collect_garbage,
             lambda: storage.collect_garbage([]),
-        ):
-            with pytest.raises(IllegalOperation):
-                call()
-
-    def _assert_closed_for(self, storage: LedgerStorage, ledger: LedgerLike) -> None:
-        for call in (
             lambda: storage.read_entry(ledger, 0),
             lambda: storage.read_entries(ledger, 0),
             lambda: storage.entry_exists(ledger, 0),
@@ -157,6 +155,4 @@ class StorageDurabilityRules(StorageSuiteBase):
             lambda: storage.set_master_key(ledger, KEY),
             lambda: storage.fence(ledger),
             lambda: storage.delete_ledger(ledger),
-        ):
-            with pytest.raises(IllegalOperation):
-                call()
+        ]

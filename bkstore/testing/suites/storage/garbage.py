@@ -27,8 +27,7 @@ class StorageGarbageRules(StorageSuiteBase):
     def _fill(self, home: StorageHome, every: int = 1) -> tuple[LedgerStorage, Content, Content]:
         """Return a storage with many logs, its live records, and those of ledgers to delete.
 
-        For each live ledger two are to be deleted, interleaved with it; `every` is the step between
-        the entries of live ones.
+        For each live ledger, of every `every`-th entry, two are to be deleted, interleaved with it.
         """
         storage = home.open(entry_log_size=LOG_SIZE)
         ids = [LedgerId.of(ledger)._replace(ledger=40 + i) for i, ledger in enumerate(LEDGERS)]

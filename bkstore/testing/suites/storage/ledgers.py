@@ -121,14 +121,8 @@ class StorageLedgerRules(StorageSuiteBase):
     def test_unknown_ledgers_have_no_state(self, storage: LedgerStorage) -> None:
         """Reading or changing the state of an unknown ledger raises `NoSuchLedger`."""
         for ledger in LEDGERS:
-            for call in (
-                storage.fence,
-                storage.is_fenced,
-                storage.state,
-                storage.explicit_lac,
-                storage.last_add_confirmed,
-                storage.clear_limbo,
-            ):
+            calls = (storage.fence, storage.is_fenced, storage.clear_limbo, storage.state)
+            for call in (*calls, storage.explicit_lac, storage.last_add_confirmed):
                 with pytest.raises(NoSuchLedger):
                     call(ledger)
             with pytest.raises(NoSuchLedger):
@@ -278,15 +272,12 @@ class StorageLedgerRules(StorageSuiteBase):
         for ledger in LEDGERS:
             storage.delete_ledger(ledger)
             self._assert_deleted(storage, ledger)
-            for call in (
-                storage.last_add_confirmed,
-                storage.explicit_lac,
-                storage.master_key,
-                lambda ledger_id: storage.read_entries(ledger_id, 0),
-                lambda ledger_id: storage.entry_exists(ledger_id, 1),
-            ):
+            for call in (storage.last_add_confirmed, storage.explicit_lac, storage.master_key):
                 with pytest.raises(NoSuchLedger):
                     call(ledger)
+            for read, entry in ((storage.read_entries, 0), (storage.entry_exists, 1)):
+                with pytest.raises(NoSuchLedger):
+                    read(ledger, entry)
             storage.set_master_key(ledger, KEY)
 
             assert [] == storage.entries(ledger).tolist()

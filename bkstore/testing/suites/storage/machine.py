@@ -159,7 +159,7 @@ class _StorageRules(DirectoryMachine):
         """Read a batch; the contract says how many records it has, and which."""
         readable = self.model.readable_run(ledger_id, start)
         if not readable:
-            self.read_missing_batch(ledger_id, start, max_count, max_size)
+            self.read_missing(ledger_id, start, max_count, max_size)
             return
         sizes = [len(copies[0]) for copies in readable]
         count = count_batch_records(sizes, max_count, max_size or 5 << 20)
@@ -169,9 +169,7 @@ class _StorageRules(DirectoryMachine):
         for copies, record in zip(readable, batch.records()):
             assert record in copies
 
-    def read_missing_batch(
-        self, ledger_id: LedgerId, start: int, max_count: int, max_size: int
-    ) -> None:
+    def read_missing(self, ledger_id: LedgerId, start: int, max_count: int, max_size: int) -> None:
         """Read a batch that starts at a missing entry, which raises."""
         error_type = NoSuchEntry if ledger_id in self.model.ledgers else NoSuchLedger
         try:
@@ -238,7 +236,6 @@ class StorageMachine(_StorageRules):
     def store(self) -> LedgerStorage:
         """Inherited."""
         assert isinstance(self.instance, LedgerStorage)
-
         return self.instance
 
     def add_records(self, ledger_id: LedgerId, records: list[bytes], recovery: bool) -> list[int]:
@@ -311,7 +308,6 @@ class BookieMachine(_StorageRules):
     def bookie(self) -> Bookie:
         """Return the open bookie."""
         assert isinstance(self.instance, Bookie)
-
         return self.instance
 
     def store(self) -> LedgerStorage:

@@ -65,8 +65,7 @@ class LedgerModel:
     """One ledger: its state and, by entry id, the records that a read may return.
 
     `flushed` has those of the last flush, `unflushed` those added since, in order; `journalled` has
-    those added since the last checkpoint of a bookie. The LAC is within
-    `lowest_lac`..`highest_lac`.
+    those added since a bookie's last checkpoint. The LAC is within `lowest_lac`..`highest_lac`.
     """
 
     key: bytes
