@@ -101,19 +101,17 @@ def _repeats(ids: Int64Array, size: int, period: int) -> bool:
     return True
 
 
-def _build_stripe(
-    first: int, head_count: int, start: int, count: int, size: int, period: int
-) -> Groups:
-    """Return rows for `canonicalize`: a cut first sequence, the whole sequences of a stripe of
-    `count` ids from `start` on, and the remaining ids as a cut last sequence."""
+def _build_stripe(first: int, head: int, start: int, count: int, size: int, period: int) -> Groups:
+    """Return rows for `canonicalize`: a cut first sequence of `head` ids, the whole sequences of a
+    stripe of `count` ids from `start` on, and the remaining ids as a cut last sequence."""
     sequence_count, tail_count = divmod(count, size)
     tail_first = start + sequence_count * period
     rows = [
-        (first, first, head_count, 0),
+        (first, first, head, 0),
         (start, tail_first - period, size, period if sequence_count > 1 else 0),
         (tail_first, tail_first, tail_count, 0),
     ]
-    nonempty_rows = [row for row, ids in zip(rows, (head_count, sequence_count, tail_count)) if ids]
+    nonempty_rows = [row for row, ids in zip(rows, (head, sequence_count, tail_count)) if ids]
     return Groups(*np.array(nonempty_rows, np.int64).T)
 
 

@@ -195,7 +195,9 @@ class RegisteredBookie(Closeable):
     def set_read_only(self, read_only: bool) -> str | None:
         """Be read-only until this is called with False, or longer for other reasons
         (`check_disks`); return why it is read-only."""
-        self._operator_reason = OPERATOR_READ_ONLY_REASON if boolean("read_only", read_only) else None
+        self._operator_reason = (
+            OPERATOR_READ_ONLY_REASON if boolean("read_only", read_only) else None
+        )
         return self.check_disks()
 
     def _watch_disks(self) -> None:

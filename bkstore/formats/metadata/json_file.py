@@ -22,6 +22,8 @@ _PLAIN_FIELDS = (
     *("state", "last_entry_id", "length", "digest_type"),
 )
 
+_Fields = dict[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
@@ -70,12 +72,12 @@ def encode_file(metadata: ClusterMetadata, *, passwords: bool = False) -> bytes:
     return ("{" + ",\n".join(parts) + "}\n").encode("ascii")
 
 
-def _encode_rows(key: str, rows: list[dict[str, Any]]) -> str:
+def _encode_rows(key: str, rows: list[_Fields]) -> str:
     return f"{json.dumps(key)}: [\n" + ",\n".join(map(json.dumps, rows)) + "\n]"
 
 
-def _ledger_fields(metadata: LedgerMetadata, passwords: bool) -> dict[str, Any]:
-    fields: dict[str, Any] = {name: getattr(metadata, name) for name in _PLAIN_FIELDS}
+def _ledger_fields(metadata: LedgerMetadata, passwords: bool) -> _Fields:
+    fields: _Fields = {name: getattr(metadata, name) for name in _PLAIN_FIELDS}
     fields["segments"] = [
         {"first_entry": first, "ensemble": list(ensemble)} for first, ensemble in metadata.segments
     ]
@@ -92,8 +94,8 @@ def _ledger_fields(metadata: LedgerMetadata, passwords: bool) -> dict[str, Any]:
     return fields
 
 
-def _mark_fields(ledger: LedgerId, mark: UnderreplicatedMark) -> dict[str, Any]:
-    fields: dict[str, Any] = {"scope_id": ledger.scope, "ledger_id": ledger.ledger}
+def _mark_fields(ledger: LedgerId, mark: UnderreplicatedMark) -> _Fields:
+    fields: _Fields = {"scope_id": ledger.scope, "ledger_id": ledger.ledger}
     if mark.marked_at is not None:
         fields["marked_at"] = mark.marked_at
     if mark.missing_bookies:
@@ -106,33 +108,31 @@ def _wrong_type(json_path: str, expected: str, value: object) -> CorruptionError
     return CorruptionError(None, None, reason)
 
 
-def _as_object(value: Any, json_path: str) -> dict[str, Any]:
+def _as_object(value: Any, json_path: str) -> _Fields:
     if not isinstance(value, dict):
         raise _wrong_type(json_path, "object", value)
     return value
 
 
-def _read_list(fields: dict[str, Any], key: str, json_path: str) -> list[Any]:
+def _read_list(fields: _Fields, key: str, json_path: str) -> list[Any]:
     value = fields.get(key)
     if not isinstance(value, list):
         raise _wrong_type(f"{json_path}{key}", "list", value)
     return value
 
 
-def _read_objects(
-    fields: dict[str, Any], key: str, json_path: str = ""
-) -> Iterator[tuple[dict[str, Any], str]]:
+def _read_objects(fields: _Fields, key: str, json_path: str = "") -> Iterator[tuple[_Fields, str]]:
     """Yield each object of the list under `key`, and its path."""
     for index, value in enumerate(_read_list(fields, key, json_path)):
         item_path = f"{json_path}{key}[{index}]"
         yield _as_object(value, item_path), item_path
 
 
-def _read_bookie_ids(document: dict[str, Any], key: str) -> frozenset[str] | None:
+def _read_bookie_ids(document: _Fields, key: str) -> frozenset[str] | None:
     return None if document.get(key) is None else frozenset(_read_texts(document, key, ""))
 
 
-def _read_texts(fields: dict[str, Any], key: str, json_path: str) -> list[str]:
+def _read_texts(fields: _Fields, key: str, json_path: str) -> list[str]:
     values = _read_list(fields, key, json_path)
     for value in values:
         if not isinstance(value, str):
@@ -141,7 +141,7 @@ def _read_texts(fields: dict[str, Any], key: str, json_path: str) -> list[str]:
 
 
 def _read_integer(
-    fields: dict[str, Any], key: str, json_path: str, default: int | None = None, bits: int = 63
+    fields: _Fields, key: str, json_path: str, default: int | None = None, bits: int = 63
 ) -> int:
     value = fields.get(key, default)
     value = default if value is None else value
@@ -150,7 +150,7 @@ def _read_integer(
     return value
 
 
-def _read_ledger_id(fields: dict[str, Any], json_path: str) -> LedgerId:
+def _read_ledger_id(fields: _Fields, json_path: str) -> LedgerId:
     scope = _read_integer(fields, "scope_id", json_path, 0, bits=64)
     ledger = _read_integer(fields, "ledger_id", json_path, bits=64)
     try:
@@ -159,7 +159,7 @@ def _read_ledger_id(fields: dict[str, Any], json_path: str) -> LedgerId:
         raise CorruptionError(None, None, f"metadata file: {json_path}: {error}") from error
 
 
-def _decode_ledger(fields: dict[str, Any], json_path: str) -> LedgerMetadata:
+def _decode_ledger(fields: _Fields, json_path: str) -> LedgerMetadata:
     ledger_id = _read_ledger_id(fields, json_path)
     write_quorum = _read_integer(fields, "write_quorum_size", json_path)
     state = fields.get("state")
@@ -189,14 +189,14 @@ def _decode_ledger(fields: dict[str, Any], json_path: str) -> LedgerMetadata:
         raise CorruptionError(None, None, f"metadata file: {json_path}: {error}") from error
 
 
-def _decode_segment(fields: dict[str, Any], json_path: str) -> Segment:
+def _decode_segment(fields: _Fields, json_path: str) -> Segment:
     return Segment(
         _read_integer(fields, "first_entry", json_path),
         tuple(_read_texts(fields, "ensemble", f"{json_path}.")),
     )
 
 
-def _decode_custom_metadata(fields: dict[str, Any], json_path: str) -> dict[str, bytes]:
+def _decode_custom_metadata(fields: _Fields, json_path: str) -> dict[str, bytes]:
     json_path = f"{json_path}.custom_metadata_hex"
     hex_values = _as_object(fields.get("custom_metadata_hex") or {}, json_path)
     for key, value in hex_values.items():
@@ -205,9 +205,7 @@ def _decode_custom_metadata(fields: dict[str, Any], json_path: str) -> dict[str,
     return {key: _read_optional(hex_values, key, json_path, bytes.fromhex) for key in hex_values}
 
 
-def _read_optional(
-    fields: dict[str, Any], key: str, json_path: str, convert: Callable[[Any], Any]
-) -> Any:
+def _read_optional(fields: _Fields, key: str, json_path: str, convert: Callable[[Any], Any]) -> Any:
     value = fields.get(key)
     if value is None:
         return None
@@ -221,7 +219,7 @@ def _read_optional(
         raise _wrong_type(f"{json_path}.{key}", "hex text", shown) from None
 
 
-def _decode_mark(fields: dict[str, Any], json_path: str) -> tuple[LedgerId, UnderreplicatedMark]:
+def _decode_mark(fields: _Fields, json_path: str) -> tuple[LedgerId, UnderreplicatedMark]:
     marked_at = fields.get("marked_at")
     is_number = isinstance(marked_at, (int, float)) and not isinstance(marked_at, bool)
     if marked_at is not None and not (is_number and 0 <= marked_at < 2**53):

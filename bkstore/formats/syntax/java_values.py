@@ -19,10 +19,16 @@ _HEXADECIMAL = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
 )
 _TRIMMED = "".join(map(chr, range(0x21)))
+"""The characters that Java's `String.trim` removes: all up to the space."""
 _NOT_JAVA_SPACE = "\x85\xa0\u2007\u202f"
 """Unicode white space that is not white space for `Character.isWhitespace`."""
 _TRUE = ("true", "t", "yes", "y", "on", "1")
 _FALSE = ("false", "f", "no", "n", "off", "0")
+
+
+def trim(text: str) -> str:
+    """Return a text without control characters and spaces at its ends, as Java's `trim`."""
+    return text.strip(_TRIMMED)
 
 
 def is_blank(text: str) -> bool:
@@ -63,7 +69,7 @@ def parse_double(text: str) -> float:
             return float(number)
         except OverflowError:
             return math.copysign(math.inf, number)
-    stripped = text.strip(_TRIMMED)
+    stripped = trim(text)
     if _NAN_OR_INFINITY.fullmatch(stripped):
         return float(stripped)
     if decimal := _DECIMAL.fullmatch(stripped):

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bkstore.errors import CorruptionError
+from bkstore.formats.syntax.java_values import trim
 
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
-_TRIMMED = "".join(map(chr, range(0x21)))
-"""The characters that Java's `String.trim` removes: all up to the space."""
 _LINE_ENDS = "\n\r\x85\u2028\u2029"
 _KEY = re.compile(rf"(?:[^\s\\=:]|\\[^{_LINE_ENDS}])*", re.ASCII)
 _SEPARATOR = re.compile(r"\s*[=:]?\s*", re.ASCII)
@@ -78,11 +77,6 @@ def split_list(text: str) -> list[str]:
             item += letter
     items.append(trim(item + ("\\" if escaped else "")))
     return items
-
-
-def trim(text: str) -> str:
-    """Return a text without control characters and spaces at its ends, as Java's `trim`."""
-    return text.strip(_TRIMMED)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, int, int]]:

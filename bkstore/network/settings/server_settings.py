@@ -10,8 +10,7 @@ from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.formats.metadata.bookie_ids import check_bookie_id
 from bkstore.formats.syntax.configuration import Configuration
-from bkstore.formats.syntax.java_values import is_blank
-from bkstore.formats.syntax.properties_text import trim
+from bkstore.formats.syntax.java_values import is_blank, trim
 from bkstore.network.disk_watch import DiskOptions
 from bkstore.network.settings.interfaces import find_interface_address
 from bkstore.network.settings.keys import HONORED_KEYS, list_ignored_keys

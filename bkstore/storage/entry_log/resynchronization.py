@@ -75,9 +75,7 @@ class LogBytes(Closeable):
 
     def read_array(self, offset: int, count: int | None = None) -> Bytes:
         """Return `count` bytes from `offset` on (None: a window) as an array; fewer at the end."""
-        return np.frombuffer(
-            self.read(offset, WINDOW_BYTES if count is None else count), np.uint8
-        )
+        return np.frombuffer(self.read(offset, WINDOW_BYTES if count is None else count), np.uint8)
 
     def run_end(self, offset: int, value: int) -> int:
         """Return the end of a run of bytes `value` that starts at `offset`; at most `size`."""

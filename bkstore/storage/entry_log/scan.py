@@ -323,9 +323,7 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
                 None, batch_offset, f"ledgers map batch of {format_count(size, 'byte')}"
             )
         try:
-            metadata.add_all(
-                decode_map_batch(log.read(batch_offset + SIZE_FIELD_BYTES, size))
-            )
+            metadata.add_all(decode_map_batch(log.read(batch_offset + SIZE_FIELD_BYTES, size)))
         except CorruptionError as error:
             raise CorruptionError(None, batch_offset, error.reason) from None
         batch_offset += SIZE_FIELD_BYTES + size

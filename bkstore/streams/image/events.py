@@ -132,11 +132,9 @@ def _replace_objects(
     return parts, added_ranges + inserted_ranges
 
 
-def _insert_stream_objects(
-    parts: ImageParts, new_objects: Iterable[tuple[int, StreamObject]]
-) -> _Change:
+def _insert_stream_objects(parts: ImageParts, added: Iterable[tuple[int, StreamObject]]) -> _Change:
     stream_objects, added_ranges = dict(parts.stream_objects), []
-    for stream_id, stream_object in new_objects:
+    for stream_id, stream_object in added:
         all_objects = (*stream_objects.get(stream_id, ()), stream_object)
         stream_objects[stream_id] = tuple(sorted(all_objects, key=lambda item: item.start))
         added_ranges.append((stream_object.object_id, stream_object.ranges(stream_id)))

@@ -51,12 +51,9 @@ class _Chain:
         if index == 0:
             return None
         _, start, end = candidates[index - 1]
-        joins = start == self._next_offset or not self.objects
-        return (
-            AnswerObject("SO", *candidates[index - 1])
-            if joins and end > self._next_offset
-            else None
-        )
+        if end <= self._next_offset or (self.objects and start != self._next_offset):
+            return None
+        return AnswerObject("SO", *candidates[index - 1])
 
     def _next_stream_set_object(self) -> AnswerObject | None:
         """Return the next object of the node that owns the offset, None if it has none."""

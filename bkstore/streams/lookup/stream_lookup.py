@@ -188,13 +188,9 @@ class StreamLookup(Closeable):
     ) -> LookupResult:
         """Return the result of one lookup on the current image; adds its costs to `stats`."""
         image = self._image
-        metadata, is_reversed = image.streams.get(stream), end != -1 and start > end
-        if (
-            metadata is None
-            or min(stream, limit) < 0
-            or is_reversed
-            or start < metadata.start_offset
-        ):
+        metadata = image.streams.get(stream)
+        is_valid = stream >= 0 and limit >= 0 and (end == -1 or start <= end)
+        if metadata is None or not is_valid or start < metadata.start_offset:
             return LookupResult("invalid", [], None, False, stats)
         if limit == 0 or start == end:
             return LookupResult("ok", [], None, False, stats)

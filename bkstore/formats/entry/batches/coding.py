@@ -155,9 +155,7 @@ def _headers(
     return table.view(np.uint8).reshape(entries.size, table.dtype.itemsize)
 
 
-def verified_rows(
-    digest: Digest, batch: RecordBatch, headers: Bytes2D, rows: Int64Array
-) -> Int64Array:
+def _verify(digest: Digest, batch: RecordBatch, headers: Bytes2D, rows: Int64Array) -> Int64Array:
     """Return those of the records `rows`, all of one version, whose digest matches."""
     header_size = headers.shape[1]
     payload_start = header_size + digest.size
@@ -197,7 +195,7 @@ def decode_records(
             matches &= table["ledger"] == ledger.signed[1]
             matches &= table["scope"] == ledger.signed[0] if layout is _V2 else ledger.scope == 0
         candidates = np.flatnonzero(matches)
-        is_verified[verified_rows(digest, batch, headers[candidates], rows[candidates])] = True
+        is_verified[_verify(digest, batch, headers[candidates], rows[candidates])] = True
     entries, lacs, lengths, starts = columns.values()
     offsets, sizes = batch.offsets + starts, batch.sizes - starts
     decoded = DecodedBatch(batch, entries, lacs, lengths, offsets, sizes, {})
