@@ -54,7 +54,7 @@ class BookkeeperAvailability(Availability):
                 if entry_id == start + size:
                     size += 1
                     continue
-                rows[start] = size
+                rows[start] = size  # another sequence from this start is lost
             start, size = entry_id, 1
         if start != _NO_ENTRY:
             rows[start] = size

@@ -194,7 +194,7 @@ def decode_if_few(data: Octets) -> Groups | None:
             return None
         if (span <= 0 or period <= size or span % period) if period else span:
             return None
-        distance = first - (prev_end - prev_size)
+        distance = first - (prev_end - prev_size)  # from the start of the previous sequence
         if size == prev_size and (step == distance or (step == 0 and distance <= INT32_MAX)):
             return None  # not canonical: by the greedy rule it belongs to the previous group
         prev_end, step, prev_size = last + size, period, size

@@ -2,8 +2,7 @@
 
 A stripe is guessed from the first ids or positions and proved with one comparison, so that a
 regular ledger costs one pass; irregular input is grouped run by run. The private functions return
-ordered and disjoint rows that are not canonical: `grouping.canonicalize` and `canonicalize_parts`
-make them so.
+ordered and disjoint rows, which `grouping.canonicalize` and `canonicalize_parts` make canonical.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ def _group_block(ids: Int64Array, steps: Int64Array) -> Groups:
 
 def _match_stripe(ids: Int64Array) -> Groups | None:
     """Return ids that are one stripe (or one run) as rows for `canonicalize`; None if they are not,
-    or do not ascend. Size and period are guessed from the first ids, then proved with one
-    comparison."""
+    or do not ascend."""
     if ids.size < 2:
         return None
     # The first two gaps give size and period; the ids before the first are a cut sequence.

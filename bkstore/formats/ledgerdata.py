@@ -33,8 +33,7 @@ _Message = declare("bkstore", _MESSAGE)["LedgerData"]
 
 @dataclass(frozen=True, slots=True)
 class LedgerData:
-    """One ledger row. `limbo` None: absent. `unknown_fields` has the numbers of undeclared
-    fields."""
+    """One ledger row. `limbo` None: absent. `unknown_fields` are numbers of undeclared fields."""
 
     master_key: bytes = field(default=b"", repr=False)
     fenced: bool = False

@@ -62,8 +62,7 @@ class LedgerMetadata:
     ledger that is not closed has last entry -1 and length 0; the decoders ensure that, as
     BookKeeper's. `ctime` is in milliseconds, -1 if unknown; it is written only with `store_ctime`,
     because old readers do not know the field. A store has both `digest_type` and `password` or
-    neither; metadata files contain no passwords. "MAC" is accepted for "HMAC". Only version 3 has
-    `c_token`.
+    neither; metadata files have no passwords. "MAC" means "HMAC". Only version 3 has `c_token`.
 
     Raises `InvalidArgument` for invalid values (an unknown state, an id that is not an integer).
     Values that contradict each other are accepted, and reported by `problems` and `validate`.

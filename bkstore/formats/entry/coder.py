@@ -89,8 +89,7 @@ class Coder:
 
         `entries` are n ids; `payloads` is a list of n, rows of equal length (uint8[n, size]), or a
         buffer with offsets. `lac` and `length` are as in `encode_many`; or `lac` has the LAC of
-        each entry, int64[n]. Raises `InvalidArgument` for invalid ids, numbers or payloads, or if
-        they are not equally many.
+        each entry, int64[n]. Raises `InvalidArgument` for invalid values or unequal counts.
 
         >>> batch = Coder("CRC32C", "pw").encode_batch(7, range(3), [b"a", b"bc", b"def"])
         >>> batch.sizes.tolist(), bytes(batch[1]) == Coder("CRC32C", "pw").encode(

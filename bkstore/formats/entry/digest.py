@@ -68,7 +68,7 @@ def new_digest(digest: str | int, password: bytes | str | None = None) -> Digest
             raise InvalidArgument("an HMAC digest needs the ledger's password")
         digest_function = _hmac(key)
     else:
-        digest_function = {"CRC32": _crc32, "CRC32C": _crc32c(), "DUMMY": _dummy}[name]
+        digest_function = {"CRC32": _crc32, "CRC32C": _crc32c(), "DUMMY": lambda *_: b""}[name]
     return Digest(name, DIGEST_NUMBERS[name], DIGEST_SIZES[name], digest_function)
 
 
@@ -90,7 +90,3 @@ def _hmac(password: bytes) -> Callable[[bytes, bytes], bytes]:
     key = hashlib.sha1(b"mac" + password, usedforsecurity=False).digest()
 
     return lambda header, payload: hmac.digest(key, header + payload, "sha1")
-
-
-def _dummy(_header: bytes, _payload: bytes) -> bytes:
-    return b""

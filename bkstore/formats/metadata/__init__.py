@@ -4,8 +4,7 @@
 version 1, `messages` the protobuf messages of the others and of underreplicated marks,
 `store_paths` the paths of ledgers in a store; `json_file` is the document that `audit` and
 `analyze` take. `ledger_layout`, `service_info` (registrations) and `underreplication` (marks,
-locks, votes, check times) are other nodes in ZooKeeper; `bookie_ids` checks bookie ids. Values:
-`bkstore.ledger_metadata`.
+locks, votes, check times) are other nodes in ZooKeeper; `bookie_ids` checks bookie ids.
 """
 
 __all__ = [

@@ -2,8 +2,7 @@
 
 A first line has the version. Then version 1 has lines of text; version 2 the protobuf message
 `LedgerMetadataFormat` in text format; version 3 (current) the same in binary after a varint of
-its length. Page: `docs/formats/ledgermetadata.md`. Source: `meta/LedgerMetadataSerDe`,
-`DataFormats.proto`.
+its length. Page: `docs/formats/ledgermetadata.md`. Source: `meta/LedgerMetadataSerDe`.
 """
 
 from __future__ import annotations

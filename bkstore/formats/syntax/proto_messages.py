@@ -75,8 +75,7 @@ def compile_messages(
 
 
 def check_complete(message: Any, offset: int, subject: str) -> None:
-    """Raise `CorruptionError`, its reason starting with `subject`, if required fields are
-    missing."""
+    """Raise `CorruptionError`, its reason starting with `subject`, if it lacks a required field."""
     if not message.IsInitialized():
         missing = ", ".join(message.FindInitializationErrors())
         raise CorruptionError(None, offset, f"{subject} lacks {missing}")

@@ -22,8 +22,7 @@ class Fold:
     """The slices of neighbors joined to pieces: `streams`, `starts`, `ends`, sorted in that order.
 
     Unreadable slices before a stream's start are dropped. `is_only_piece` is true for the only
-    piece of a stream. `usable_count` is the number of objects, counted from the first, that may
-    become one.
+    piece of a stream. `usable_count` is how many objects, from the first on, may become one.
     """
 
     def __init__(self, image: StreamImage, node_id: int, objects: list[ObjectRanges]) -> None:

@@ -21,8 +21,7 @@ from bkstore.streams.image.streams_and_nodes import ImageParts, Node, Stream, St
 class StreamImage:
     """A snapshot: streams by id, nodes by id, stream objects by stream, ranges by object id.
 
-    `objects` has what loading a stream set object returns; only `ImageReader` uses it. Stream
-    objects are sorted by start.
+    `objects` has what loading an object returns, for `ImageReader`. Stream objects are sorted.
     """
 
     streams: Mapping[int, Stream] = field(default_factory=dict)

@@ -60,11 +60,10 @@ class _Chain:
         node_id = self._stream.node_at(self._next_offset)
         if node_id is None:
             return None
-        search = self._searches.get(node_id)
-        if search is None:
+        if node_id not in self._searches:
             node = self._context.image.node(node_id)
-            search = self._searches[node_id] = NodeSearch(node, self._context)
-        found = search.find(self._next_offset, contains=not self.objects)
+            self._searches[node_id] = NodeSearch(node, self._context)
+        found = self._searches[node_id].find(self._next_offset, contains=not self.objects)
         return None if found is None else AnswerObject("SSO", *found)
 
 

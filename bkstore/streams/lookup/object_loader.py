@@ -63,9 +63,8 @@ class ObjectLoader(Closeable):
         """Wait for the running loads, and refuse others. Idempotent."""
         with self._lock:
             was_closed, self._closed = self._closed, True
-        if was_closed:
-            return
-        self._pool.shutdown(wait=True)
+        if not was_closed:
+            self._pool.shutdown(wait=True)
 
     def check_open(self) -> None:
         """Raise `IllegalOperation` if the loader is closed."""
@@ -90,14 +89,10 @@ class ObjectLoader(Closeable):
 
     def fetch(self, object_ids: Iterable[int], image: StreamImage) -> LoadedWave:
         """Load objects concurrently and wait for all; failures are returned in the wave."""
-        wave = LoadedWave({}, {}, 0)
-        joined = 0
-        futures = {}
-        for object_id in object_ids:
-            futures[object_id], was_running = self._start_load(object_id, image)
-            joined += was_running
-        late = wait(futures.values(), self._timeout).not_done
-        for object_id, future in futures.items():
+        loads = {object_id: self._start_load(object_id, image) for object_id in object_ids}
+        wave = LoadedWave({}, {}, sum(was_running for _, was_running in loads.values()))
+        late = wait([future for future, _ in loads.values()], self._timeout).not_done
+        for object_id, (future, _) in loads.items():
             if future in late:
                 reason = f"object {object_id}: not loaded within {self._timeout} s"
                 wave.failures[object_id] = LoadFailed(reason)
@@ -105,7 +100,7 @@ class ObjectLoader(Closeable):
                 wave.failures[object_id] = error
             else:
                 wave.loaded[object_id] = future.result()
-        return wave._replace(joined_count=joined)
+        return wave
 
     def _start_load(self, object_id: int, image: StreamImage) -> tuple[Future[ObjectRanges], bool]:
         """Return the future of an object's load, and whether it was already running."""

@@ -144,11 +144,11 @@ def payloads_as_bytes(payloads: Payloads) -> Sequence[bytes]:
 
 
 def _headers(
-    ledger_id: LedgerId, number: int, entries: Int64Array, lacs: Int64Array, lengths: Int64Array
+    ledger_id: LedgerId, digest: int, entries: Int64Array, lacs: Int64Array, lengths: Int64Array
 ) -> Bytes2D:
     table = np.empty(entries.size, _V2 if ledger_id.scope else _V1)
     if ledger_id.scope:
-        table["flags"] = FLAGS_V2 | number
+        table["flags"] = FLAGS_V2 | digest
         table["scope"] = ledger_id.signed[0]
     table["ledger"] = ledger_id.signed[1]
     table["entry"], table["lac"], table["length"] = entries, lacs, lengths

@@ -48,14 +48,9 @@ class RecordBatch(Sequence[memoryview]):
 
     @classmethod
     def of_frames(
-        cls,
-        entries: Int64Array,
-        buffer: bytes | memoryview,
-        offsets: Int64Array,
-        sizes: Int64Array,
+        cls, entries: Int64Array, buffer: bytes | memoryview, offsets: Int64Array, sizes: Int64Array
     ) -> RecordBatch:
-        """Return a batch of records that are consecutive frames, unchecked; its `framed` is a
-        slice."""
+        """Return a batch of records that are consecutive frames, which is not checked."""
         return cls(entries, buffer, offsets, sizes, None, True)
 
     @classmethod
@@ -112,8 +107,7 @@ class RecordBatch(Sequence[memoryview]):
 
         A frame is the record's size (i32) and the record, as in journals and entry logs. Records
         that lie so already are not copied: checking takes 10 ns a record, nothing for batches of
-        `Coder.encode_batch`, a scan or `framed`. A copy takes 30 ns a record, 200 if their sizes
-        differ.
+        `Coder.encode_batch`, a scan or `framed`. A copy takes 30 ns a record, 200 if sizes differ.
 
         >>> batch = RecordBatch.of([b"first", b"second"], [0, 1]).framed()
         >>> batch.buffer.hex(" ", 5), batch.offsets.tolist()
