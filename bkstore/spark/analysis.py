@@ -17,13 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.arguments import integer
 from bkstore.errors import MissingDependency
+from bkstore.offline.analyses import engine_steps
 from bkstore.offline.analyses.catalog import Analysis, Inputs, KernelJob, Options
-from bkstore.offline.analyses.engine_steps import (
-    check_inputs,
-    finish_table,
-    tables_of_query,
-    top_rows,
-)
 from bkstore.offline.analyses.kernels.holes import Holes
 from bkstore.offline.analyses.sorted_files import SortedFileScan
 from bkstore.offline.analyses.sql import READ_GROUPS
@@ -115,7 +110,7 @@ class _SessionViews:
 
     def create_views_for(self, sql_text: str) -> None:
         dumps = (("", self.inputs.dump), ("other_", self.inputs.other))
-        for (prefix, dump), table_names in zip(dumps, tables_of_query(sql_text)):
+        for (prefix, dump), table_names in zip(dumps, engine_steps.tables_of_query(sql_text)):
             for table_name in table_names:
                 if dump is not None and f"{prefix}{table_name}" not in self.view_names:
                     _create_view(self.spark, f"{prefix}{table_name}", dump, DUMP_TABLES[table_name])
@@ -137,7 +132,7 @@ class _TopRows:
         import pyarrow as pa
 
         table = pa.Table.from_batches(self._task_answers(task), self._analysis.schema.to_arrow())
-        yield from top_rows(table, self._analysis, self._options).to_batches()
+        yield from engine_steps.top_rows(table, self._analysis, self._options).to_batches()
 
 
 class SparkEngine:
@@ -159,7 +154,7 @@ class SparkEngine:
 
         Raises `InvalidArgument` for a missing input, a one-line `BkstoreError` for Spark's errors.
         """
-        check_inputs(analysis, inputs)
+        engine_steps.check_inputs(analysis, inputs)
         sql_or_job, options = analysis.sql_or_job(inputs), inputs.options
         with convert_spark_errors(f"the analysis {analysis.name}"):
             plan = None if isinstance(sql_or_job, str) else self._plan(analysis, sql_or_job, inputs)
@@ -167,7 +162,7 @@ class SparkEngine:
                 table = self._collect(analysis, plan, options)
             else:
                 table = self._frame(analysis, sql_or_job, plan, inputs).toArrow()
-        return finish_table(table, analysis, options)
+        return engine_steps.finish_table(table, analysis, options)
 
     def frame(self, analysis: Analysis, inputs: Inputs) -> DataFrame:
         """Return the analysis as a DataFrame of the declared columns.
@@ -178,7 +173,7 @@ class SparkEngine:
         are more than 64 files, which Spark also lists), and of `ledgers` if ledgers are judged or
         compared. Raises as `run` does; later errors are Spark's own.
         """
-        check_inputs(analysis, inputs)
+        engine_steps.check_inputs(analysis, inputs)
         sql_or_job = analysis.sql_or_job(inputs)
         with convert_spark_errors(f"the analysis {analysis.name}"):
             plan = None if isinstance(sql_or_job, str) else self._plan(analysis, sql_or_job, inputs)

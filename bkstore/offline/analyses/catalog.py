@@ -13,15 +13,10 @@ from types import MappingProxyType
 from bkstore.arguments import check_fields, instance, integer, number, optional
 from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses import sql
+from bkstore.offline.analyses.kernels import sequences
 from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
 from bkstore.offline.analyses.kernels.holes import Holes
 from bkstore.offline.analyses.kernels.metadata_comparison import Judge
-from bkstore.offline.analyses.kernels.sequences import (
-    Compare,
-    Condense,
-    CondensedSequences,
-    Sequences,
-)
 from bkstore.offline.analyses.kernels.verdict_rows import Output
 from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.analyses.metadata_tasks import SortedGroupScan
@@ -161,47 +156,45 @@ def _bookie_bytes_sql(inputs: Inputs) -> str:
 
 
 _BOOKIE_LEDGER = ("bookie", "scope_id", "ledger_id")
+_GROUP_COLUMNS = tuple(GROUPS.names[1:])
 
 
 def _sequences_job(_: Inputs) -> KernelJob:
     columns = ("scope_id", "ledger_id", "entry_id")
-    kernel_input = KernelInput(None, _BOOKIE_LEDGER, ("first_sequence_start",))
-    sorted_reader = SortedFileScan("entries", columns, CondensedSequences)
-    condenser = SortedFileScan("entries", columns, Condense)
-    return KernelJob(kernel_input, Sequences(), sorted_reader, condenser)
+    rows = KernelInput(None, _BOOKIE_LEDGER, ("first_sequence_start",))
+    sorted_reader = SortedFileScan("entries", columns, sequences.CondensedSequences)
+    condenser = SortedFileScan("entries", columns, sequences.Condense)
+    return KernelJob(rows, sequences.Sequences(), sorted_reader, condenser)
 
 
 def _holes_job(_: Inputs) -> KernelJob:
-    kernel_input = KernelInput(sql.READ_GROUPS, _BOOKIE_LEDGER, ("first_sequence_start",))
-    sorted_reader = SortedFileScan("groups", tuple(GROUPS.names[1:]), Holes, skip_unread=True)
-    return KernelJob(kernel_input, Holes(), sorted_reader)
+    rows = KernelInput(sql.READ_GROUPS, _BOOKIE_LEDGER, ("first_sequence_start",))
+    sorted_reader = SortedFileScan("groups", _GROUP_COLUMNS, Holes, skip_unread=True)
+    return KernelJob(rows, Holes(), sorted_reader)
 
 
 def _fragmentation_job(_: Inputs) -> KernelJob:
     columns = ("scope_id", "ledger_id", "entry_id", "dir_index", "log_id", "position")
-    kernel_input = KernelInput(
-        None, _BOOKIE_LEDGER, ("entry_id", "log_id", "position", "dir_index")
-    )
+    rows = KernelInput(None, _BOOKIE_LEDGER, ("entry_id", "log_id", "position", "dir_index"))
     kernel = Fragmentation(repeated=True)
-    return KernelJob(kernel_input, kernel, SortedFileScan("entries", columns, Fragmentation))
+    return KernelJob(rows, kernel, SortedFileScan("entries", columns, Fragmentation))
 
 
 def _judge_job(output: Output) -> Callable[[Inputs], KernelJob]:
     def make_job(inputs: Inputs) -> KernelJob:
         order = ("role", "bookie", "first_sequence_start")
-        kernel_input = KernelInput(sql.JUDGED, ("scope_id", "ledger_id"), order)
+        rows = KernelInput(sql.JUDGED, ("scope_id", "ledger_id"), order)
         judge = Judge(output, inputs.dump.bookies)
-        return KernelJob(kernel_input, judge, SortedGroupScan(judge))
+        return KernelJob(rows, judge, SortedGroupScan(judge))
 
     return make_job
 
 
 def _comparison_job(_: Inputs) -> KernelJob:
     order = ("side", "first_sequence_start")
-    kernel_input = KernelInput(sql.COMPARED, _BOOKIE_LEDGER, order)
-    return KernelJob(
-        kernel_input, Compare(), SortedFileScan("groups", tuple(GROUPS.names[1:]), Compare)
-    )
+    rows = KernelInput(sql.COMPARED, _BOOKIE_LEDGER, order)
+    sorted_reader = SortedFileScan("groups", _GROUP_COLUMNS, sequences.Compare)
+    return KernelJob(rows, sequences.Compare(), sorted_reader)
 
 
 _BY_BOOKIE = ("bookie", "qualified_name")

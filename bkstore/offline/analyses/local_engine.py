@@ -17,13 +17,8 @@ from bkstore.arguments import integer, optional
 from bkstore.errors import BkstoreError, MissingDependency, SystemRefused
 from bkstore.files.os_errors import parse_rocksdb_error, read_error
 from bkstore.files.scratch import scratch_directory
+from bkstore.offline.analyses import engine_steps
 from bkstore.offline.analyses.catalog import Analysis, Inputs, KernelInput, KernelJob
-from bkstore.offline.analyses.engine_steps import (
-    check_inputs,
-    finish_table,
-    order_terms,
-    tables_of_query,
-)
 from bkstore.offline.analyses.sorted_files import SortedFileScan, SortedPlan
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.file_locations import remote_dataset
@@ -75,14 +70,14 @@ class LocalEngine:
 
         Raises `InvalidArgument` for a missing input, `BkstoreError` if DuckDB fails (a full disk).
         """
-        check_inputs(analysis, inputs)
+        engine_steps.check_inputs(analysis, inputs)
         sql_or_job = analysis.sql_or_job(inputs)
         if isinstance(sql_or_job, str):
             with self._connect(inputs, sql_or_job) as connection:
                 table = connection.sql(sql_or_job).to_arrow_table()
         else:
             table = self._run_job(analysis, sql_or_job, inputs)
-        return finish_table(table, analysis, inputs.options)
+        return engine_steps.finish_table(table, analysis, inputs.options)
 
     def _run_job(self, analysis: Analysis, job: KernelJob, inputs: Inputs) -> pa.Table:
         """Run a kernel over sorted files directly, over other rows after DuckDB sorted them."""
@@ -184,7 +179,7 @@ def _unsorted_source(
 def _create_views(connection: Any, inputs: Inputs, sql_text: str) -> None:
     """Create the views of the tables that a SQL text reads, and register bookies and metadata."""
     dumps = (("", inputs.dump), ("other_", inputs.other))
-    for (prefix, dump), names in zip(dumps, tables_of_query(sql_text)):
+    for (prefix, dump), names in zip(dumps, engine_steps.tables_of_query(sql_text)):
         if dump is None:
             continue
         dump.check(*names)
@@ -223,7 +218,7 @@ def _create_files_view(
 
 
 def _sort_query(sql_text: str, kernel_input: KernelInput) -> str:
-    terms = ", ".join(order_terms((*kernel_input.keys, *kernel_input.order)))
+    terms = ", ".join(engine_steps.order_terms((*kernel_input.keys, *kernel_input.order)))
     return f"select * from ({sql_text}) fed order by {terms}"  # noqa: S608
 
 

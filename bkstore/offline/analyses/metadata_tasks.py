@@ -281,12 +281,10 @@ def _number_groups(batch: pa.RecordBatch, keys: LedgerKeys) -> GroupsByOwner:
     return rows if (number >= 0).all() else rows.take(owner >= 0)
 
 
-def _split_blocks(
-    all_groups: Iterable[GroupsByOwner], ledger_count: int
-) -> Iterator[tuple[int, int]]:
+def _split_blocks(groups: Iterable[GroupsByOwner], ledger_count: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of ledger numbers with about `_MAX_GROUPS` groups together, or of one ledger."""
     counts = np.full(ledger_count, _LEDGER_COST)
-    for rows in all_groups:
+    for rows in groups:
         counts += np.bincount(rows.owner, minlength=ledger_count)
     block_number = (np.cumsum(counts) - 1) // _MAX_GROUPS
     bounds = [*run_starts(block_number).tolist(), ledger_count]

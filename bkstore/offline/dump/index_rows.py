@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from bkstore.ids import Int64Array, LedgerId, log_ids_of
-from bkstore.index.api import DEFAULT_BATCH, EntryIndex, Finding, IndexBatch
+from bkstore.index.api import DEFAULT_BATCH, Closeable, EntryIndex, Finding, IndexBatch
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.hierarchical.file_tree import IndexFileTree
 from bkstore.index.rocks import RocksIndex
@@ -21,8 +21,8 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.read_only.bookie_dir import NO_DIRECTORY
 
 
-class PieceIndex:
-    """The index of one piece: its ledgers, their states and rows. To be closed."""
+class PieceIndex(Closeable):
+    """The index of one piece: its ledgers, their states and rows."""
 
     def __init__(self, piece: DumpPiece) -> None:
         self._piece = piece
@@ -36,12 +36,6 @@ class PieceIndex:
     def close(self) -> None:
         """Close the index."""
         self.index.close()
-
-    def __enter__(self) -> PieceIndex:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def ledgers(self) -> list[LedgerId]:
         """Return the ledgers of the range that are in their own directory, in unsigned order."""

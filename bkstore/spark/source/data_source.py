@@ -58,10 +58,8 @@ class BookieSource(DataSource):
 
 
 def _ddl(table: Schema) -> str:
-    sql_types = ((c, _SQL_TYPES.get(c.kind, c.kind)) for c in table.columns)
-    return ", ".join(
-        f"`{c.name}` {kind}{'' if c.nullable else ' not null'}" for c, kind in sql_types
-    )
+    columns = ((c, _SQL_TYPES.get(c.kind, c.kind)) for c in table.columns)
+    return ", ".join(f"`{c.name}` {kind}{'' if c.nullable else ' not null'}" for c, kind in columns)
 
 
 class _Partition(InputPartition):

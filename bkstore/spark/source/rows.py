@@ -48,7 +48,7 @@ def read_partition(
     for piece, planned_fingerprint in partition.pieces:
         findings: list[Finding] = []
         try:
-            for batch in _piece_rows(piece, table, findings):
+            for batch in _rows_of(piece, table, findings):
                 _check_damage(findings, table, skip_damage)
                 yield from _selected(batch, table, bounds)
         except BkstoreError as error:
@@ -75,9 +75,7 @@ def _check_damage(findings: list[Finding], table: Schema, skip_damage: bool) -> 
             raise CorruptionError(finding.file, finding.offset, finding.detail + hint)
 
 
-def _piece_rows(
-    piece: DumpPiece, table: Schema, findings: list[Finding]
-) -> Iterator[pa.RecordBatch]:
+def _rows_of(piece: DumpPiece, table: Schema, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
     """Yield the table's rows of a piece; add what is wrong with it to `findings`."""
     if table == ENTRIES:
         yield from _entry_rows(piece, findings)

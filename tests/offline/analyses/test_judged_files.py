@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from bkstore.availability import Availability
+from bkstore.availability.sequence_groups import Groups
 from bkstore.durability import find_worst_shortage
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
@@ -203,7 +204,7 @@ def test_the_worst_of_many_ledgers(seed: int) -> None:
             base += 300
     rows = [(n, *group) for n, has in enumerate(sets) for group in groups_of(has)]
     owner, *groups = np.array(rows, np.int64).reshape(-1, 5).T
-    lacks = fold_many(GroupsByOwner(owner, metadata_tasks.Groups(*groups)))
+    lacks = fold_many(GroupsByOwner(owner, Groups(*groups)))
     found = worst_shortages(np.array(ledger, np.int64), np.array(place, np.int64), lacks)
     expected = {}
     for number in set(ledger):
