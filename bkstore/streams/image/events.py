@@ -10,12 +10,6 @@ import numpy as np
 
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
-from bkstore.streams.image.checks import (
-    check_ascending,
-    check_disjoint,
-    slice_columns,
-    slices_of_stream_objects,
-)
 from bkstore.streams.image.json_form import (
     object_from_json,
     read_number,
@@ -24,6 +18,12 @@ from bkstore.streams.image.json_form import (
     stream_object_from_json,
 )
 from bkstore.streams.image.object_ranges import ObjectRanges
+from bkstore.streams.image.slice_checks import (
+    check_ascending,
+    check_disjoint,
+    slice_columns,
+    slices_of_stream_objects,
+)
 from bkstore.streams.image.streams_and_nodes import (
     ImageParts,
     Node,

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from bkstore.errors import InvalidArgument
-from bkstore.streams.image.checks import check_slices
 from bkstore.streams.image.object_ranges import ObjectRanges
+from bkstore.streams.image.slice_checks import check_slices
 from bkstore.streams.image.streams_and_nodes import (
     ImageParts,
     Node,
