@@ -23,6 +23,9 @@ from bkstore.errors import InvalidArgument
 
 Int64Array = npt.NDArray[np.int64]
 
+EntryLocations = tuple[Int64Array, Int64Array]
+"""Entry ids in ascending order, and the location of each: int64[n]."""
+
 IntArrayLike = npt.ArrayLike | Iterable[int]
 """Integers as callers pass them: an array, a value that numpy converts to one, or an iterable."""
 

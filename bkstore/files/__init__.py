@@ -7,12 +7,4 @@ directories that are removed even after a kill, `spill_files` rows that do not f
 `user_outputs` writes a file that a user named: completely, or not at all.
 """
 
-__all__ = [
-    "disk_changes",
-    "lock_files",
-    "opening",
-    "os_errors",
-    "scratch",
-    "spill_files",
-    "user_outputs",
-]
+__all__: list[str] = []

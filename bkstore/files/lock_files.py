@@ -1,4 +1,5 @@
-"""Lock files: held by `flock`, so that the system releases them however a process ends.
+"""Lock files: held by `flock`, so that the system releases them however a process ends; and a look
+at the POSIX locks of others.
 
 A lock file is created if it does not exist, and never written, truncated or reached through a link:
 anything of its name that is no regular file is refused and left alone.
@@ -14,10 +15,13 @@ import fcntl
 import os
 import random
 import stat
+import struct
+import sys
 import time
 
 from bkstore.errors import DirectoryInUse, UnsupportedLayout
 from bkstore.files.disk_changes import StrPath
+from bkstore.files.opening import check_regular, open_regular
 from bkstore.files.os_errors import convert_write_errors
 
 _MAX_PROBE_SECONDS = 30.0
@@ -68,7 +72,7 @@ def take_lock(fd: int, path: StrPath, message_if_locked: str, wait: bool = False
             fcntl.flock(fd, fcntl.LOCK_EX)
             return
         deadline = time.monotonic() + _MAX_PROBE_SECONDS
-        while not _try_lock(fd, fcntl.LOCK_EX):
+        while not try_lock(fd):
             if is_locked(fd) or time.monotonic() > deadline:
                 raise DirectoryInUse(message_if_locked)
             time.sleep(random.uniform(0, 0.002))  # noqa: S311 (no lockstep with another process)
@@ -76,13 +80,14 @@ def take_lock(fd: int, path: StrPath, message_if_locked: str, wait: bool = False
 
 def is_locked(fd: int) -> bool:
     """Return whether another holds the lock; does not make a concurrent `take_lock` fail."""
-    if not _try_lock(fd, fcntl.LOCK_SH):
+    if not try_lock(fd, fcntl.LOCK_SH):
         return True
     fcntl.flock(fd, fcntl.LOCK_UN)
     return False
 
 
-def _try_lock(fd: int, operation: int) -> bool:
+def try_lock(fd: int, operation: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file if nobody else holds its lock; return whether it is locked now."""
     try:
         fcntl.flock(fd, operation | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -94,3 +99,46 @@ def release_lock(fd: int) -> None:
     """Unlock and close a locked file; unlocks it for children forked meanwhile too."""
     fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
+
+
+# -- POSIX locks (`fcntl`), as RocksDB takes them: those of a process, not of a descriptor
+
+
+def has_posix_lock(path: StrPath, *, may_be_own: bool) -> bool:
+    """Return whether a process holds a POSIX write lock on a file; False if it does not exist or
+    may not be read. A file that this process has open counts as locked, if its lock `may_be_own`,
+    and is not opened: closing any descriptor of a file drops all the process's locks on it."""
+    try:
+        if may_be_own and _is_open_in_this_process(check_regular(path)):
+            return True
+        fd = open_regular(path)
+    except (FileNotFoundError, PermissionError):
+        return False
+    try:
+        return _has_write_lock(fd)
+    finally:
+        os.close(fd)
+
+
+def _is_open_in_this_process(file_stat: os.stat_result) -> bool:
+    for descriptor in os.listdir("/dev/fd"):
+        try:
+            if os.path.samestat(os.fstat(int(descriptor)), file_stat):
+                return True
+        except OSError:  # the descriptor of the listing itself, or one closed meanwhile
+            continue
+    return False
+
+
+def _has_write_lock(fd: int) -> bool:
+    """Return whether another process holds a POSIX write lock on an open file."""
+    # struct flock: l_type, l_whence, l_start, l_len, l_pid, whose order differs by system.
+    if sys.platform == "darwin":
+        layout = "@qqihh"
+        request = struct.pack(layout, 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+        lock_type = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, request))[3]
+    else:
+        layout = "@hhqqi4x"
+        request = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        lock_type = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, request))[0]
+    return bool(lock_type != fcntl.F_UNLCK)

@@ -152,8 +152,6 @@ def _raise_error(error: OSError) -> None:
     raise error
 
 
-def is_folder(dir_entry: os.DirEntry[str]) -> bool:
+def is_folder(entry: os.DirEntry[str]) -> bool:
     """Return whether a directory entry is a folder or a link to one; never raises for a link."""
-    return dir_entry.is_dir(follow_symlinks=False) or (
-        dir_entry.is_symlink() and os.path.isdir(dir_entry.path)
-    )
+    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))

@@ -8,7 +8,6 @@ Nothing else is touched: a folder of such a name without the marker is not bksto
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from bkstore.errors import WriteFailed
 from bkstore.files.disk_changes import StrPath
+from bkstore.files.lock_files import try_lock
 from bkstore.files.os_errors import convert_write_errors
 
 MARKER_NAME = ".bkstore-scratch"
@@ -60,7 +60,7 @@ def _make_locked(purpose: str, base_dir: str) -> tuple[Path, int]:
         if lock_fd is None:
             continue
         try:
-            if _try_lock(lock_fd) and _is_same_file(path / MARKER_NAME, lock_fd):
+            if try_lock(lock_fd) and _is_same_file(path / MARKER_NAME, lock_fd):
                 return path, lock_fd
         except OSError:  # a file system without locks: no process sweeps it either
             return path, lock_fd
@@ -69,11 +69,10 @@ def _make_locked(purpose: str, base_dir: str) -> tuple[Path, int]:
 
 def _create_marker(path: Path) -> int | None:
     """Return the descriptor of a new marker, or None if the directory was removed meanwhile."""
+    marker = path / MARKER_NAME
     try:
         with convert_write_errors(path):
-            return os.open(
-                path / MARKER_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
-            )
+            return os.open(marker, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except WriteFailed as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
@@ -99,7 +98,7 @@ def _remove_if_abandoned(path: str) -> None:
         try:
             info = os.fstat(lock_fd)
             valid = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and not info.st_size
-            if valid and _try_lock(lock_fd):
+            if valid and try_lock(lock_fd):
                 _remove(Path(path))
         finally:
             os.close(lock_fd)
@@ -116,14 +115,6 @@ def _remove(path: Path) -> None:
             else:
                 os.unlink(entry.path)
     shutil.rmtree(path, ignore_errors=True)
-
-
-def _try_lock(lock_fd: int) -> bool:
-    try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _is_same_file(path: Path, fd: int) -> bool:

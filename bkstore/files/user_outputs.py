@@ -90,7 +90,7 @@ def open_output(path: StrPath, *, private: bool = False) -> Iterator[OutputFile]
             stack.callback(os.close, fd)
             yield stack.enter_context(_output_over(fd, given_path))
             return
-        new_file = _open_new(target, given_path, private, stack)
+        new_file = _create(target, given_path, private, stack)
         if new_file is None:
             spool = stack.enter_context(tempfile.TemporaryFile())
             with _output_over(spool.fileno(), given_path) as output:
@@ -195,9 +195,7 @@ def _is_descriptor(path: str) -> bool:
     return False
 
 
-def _open_new(
-    target: _Target, path: str, private: bool, stack: ExitStack
-) -> tuple[int, str] | None:
+def _create(target: _Target, path: str, private: bool, stack: ExitStack) -> tuple[int, str] | None:
     """Return (descriptor, path) of a new file beside the target; None if it cannot replace it."""
     temporary = os.path.join(os.path.dirname(target.path), f".bkstore-{os.urandom(8).hex()}.tmp")
     try:

@@ -28,7 +28,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -44,6 +43,7 @@ from bkstore.errors import (
 )
 from bkstore.formats.state_checks import state_oddities
 from bkstore.ids import (
+    EntryLocations,
     Int64Array,
     IntArrayLike,
     LedgerId,
@@ -102,15 +102,9 @@ class IndexBatch(NamedTuple):
         cls, ledger: LedgerId, entries: Int64Array, locations: Int64Array, dir_index: int = 0
     ) -> IndexBatch:
         """Return the rows of one ledger; the constant columns take no memory."""
-        scope, number = ledger.signed
-        shape = entries.shape
-        return cls(
-            np.broadcast_to(np.int64(dir_index), shape),
-            np.broadcast_to(np.int64(scope), shape),
-            np.broadcast_to(np.int64(number), shape),
-            entries,
-            locations,
-        )
+        values = (dir_index, *ledger.signed)
+        dirs, scopes, ids = (np.broadcast_to(np.int64(value), entries.shape) for value in values)
+        return cls(dirs, scopes, ids, entries, locations)
 
     @classmethod
     def joined(cls, parts: Sequence[IndexBatch]) -> IndexBatch:
@@ -125,12 +119,15 @@ class IndexBatch(NamedTuple):
             yield ledger, self.entry_id[start:stop], self.location[start:stop]
 
 
+Severity = Literal["damage", "oddity"]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something odd or damaged that a reader skipped: what it is, and where. `severity` is "damage"
     if data could not be read, "oddity" if a bookie can work with it but an operator should know."""
 
-    severity: Literal["damage", "oddity"]
+    severity: Severity
     detail: str
     file: str | None = None
     offset: int | None = None
@@ -166,12 +163,7 @@ class Closeable(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
@@ -260,9 +252,7 @@ class EntryIndex(EntrySource, Closeable):
         """Return int64[n]: the location of each of `entries`, in their order, 0 where absent."""
 
     @abstractmethod
-    def items(
-        self, ledger: LedgerLike, first: int = 0, last: int | None = None
-    ) -> tuple[Int64Array, Int64Array]:
+    def items(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> EntryLocations:
         """Return (entries, locations) of first..last, int64[n] each; bounds as in `entries`."""
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
@@ -320,8 +310,7 @@ class EntryIndex(EntrySource, Closeable):
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Return the location of one entry, None if absent."""
-        location = int(self.get_many(ledger, [check_entry_id(entry)])[0])
-        return location or None
+        return int(self.get_many(ledger, [check_entry_id(entry)])[0]) or None
 
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
@@ -347,7 +336,7 @@ class EntryIndex(EntrySource, Closeable):
                     raise
                 findings.append(Finding.of(error, ledger))
 
-    def _row_chunks(self, ledger: LedgerId, batch: int) -> Iterator[tuple[Int64Array, Int64Array]]:
+    def _row_chunks(self, ledger: LedgerId, batch: int) -> Iterator[EntryLocations]:
         """Yield (entries, locations) of a ledger in slices of 1 to about `batch` rows, in order."""
         entries, locations = self.items(ledger)
         for start in range(0, entries.size, batch):

@@ -10,8 +10,14 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, IllegalOperation, SystemRefused
 from bkstore.ids import LedgerId, sort_ledgers
 
+Listing = Iterator[tuple[LedgerId, Availability]]
+"""Ledgers in order, each with the entries that are stored of it."""
+
 LedgerErrors = dict[LedgerId, BkstoreError]
 """The error of each ledger that could not be listed."""
+
+UNRELATED_ERRORS = (IllegalOperation, SystemRefused)
+"""Errors that are not about one ledger: they end a listing."""
 
 
 @runtime_checkable
@@ -20,7 +26,7 @@ class BulkLister(Protocol):
 
     def availability_many(
         self, ledgers: Iterable[int | LedgerId] | None = None, errors: LedgerErrors | None = None
-    ) -> Iterator[tuple[LedgerId, Availability]]:
+    ) -> Listing:
         """As `EntrySource.availability_many`."""
         ...
 
@@ -40,13 +46,13 @@ def list_one_by_one(
     availability: Callable[[LedgerId], Availability],
     ledger_ids: Iterable[LedgerId],
     errors: LedgerErrors | None,
-) -> Iterator[tuple[LedgerId, Availability]]:
-    """Yield the result of one call for each ledger; store errors in `errors`, if that is given.
-    Raises `IllegalOperation` and `SystemRefused` in any case: they are not about one ledger."""
+) -> Listing:
+    """Yield the result of one call for each ledger; store errors in `errors`, if that is given,
+    except `UNRELATED_ERRORS`, which are raised."""
     for ledger_id in ledger_ids:
         try:
             result = availability(ledger_id)
-        except (IllegalOperation, SystemRefused):
+        except UNRELATED_ERRORS:
             raise
         except BkstoreError as error:
             if errors is None:
@@ -59,8 +65,7 @@ def list_one_by_one(
 def iterate_results(
     source: BulkLister, ledger_ids: Sequence[LedgerId]
 ) -> Iterator[tuple[LedgerId, Availability | BkstoreError]]:
-    """Yield each of `ledger_ids`, which are sorted and distinct, with its availability or its
-    error."""
+    """Yield each of `ledger_ids` (sorted and distinct) with its availability or its error."""
     errors: LedgerErrors = {}
     listed = source.availability_many(ledger_ids, errors)
     next_result = next(listed, None)
@@ -77,9 +82,8 @@ def list_from_parts(
     part_index_of: Callable[[LedgerId], int],
     ledger_ids: Sequence[LedgerId],
     errors: LedgerErrors | None,
-) -> Iterator[tuple[LedgerId, Availability]]:
-    """Yield each ledger's result from the part it belongs to; `part_index_of` returns the part's
-    index."""
+) -> Listing:
+    """Yield each ledger's result from its part, whose index `part_index_of` returns."""
     if len(parts) == 1:
         yield from parts[0].availability_many(ledger_ids, errors)
         return
@@ -88,14 +92,13 @@ def list_from_parts(
         ids_of_part[part_index_of(ledger_id)].append(ledger_id)
     streams = [iterate_results(part, share) for part, share in zip(parts, ids_of_part)]
     for ledger_id in ledger_ids:
-        yield from yield_or_record_error(
-            ledger_id, next(streams[part_index_of(ledger_id)])[1], errors
-        )
+        _, result = next(streams[part_index_of(ledger_id)])
+        yield from yield_or_record_error(ledger_id, result, errors)
 
 
 def yield_or_record_error(
     ledger_id: LedgerId, result: Availability | BkstoreError, errors: LedgerErrors | None
-) -> Iterator[tuple[LedgerId, Availability]]:
+) -> Listing:
     """Yield an availability; store an error in `errors`, or raise it if that is None."""
     if not isinstance(result, BkstoreError):
         yield ledger_id, result

@@ -22,8 +22,7 @@ _RunKey = tuple[str, str | None, object, str]
 
 def add_unreported(findings: list[Finding], new_findings: Iterable[Finding]) -> None:
     """Append the findings of `new_findings` unless `findings` has one of equal severity, file,
-    offset and detail, which gets the ledger if it has none. For readers that find the same damage
-    twice."""
+    offset and detail, which gets the ledger if it has none: readers may find damage twice."""
     position_of = {_identity(finding): position for position, finding in enumerate(findings)}
     for finding in new_findings:
         position = position_of.setdefault(_identity(finding), len(findings))
@@ -77,8 +76,7 @@ class DamageRuns:
 
     Reasons are equal if they differ in numbers only. A run lasts until `end_runs` is called, after
     something was read; its finding is updated in place. After `max_runs` runs of one kind, the last
-    one takes all later damage and counts its entries. Memory: a run for each file, ledger and
-    reason.
+    one takes all later damage and counts its entries. Memory: runs of each file, ledger and reason.
 
     >>> import numpy as np
     >>> findings: list[Finding] = []
@@ -103,10 +101,7 @@ class DamageRuns:
         self._round += 1
 
     def add(
-        self,
-        damage: Finding,
-        entries: Int64Array | None = None,
-        last_offset: int | None = None,
+        self, damage: Finding, entries: Int64Array | None = None, last_offset: int | None = None
     ) -> None:
         """Add damage to its run, or begin a run; `damage.detail` is the reason. `entries` are the
         damaged entry ids, ascending, or None for another damaged object (`noun` is its plural).
@@ -116,9 +111,8 @@ class DamageRuns:
         key = (damage.severity, damage.file, ledger_id, _NUMBER.sub("#", damage.detail))
         run = self._runs.get(key)
         if run is None or (run.round != self._round and run.run_number < self._most):
-            run = self._runs[key] = self._begin_run(
-                damage, 1 if run is None else run.run_number + 1
-            )
+            run_number = 1 if run is None else run.run_number + 1
+            run = self._runs[key] = self._begin_run(damage, run_number)
         run.round = self._round
         run.count += 1 if entries is None else entries.size
         run.same_detail &= run.first.detail == damage.detail
@@ -126,13 +120,9 @@ class DamageRuns:
         if run.first.ledger != damage.ledger:
             run.first = replace(run.first, ledger=None)
         if entries is not None:
-            first = run.first.first_entry
-            run.first = replace(
-                run.first,
-                first_entry=int(entries[0]) if first is None else first,
-                last_entry=int(entries[-1]),
-                entries=run.count,
-            )
+            first = int(entries[0]) if run.first.first_entry is None else run.first.first_entry
+            last = int(entries[-1])
+            run.first = replace(run.first, first_entry=first, last_entry=last, entries=run.count)
         self._findings[run.finding_index] = run.finding()
 
     def _begin_run(self, damage: Finding, run_number: int) -> _Run:

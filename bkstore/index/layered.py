@@ -4,7 +4,7 @@ merge uses -1 as "no element"; there is no id -1 here.)"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -12,22 +12,21 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike
-from bkstore.index.bulk_listing import LedgerErrors, iterate_results, yield_or_record_error
+from bkstore.index.bulk_listing import LedgerErrors, Listing, iterate_results, yield_or_record_error
 
 _LEDGERS_PER_CHUNK = 1 << 10
 """Ledgers listed at a time: their unflushed entries first, then their flushed ones."""
 
 
 class LayeredSource(EntrySource):
-    """The union of two entry sources: `unflushed` (unflushed) and `flushed` (flushed). `unflushed`
-    is read first, so that no entry flushed in between is missed. Closes neither. Thread-safe if
-    both sources are.
+    """The union of two entry sources. `unflushed` is read first, so that no entry flushed in
+    between is missed. Closes neither. Thread-safe if both sources are.
 
     >>> from bkstore.index.memtable import MemtableIndex
-    >>> top, below = MemtableIndex(), MemtableIndex()
-    >>> below.put_many(7, [0, 1, 2], [9, 9, 9])
-    >>> top.put_many(7, [2, 3], [9, 9])
-    >>> LayeredSource(top, below).entries(7).tolist()
+    >>> unflushed, flushed = MemtableIndex(), MemtableIndex()
+    >>> flushed.put_many(7, [0, 1, 2], [9, 9, 9])
+    >>> unflushed.put_many(7, [2, 3], [9, 9])
+    >>> LayeredSource(unflushed, flushed).entries(7).tolist()
     [0, 1, 2, 3]
     """
 
@@ -40,20 +39,19 @@ class LayeredSource(EntrySource):
         return sorted({*self.unflushed.ledgers(scope), *self.flushed.ledgers(scope)})
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the distinct entry ids of both. O(n) if all of `unflushed`'s ids are the higher
-        ones."""
-        top = self.unflushed.entries(ledger, first, last)
-        below = self.flushed.entries(ledger, first, last)
-        if not top.size or not below.size:
-            return top if top.size else below
-        if top[0] > below[-1]:
-            return np.concatenate((below, top))
-        merged = np.sort(np.concatenate((below, top)), kind="stable")
+        """Return the distinct entry ids of both. O(n) if the unflushed ids are the higher ones."""
+        unflushed = self.unflushed.entries(ledger, first, last)
+        flushed = self.flushed.entries(ledger, first, last)
+        if not unflushed.size or not flushed.size:
+            return unflushed if unflushed.size else flushed
+        merged = np.concatenate((flushed, unflushed))
+        if unflushed[0] > flushed[-1]:
+            return merged
+        merged.sort(kind="stable")
         return merged[np.concatenate(([True], merged[1:] != merged[:-1]))]
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id of both; upstream asks only `unflushed` if it has any
-        entry."""
+        """Return the highest entry id of both; upstream ignores `flushed` if the other has any."""
         last_entries = (self.unflushed.last_entry(ledger), self.flushed.last_entry(ledger))
         return max((entry for entry in last_entries if entry is not None), default=None)
 
@@ -63,22 +61,19 @@ class LayeredSource(EntrySource):
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
-    ) -> Iterator[tuple[LedgerId, Availability]]:
+    ) -> Listing:
         """Return the unions for many ledgers; `unflushed` is read first, as for one ledger."""
         return self._list_chunks(self._ledgers_to_list(ledgers), errors)
 
-    def _list_chunks(
-        self, ledger_ids: list[LedgerId], errors: LedgerErrors | None
-    ) -> Iterator[tuple[LedgerId, Availability]]:
+    def _list_chunks(self, ledger_ids: list[LedgerId], errors: LedgerErrors | None) -> Listing:
         for start in range(0, len(ledger_ids), _LEDGERS_PER_CHUNK):
             chunk = ledger_ids[start : start + _LEDGERS_PER_CHUNK]
-            top_results = list(iterate_results(self.unflushed, chunk))
-            for (ledger_id, top), (_, below) in zip(
-                top_results, iterate_results(self.flushed, chunk)
-            ):
-                if isinstance(top, BkstoreError):
-                    yield from yield_or_record_error(ledger_id, top, errors)
-                elif isinstance(below, BkstoreError) or not top:
-                    yield from yield_or_record_error(ledger_id, below, errors)
+            unflushed_sets = list(iterate_results(self.unflushed, chunk))
+            flushed_sets = iterate_results(self.flushed, chunk)
+            for (ledger_id, unflushed), (_, flushed) in zip(unflushed_sets, flushed_sets):
+                if isinstance(unflushed, BkstoreError):
+                    yield from yield_or_record_error(ledger_id, unflushed, errors)
+                elif isinstance(flushed, BkstoreError) or not unflushed:
+                    yield from yield_or_record_error(ledger_id, flushed, errors)
                 else:
-                    yield ledger_id, top | below
+                    yield ledger_id, unflushed | flushed

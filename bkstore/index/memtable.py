@@ -18,6 +18,7 @@ from bkstore.availability.many_sets import sets_from_arrays
 from bkstore.errors import IllegalOperation, NoSuchLedger
 from bkstore.ids import (
     MAX_ENTRY_ID,
+    EntryLocations,
     Int64Array,
     IntArrayLike,
     LedgerId,
@@ -60,7 +61,7 @@ class _Table:
     def __init__(self) -> None:
         self.entries = _NO_ENTRIES
         self.locations = _NO_ENTRIES
-        self.pending: list[tuple[Int64Array, Int64Array]] = []
+        self.pending: list[EntryLocations] = []
         self.tail: list[int] = []
         self.state = LedgerState()
 
@@ -72,7 +73,7 @@ class _Table:
             del self.tail[:size]
             self.pending.append((pairs[:, 0].copy(), pairs[:, 1].copy()))
 
-    def merged(self) -> tuple[Int64Array, Int64Array]:
+    def merged(self) -> EntryLocations:
         """Return sorted, distinct entries and their locations; O(1) if nothing was put since."""
         self.seal_tail()
         if self.pending:
@@ -131,11 +132,8 @@ class MemtableIndex(EntryIndex):
 
     def put(self, ledger: LedgerLike, entry: int, location: int) -> None:
         """Store one location unless the entry has one; about 0.3 us."""
-        ledger_type = type(ledger)
-        is_valid = (ledger_type is int or ledger_type is LedgerId) and type(entry) is type(
-            location
-        ) is int
-        if not (is_valid and 0 <= entry <= MAX_ENTRY_ID and 0 < location < 1 << 63):
+        is_typed = type(ledger) in (int, LedgerId) and type(entry) is type(location) is int
+        if not (is_typed and 0 <= entry <= MAX_ENTRY_ID and 0 < location < 1 << 63):
             ledger = LedgerId.of(ledger)
             entry, location = check_entry_id(entry), check_location(location)
         table = self._table_of.get(ledger) or self._make_table(ledger)
@@ -155,13 +153,9 @@ class MemtableIndex(EntryIndex):
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return locations, 0 where absent; one binary search an entry."""
-        wanted = as_entry_ids(entries)
-        entry_ids, locations = self.items(ledger)
-        return locations_of(wanted, entry_ids, locations)
+        return locations_of(as_entry_ids(entries), *self.items(ledger))
 
-    def items(
-        self, ledger: LedgerLike, first: int = 0, last: int | None = None
-    ) -> tuple[Int64Array, Int64Array]:
+    def items(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> EntryLocations:
         """Return (entries, locations), views of the merged arrays."""
         first, last = check_bounds(first, last)
         with self._lock:
@@ -187,20 +181,13 @@ class MemtableIndex(EntryIndex):
     def _list_chunks(self, ledger_ids: list[LedgerId]) -> Iterator[tuple[LedgerId, Availability]]:
         for start in range(0, len(ledger_ids), _LEDGERS_PER_CHUNK):
             chunk = ledger_ids[start : start + _LEDGERS_PER_CHUNK]
-            entries = [self.entries(ledger_id) for ledger_id in chunk]
-            short_lists = [
-                entry_ids if entry_ids.size <= _MAX_SHORT_ENTRIES else _NO_ENTRIES
-                for entry_ids in entries
-            ]
-            for ledger_id, entry_ids, availability in zip(
-                chunk, entries, sets_from_arrays(short_lists)
-            ):
-                yield (
-                    ledger_id,
-                    availability
-                    if entry_ids.size <= _MAX_SHORT_ENTRIES
-                    else Availability.from_entries(entry_ids),
-                )
+            lists = [self.entries(ledger_id) for ledger_id in chunk]
+            # Short lists are condensed together, each long one by itself.
+            is_short = [entries.size <= _MAX_SHORT_ENTRIES for entries in lists]
+            short_lists = [ids if short else _NO_ENTRIES for ids, short in zip(lists, is_short)]
+            sets = sets_from_arrays(short_lists)
+            for ledger_id, entries, short, short_set in zip(chunk, lists, is_short, sets):
+                yield ledger_id, short_set if short else Availability.from_entries(entries)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Inherited."""

@@ -65,12 +65,9 @@ class _OffsetItem:
         """Return the position of the entry with this start and object, -1 if there is none."""
         size = self.size
         position = bisect_left(self.data, start, 0, size)
-        is_match = (
-            position < size
-            and self.data[position] == start
-            and self.data[size + position] == object_id
-        )
-        return position if is_match else -1
+        if position < size and self.data[position] == start:
+            return position if self.data[size + position] == object_id else -1
+        return -1
 
     def floor(self, offset: int) -> tuple[int, int] | None:
         """Return (start, object id) of the greatest start <= offset."""

@@ -5,29 +5,48 @@ in scopes other than 0 too, by the unsigned ledger half."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from bkstore.arguments import check_batch
 from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
-from bkstore.ids import Int64Array, IntArrayLike, LedgerId
+from bkstore.ids import LedgerId
 from bkstore.index.api import (
     DEFAULT_BATCH,
     EntryIndex,
     Finding,
     IndexBatch,
     LedgerLike,
-    LedgerState,
 )
 from bkstore.index.bulk_listing import LedgerErrors, list_from_parts
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _of_part(
+    method: Callable[Concatenate[Any, _P], _T],
+) -> Callable[Concatenate[PartitionedIndex, _P], _T]:
+    """Return a method that calls the same method of the part of its first argument, a ledger."""
+
+    @wraps(method)
+    def call(self: PartitionedIndex, /, *arguments: _P.args, **options: _P.kwargs) -> _T:
+        ledger = cast(LedgerLike, arguments[0] if arguments else options["ledger"])
+        part = self.parts[self.part_index_of(ledger)]
+        result: _T = getattr(part, method.__name__)(*arguments, **options)
+        return result
+
+    call.__isabstractmethod__ = False  # type: ignore[attr-defined]
+    return call
 
 
 class PartitionedIndex(EntryIndex):
     """Several indexes of one layout, which it closes; ledger L belongs to part ``L mod n``. In
-    another part a bookie cannot read it: it is not listed, but in `findings`. Threads: as the
-    parts."""
+    another part a bookie cannot read it: it is only in `findings`. Threads: as the parts."""
 
     def __init__(self, parts: Sequence[EntryIndex]) -> None:
         if not parts:
@@ -52,8 +71,18 @@ class PartitionedIndex(EntryIndex):
         """Return the number of the part that the ledger belongs to."""
         return LedgerId.of(ledger).ledger % len(self.parts)
 
-    def _part_of(self, ledger: LedgerLike) -> EntryIndex:
-        return self.parts[self.part_index_of(ledger)]
+    entries = _of_part(EntryIndex.entries)
+    last_entry = _of_part(EntryIndex.last_entry)
+    availability = _of_part(EntryIndex.availability)
+    get = _of_part(EntryIndex.get)
+    get_many = _of_part(EntryIndex.get_many)
+    items = _of_part(EntryIndex.items)
+    put_many = _of_part(EntryIndex.put_many)
+    state = _of_part(EntryIndex.state)
+    checked_state = _of_part(EntryIndex.checked_state)
+    set_state = _of_part(EntryIndex.set_state)
+    can_store_explicit_lac = _of_part(EntryIndex.can_store_explicit_lac)
+    delete = _of_part(EntryIndex.delete)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers that are in the part where they belong, in unsigned order."""
@@ -63,63 +92,12 @@ class PartitionedIndex(EntryIndex):
         )
         return list(heapq.merge(*lists))
 
-    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Inherited."""
-        return self._part_of(ledger).entries(ledger, first, last)
-
-    def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Inherited."""
-        return self._part_of(ledger).last_entry(ledger)
-
-    def availability(self, ledger: LedgerLike) -> Availability:
-        """Inherited."""
-        return self._part_of(ledger).availability(ledger)
-
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """Return the results of the parts, in ledger order."""
-        return list_from_parts(
-            self.parts, self.part_index_of, self._ledgers_to_list(ledgers), errors
-        )
-
-    def get(self, ledger: LedgerLike, entry: int) -> int | None:
-        """Inherited."""
-        return self._part_of(ledger).get(ledger, entry)
-
-    def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
-        """Inherited."""
-        return self._part_of(ledger).get_many(ledger, entries)
-
-    def items(
-        self, ledger: LedgerLike, first: int = 0, last: int | None = None
-    ) -> tuple[Int64Array, Int64Array]:
-        """Inherited."""
-        return self._part_of(ledger).items(ledger, first, last)
-
-    def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
-        """Inherited."""
-        self._part_of(ledger).put_many(ledger, entries, locations)
-
-    def state(self, ledger: LedgerLike) -> LedgerState:
-        """Inherited."""
-        return self._part_of(ledger).state(ledger)
-
-    def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
-        """Inherited."""
-        return self._part_of(ledger).checked_state(ledger)
-
-    def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
-        """Inherited."""
-        self._part_of(ledger).set_state(ledger, state)
-
-    def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
-        """Inherited."""
-        return self._part_of(ledger).can_store_explicit_lac(ledger)
-
-    def delete(self, ledger: LedgerLike) -> None:
-        """Inherited."""
-        self._part_of(ledger).delete(ledger)
+        ledger_ids = self._ledgers_to_list(ledgers)
+        return list_from_parts(self.parts, self.part_index_of, ledger_ids, errors)
 
     def flush(self) -> None:
         """Inherited."""
@@ -154,8 +132,6 @@ class PartitionedIndex(EntryIndex):
             for ledger in part.ledgers():
                 home = self.part_index_of(ledger)
                 if home != part_index:
-                    detail = (
-                        f"ledger {ledger} is in directory {part_index}, a bookie searches {home}"
-                    )
-                    findings.append(Finding("oddity", detail, ledger=ledger))
+                    detail = f"is in directory {part_index}, a bookie searches {home}"
+                    findings.append(Finding("oddity", f"ledger {ledger} {detail}", ledger=ledger))
         return findings

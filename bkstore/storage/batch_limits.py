@@ -22,8 +22,6 @@ FRAME_OVERHEAD = 36  # 24 of header fields, 8 of request id, 4 of frame length
 RECORD_OVERHEAD = 4
 _UNLIMITED = 2**31 - 1
 _MIN_RECORD_SIZE = 32
-
-
 _check_number = integer(0)
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from functools import wraps
-from pathlib import Path
+from functools import partial, wraps
 from threading import Lock
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
@@ -32,11 +31,7 @@ from bkstore.storage.journal.ledger_journals import LedgerJournals, Positions
 from bkstore.storage.journal.replay import Replay
 from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.ledgers.ledger_adds import (
-    add_batches,
-    add_in_batches,
-    split_after_first_records,
-)
+from bkstore.storage.ledgers.ledger_adds import add_batches, add_in_batches, split_after_first
 from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions, check_storage
 
 DIRTY_FILENAME = "DIRTY"
@@ -66,7 +61,7 @@ class Bookie(EntrySource, Closeable):
     """One bookie's journals and ledger storage, without the network.
 
     `open` replays the journals after a crash, so that everything acknowledged with ``sync=True``
-    is restored. `choose_storage` is the `LedgerStorage`, to which reads and listings are forwarded.
+    is restored. `storage` is the `LedgerStorage`, to which reads and listings are forwarded.
     `findings` has those of the replay (such as torn ends), `unclean` is True if the last writer
     did not close the bookie.
 
@@ -128,7 +123,7 @@ class Bookie(EntrySource, Closeable):
 
         `path` is a root with the directories in it, or a `bk_server.conf`; an empty or missing root
         becomes a new bookie with `ledgers` and `journal`. Or give the directories, in configured
-        order. Without `choose_storage`, the existing index determines it. The cookie of a bookie in
+        order. Without `storage`, the existing index determines it. The cookie of a bookie in
         a cluster has an `instance_id`: a new bookie's gets it, an existing one's must match it.
 
         Raises `DirectoryInUse`, `UnsupportedLayout` (another storage's index, another cookie), and
@@ -155,17 +150,12 @@ class Bookie(EntrySource, Closeable):
                     files.makedirs(current)
             undo.enter_context(WriterLock(directories.separate_journals))
             replay = Replay(ledger_storage, skip_invalid=settings.skip_invalid_records)
-            marks = [
-                replay.run(current, directories.ledger, mark_index)
-                for mark_index, current in _mark_indexes(directories.journal)
-            ]
+            numbered = zip(directories.journal, _mark_indexes(len(directories.journal)))
+            marks = [replay.run(each, directories.ledger, index) for each, index in numbered]
             ledger_storage.flush()
             cookie = directories.write_cookie(bookie_id, instance_id, files)
-            new_writers = (
-                JournalWriter(journal_dir, files=files, options=settings)
-                for journal_dir in directories.journal
-            )
-            writers = [undo.enter_context(writer) for writer in new_writers]
+            start_writer = partial(JournalWriter, files=files, options=settings)
+            writers = [undo.enter_context(start_writer(each)) for each in directories.journal]
             bookie = cls(ledger_storage, writers, directories, settings, files, ExitStack())
             bookie._write_marks(marks)
             bookie.bookie_id = cookie.bookie_id
@@ -204,23 +194,18 @@ class Bookie(EntrySource, Closeable):
         return list(self._journals.writers)
 
     def _mark_dirty(self) -> bool:
-        """Write the marker `DIRTY_FILENAME` to each ledger directory; return whether one
-        existed."""
-        existed = [os.path.lexists(current / DIRTY_FILENAME) for current in self.directories.ledger]
-        for current in self.directories.ledger:
-            with convert_write_errors(current / DIRTY_FILENAME):
-                self._files.write_file(current / DIRTY_FILENAME, b"", durable=False)
-        return any(existed)
+        """Write `DIRTY_FILENAME` to each ledger directory; return whether one existed."""
+        markers = [current / DIRTY_FILENAME for current in self.directories.ledger]
+        existed = any(map(os.path.lexists, markers))
+        for marker in markers:
+            with convert_write_errors(marker):
+                self._files.write_file(marker, b"", durable=False)
+        return existed
 
     # -- adding
 
     def add_entry(
-        self,
-        record: bytes,
-        master_key: bytes,
-        *,
-        recovery: bool = False,
-        sync: bool = True,
+        self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
     ) -> int:
         """Store one record, durably if `sync`, and return its entry id.
 
@@ -252,9 +237,8 @@ class Bookie(EntrySource, Closeable):
         positions: Positions = {}
         master_key = bytes_like("master key", master_key)
         with self._journals.syncing(positions, sync):
-            return add_in_batches(
-                records, lambda batch: self._store_all(batch, master_key, recovery, positions)
-            )
+            store = partial(self._store_all, key=master_key, recovery=recovery, positions=positions)
+            return add_in_batches(records, store)
 
     def add_batch(
         self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False, sync: bool = True
@@ -273,30 +257,27 @@ class Bookie(EntrySource, Closeable):
             return self._store_all(batch, master_key, recovery, positions)
 
     def _store_all(
-        self, batch: RecordBatch, master_key: bytes, recovery: bool, positions: Positions
+        self, batch: RecordBatch, key: bytes, recovery: bool, positions: Positions
     ) -> Int64Array:
         """Store a batch, split where single adds would checkpoint (`_before_key`)."""
-        parts = split_after_first_records(batch.framed(), self._deleted)
-        return add_batches(
-            parts, lambda part: self._store_and_log(part, master_key, recovery, positions)
-        )
+        parts = split_after_first(batch.framed(), self._deleted)
+        store = partial(self._store_and_log, key=key, recovery=recovery, positions=positions)
+        return add_batches(parts, store)
 
     def _store_and_log(
-        self, batch: RecordBatch, master_key: bytes, recovery: bool, positions: Positions
+        self, batch: RecordBatch, key: bytes, recovery: bool, positions: Positions
     ) -> Int64Array:
         """Add records to the storage, and those it took to the journals, without a sync."""
         framed, stored_count = batch.framed(), 0
         try:
-            entry_ids = self.storage.add_batch(framed, master_key=master_key, recovery=recovery)
+            entry_ids = self.storage.add_batch(framed, master_key=key, recovery=recovery)
             stored_count = len(batch)
         except BkstoreError as error:
             stored_count = error.stored or 0
             raise
         finally:
             if stored_count:
-                positions.update(
-                    self._journals.append_batch(framed.first(stored_count), master_key)
-                )
+                positions.update(self._journals.append_batch(framed.first(stored_count), key))
         return entry_ids
 
     def _before_key(self, ledger_id: LedgerId) -> None:
@@ -400,6 +381,7 @@ class Bookie(EntrySource, Closeable):
         """Make the storage durable, move lastMark forward and delete old journal files. Returns the
         mark of each journal. Syncs them first: lastMark must not point past their durable part."""
         self._check_open()
+        max_backups = self.journal_options.max_backups
         with self._checkpoint_lock:
             deleted = set(self._deleted)
             marks = self.sync()
@@ -408,13 +390,11 @@ class Bookie(EntrySource, Closeable):
             self._deleted -= deleted
             for current, mark in zip(self.directories.journal, marks):
                 with convert_write_errors(current):
-                    delete_journals_before(
-                        current, mark, self.journal_options.max_backups, files=self._files
-                    )
+                    delete_journals_before(current, mark, max_backups, files=self._files)
             return marks
 
     def _write_marks(self, marks: Sequence[LogMark]) -> None:
-        for (mark_index, _), mark in zip(_mark_indexes(self.directories.journal), marks):
+        for mark_index, mark in zip(_mark_indexes(len(marks)), marks):
             with convert_write_errors(self.directories.ledger[0]):
                 write_last_mark(self.directories.ledger, mark, mark_index, files=self._files)
 
@@ -441,8 +421,6 @@ def _own_directories(
     return OwnedDirectories.of_dirs(ledger_dirs or [], journal_dirs or [], index_dirs)
 
 
-def _mark_indexes(journals: Sequence[Path]) -> list[tuple[int | None, Path]]:
-    """Return (index in the name of lastMark, directory); a single journal has index None."""
-    if len(journals) == 1:
-        return [(None, journals[0])]
-    return list(enumerate(journals))
+def _mark_indexes(journal_count: int) -> Sequence[int | None]:
+    """Return the index in the name of each journal's lastMark; a single journal has none."""
+    return [None] if journal_count == 1 else range(journal_count)

@@ -14,10 +14,7 @@ from threading import Lock
 from typing import Self
 
 from bkstore.arguments import boolean, instance, iterable, number, optional, paths as as_paths
-from bkstore.errors import (
-    InvalidArgument,
-    NoSuchEntry,
-)
+from bkstore.errors import InvalidArgument, NoSuchEntry
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath, check_files
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_entry_id, check_integer
@@ -28,6 +25,7 @@ from bkstore.storage.ledgers.garbage_collection import GarbageCollector
 from bkstore.storage.ledgers.garbage_pass import (
     MAJOR_THRESHOLD,
     MINOR_THRESHOLD,
+    CompactionKind,
     CompactionOptions,
     FindDeleted,
     GarbagePass,
@@ -138,10 +136,9 @@ class LedgerStorage(LedgerAdds, Closeable):
             path.states.fast_path_ledgers.clear()
 
     def __repr__(self) -> str:
-        directories = ", ".join(
-            str(current) for path in self.write_paths for current in path.logger.currents
-        )
-        return f"<LedgerStorage {self.storage}: {directories}{' (closed)' if self._closed else ''}>"
+        currents = [str(each) for path in self.write_paths for each in path.logger.currents]
+        closed = " (closed)" if self._closed else ""
+        return f"<LedgerStorage {self.storage}: {', '.join(currents)}{closed}>"
 
     # -- reading
 
@@ -174,10 +171,9 @@ class LedgerStorage(LedgerAdds, Closeable):
             self._known(ledger_id)
             return False
         path, entry_id = self._path(ledger_id), check_entry_id(entry)
-        if (
-            path.get_cached(ledger_id, entry_id) is not None
-            or path.get_location(ledger_id, entry_id) is not None
-        ):
+        if path.get_cached(ledger_id, entry_id) is not None:
+            return True
+        if path.get_location(ledger_id, entry_id) is not None:
             return True
         error = self._missing(ledger_id, path, entry)
         if isinstance(error, NoSuchEntry):
@@ -232,27 +228,24 @@ class LedgerStorage(LedgerAdds, Closeable):
             self.before_delete(ledger_ids)
         for path in self.write_paths:
             with path.lock:
-                path_ledgers = [
-                    ledger_id for ledger_id in ledger_ids if self._path(ledger_id) is path
-                ]
+                ledgers = self._ledgers_of(path, ledger_ids)
                 if only_suspects:
-                    path_ledgers = [
-                        ledger_id for ledger_id in path_ledgers if ledger_id in path.states.suspects
-                    ]
-                if path_ledgers:
+                    ledgers = [each for each in ledgers if each in path.states.suspects]
+                if ledgers:
                     path.check_writable()
-                    path.delete(path_ledgers)
-                    for ledger_id in path_ledgers:
+                    path.delete(ledgers)
+                    for ledger_id in ledgers:
                         self._confirmed.forget(ledger_id)
-                    deleted += path_ledgers
+                    deleted += ledgers
         return sorted(deleted)
+
+    def _ledgers_of(self, path: WritePath, ledger_ids: Iterable[LedgerId]) -> list[LedgerId]:
+        return [ledger_id for ledger_id in ledger_ids if self._path(ledger_id) is path]
 
     def _mark_suspects(self, ledger_ids: Iterable[LedgerId]) -> None:
         for path in self.write_paths:
             with path.lock:
-                path.states.mark_suspects(
-                    ledger_id for ledger_id in ledger_ids if self._path(ledger_id) is path
-                )
+                path.states.mark_suspects(self._ledgers_of(path, ledger_ids))
 
     def _delete_garbage(self, find_deleted: FindDeleted, report: GarbageReport) -> None:
         """Delete the ledgers found, in groups, except those created again meanwhile."""
@@ -301,22 +294,18 @@ class LedgerStorage(LedgerAdds, Closeable):
         _check_threshold("threshold", threshold)
         boolean("transactional", transactional)
 
-        def find_deleted(
-            stored_ledgers: list[LedgerId], suspect: MarkSuspects
-        ) -> Iterator[list[LedgerId]]:
-            suspect(stored_ledgers)
+        def find_deleted(stored: list[LedgerId], mark: MarkSuspects) -> Iterator[list[LedgerId]]:
+            mark(stored)
             live_ledgers = iterable("live", live() if callable(live) else live)
             live_ids = set(map(LedgerId.of, live_ledgers))
-            yield [ledger_id for ledger_id in stored_ledgers if ledger_id not in live_ids]
+            yield [ledger_id for ledger_id in stored if ledger_id not in live_ids]
 
-        return self.run_garbage_pass(
-            GarbagePass(
-                find_deleted=None if live is None else find_deleted,
-                compaction=None
-                if threshold is None
-                else _compaction_options(threshold, transactional),
-            )
-        )
+        options = None
+        if threshold is not None:
+            kind: CompactionKind = "minor" if threshold <= MINOR_THRESHOLD else "major"
+            options = CompactionOptions(threshold=threshold, kind=kind, transactional=transactional)
+        find = None if live is None else find_deleted
+        return self.run_garbage_pass(GarbagePass(find_deleted=find, compaction=options))
 
     def run_garbage_pass(self, options: GarbagePass) -> GarbageReport:
         """Run a pass of garbage collection and return a report; see `collect_garbage`.
@@ -334,11 +323,3 @@ class LedgerStorage(LedgerAdds, Closeable):
             for path in self.write_paths:
                 path.clean_up()
         return report
-
-
-def _compaction_options(threshold: float, transactional: bool) -> CompactionOptions:
-    return CompactionOptions(
-        threshold=threshold,
-        kind="minor" if threshold <= MINOR_THRESHOLD else "major",
-        transactional=transactional,
-    )

@@ -112,10 +112,8 @@ class JournalOptions:
     def __post_init__(self) -> None:
         check_fields(self, _JOURNAL_CHECKS)
         if self.preallocate % self.alignment:
-            raise InvalidArgument(
-                f"preallocate must be a multiple of alignment, {self.alignment}, "
-                f"not {self.preallocate}"
-            )
+            rule = f"a multiple of alignment, {self.alignment}"
+            raise InvalidArgument(f"preallocate must be {rule}, not {self.preallocate}")
 
 
 _STORAGE_CHECKS = {

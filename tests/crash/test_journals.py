@@ -72,7 +72,7 @@ def test_power_losses(way: str, tmp_path: Path) -> None:
     assert [] == [seed for seed in range(120) if _lost(tmp_path, way, seed)]
 
 
-@pytest.mark.parametrize("call", ["_fsync:fsync", "_open:sync_dir"])
+@pytest.mark.parametrize("call", ["_fsync:fsync", "_open_file:sync_dir"])
 @pytest.mark.parametrize("way", WAYS)
 def test_every_sync_is_needed(way: str, call: str, tmp_path: Path) -> None:
     """Without the sync of the records, or of a file's name, something is lost.

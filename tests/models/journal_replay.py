@@ -15,8 +15,11 @@ from bkstore.formats.journal import JournalRecord
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.journal import scan_journal
-from bkstore.storage.journal.blank_sectors import find_blank_sectors, has_unwritten_sector
-from bkstore.storage.journal.replay import find_torn_reason
+from bkstore.storage.journal.torn_records import (
+    find_blank_sectors,
+    find_torn_reason,
+    has_unwritten_sector,
+)
 from bkstore.storage.ledger_storage import LedgerStorage
 
 

@@ -20,7 +20,7 @@ from bkstore.files.opening import next_data_offset
 from bkstore.files.os_errors import read_error
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, IdxHeader
-from bkstore.ids import Int64Array
+from bkstore.ids import EntryLocations, Int64Array
 
 CHUNK_SLOTS = 1 << 16
 """Slots read at a time: 512 KiB in one reused buffer, so that a scan stays in the CPU cache."""
@@ -37,10 +37,8 @@ def count_slots(size: int, path: str) -> int:
     a slot: only whole pages are ever written, so bytes are missing."""
     body = max(size - HEADER_SIZE, 0)
     if body % SLOT_SIZE:
-        cut_offset = size - body % SLOT_SIZE
-        raise CorruptionError(
-            path, cut_offset, f"file ends inside a slot ({body % SLOT_SIZE} of 8 bytes)"
-        )
+        reason = f"file ends inside a slot ({body % SLOT_SIZE} of 8 bytes)"
+        raise CorruptionError(path, size - body % SLOT_SIZE, reason)
     return body // SLOT_SIZE
 
 
@@ -73,11 +71,7 @@ def _read_chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[in
         read_exactly(fd, words.data.cast("B"), HEADER_SIZE + SLOT_SIZE * slot, path)
         if np.bitwise_or.reduce(words) & _SIGN_BYTE:
             bad_slot = slot + int(np.flatnonzero(words & _SIGN_BYTE)[0])
-            raise CorruptionError(
-                path,
-                HEADER_SIZE + SLOT_SIZE * bad_slot,
-                f"location of entry {bad_slot} is negative",
-            )
+            raise _negative_location_error(path, bad_slot)
         yield slot, words
         slot += words.size
 
@@ -90,9 +84,7 @@ def read_present_groups(fd: int, path: str, first: int, stop: int) -> Groups:
     return grouping.canonicalize_parts(parts)
 
 
-def read_items(
-    fd: int, path: str, first: int, stop: int
-) -> Iterator[tuple[Int64Array, Int64Array]]:
+def read_items(fd: int, path: str, first: int, stop: int) -> Iterator[EntryLocations]:
     """Yield (entries, locations) chunk by chunk for slots first..stop-1 that hold a location."""
     for first_slot, words in _read_chunks(fd, path, first, stop):
         present = np.flatnonzero(words != 0)
@@ -124,11 +116,8 @@ def read_locations(fd: int, path: str, entry_ids: Int64Array, slot_count: int) -
     chunks that hold these entries, each once."""
     # In ascending order, so that each chunk is read once; those past the end stay 0.
     result = np.zeros(entry_ids.size, np.int64)
-    sort_order = (
-        np.argsort(entry_ids, kind="stable")
-        if _is_unsorted(entry_ids)
-        else np.arange(entry_ids.size)
-    )
+    is_unsorted = bool((entry_ids[1:] < entry_ids[:-1]).any())
+    sort_order = entry_ids.argsort(kind="stable") if is_unsorted else np.arange(entry_ids.size)
     sorted_ids = entry_ids[sort_order]
     sorted_ids = sorted_ids[: np.searchsorted(sorted_ids, slot_count)]
     start = 0
@@ -141,15 +130,15 @@ def read_locations(fd: int, path: str, entry_ids: Int64Array, slot_count: int) -
         locations = _to_native(words[sorted_ids[start:stop] - first])
         if locations.size and int(locations.min()) < 0:
             slot = int(sorted_ids[start:stop][locations < 0][0])
-            offset = HEADER_SIZE + SLOT_SIZE * slot
-            raise CorruptionError(path, offset, f"location of entry {slot} is negative")
+            raise _negative_location_error(path, slot)
         result[sort_order[start:stop]] = locations
         start = stop
     return result
 
 
-def _is_unsorted(values: Int64Array) -> bool:
-    return bool((values[1:] < values[:-1]).any())
+def _negative_location_error(path: str, slot: int) -> CorruptionError:
+    offset = HEADER_SIZE + SLOT_SIZE * slot
+    return CorruptionError(path, offset, f"location of entry {slot} is negative")
 
 
 def _to_native(words: Int64Array) -> Int64Array:
@@ -157,27 +146,19 @@ def _to_native(words: Int64Array) -> Int64Array:
 
 
 def write_slots(
-    fd: int,
-    entry_ids: Int64Array,
-    locations: Int64Array,
-    page_slots: int,
-    files: Files = OS_FILES,
+    fd: int, entry_ids: Int64Array, locations: Int64Array, page_slots: int, files: Files = OS_FILES
 ) -> None:
     """Store locations of sorted, distinct entries by rewriting the pages that hold them; a page
     past the end starts as zeros. A write that fails (`OSError`) leaves its pages as they were."""
     # Split the entries at gaps between their pages, then write each run of pages in parts.
     pages = entry_ids // page_slots
     pages_per_write = max(_WRITE_SLOTS // page_slots, 1)
-    gaps = np.flatnonzero(np.diff(pages) > 1) + 1
-    for run_start, run_stop in zip(
-        np.concatenate(([0], gaps)), np.concatenate((gaps, [pages.size]))
-    ):
-        start = int(run_start)
+    gaps = (np.flatnonzero(np.diff(pages) > 1) + 1).tolist()
+    for start, run_stop in zip([0, *gaps], [*gaps, pages.size]):
         while start < run_stop:
-            stop = min(int(np.searchsorted(pages, pages[start] + pages_per_write)), int(run_stop))
-            offset, data = _changed_pages(
-                fd, entry_ids[start:stop], locations[start:stop], page_slots
-            )
+            stop = min(int(np.searchsorted(pages, pages[start] + pages_per_write)), run_stop)
+            part = slice(start, stop)
+            offset, data = _changed_pages(fd, entry_ids[part], locations[part], page_slots)
             overwrite(fd, data, offset, files)
             start = stop
 

@@ -78,16 +78,13 @@ class _Walk:
             if not file_name.endswith(_SUFFIXES):
                 continue
             try:
-                ledger_number = int(file_name[:-4], 16)
+                number = int(file_name[:-4], 16)
             except ValueError:
-                ledger_number = -1
+                number = -1
             # The same test as against `index_path`, without building the path: this runs per file.
-            if (
-                ledger_number & 0xFFFF == low_16_bits
-                and ledger_number < 1 << 63
-                and file_name == f"{ledger_number:x}.idx"
-            ):
-                ledger: LedgerId = tuple.__new__(LedgerId, (0, ledger_number))
+            is_in_place = number & 0xFFFF == low_16_bits and number < 1 << 63
+            if is_in_place and file_name == f"{number:x}.idx":
+                ledger: LedgerId = tuple.__new__(LedgerId, (0, number))
                 self.files[ledger] = entry.path
                 if not entry.is_file(follow_symlinks=False):
                     self._tree.irregular_ledgers.add(ledger)
@@ -117,9 +114,7 @@ def scan_trees(currents: list[Path]) -> IndexFileTree:
         # second file below, with the other names.
         walk = _Walk(current, tree)
         duplicate_ids = walk.files.keys() & tree.files.keys() if tree.files else ()
-        walk.others += (
-            (tuple(index_path(ledger_id).split("/")), True) for ledger_id in duplicate_ids
-        )
+        walk.others += ((tuple(index_path(each).split("/")), True) for each in duplicate_ids)
         tree.files = walk.files | tree.files
         # Another name may still be a ledger's (in upper case, say), a leftover, or no ledger's.
         for parts, is_regular in sorted(walk.others):
@@ -213,14 +208,9 @@ def has_index_files(current: Path) -> bool:
     """Return whether there is any index file below; stops at the first."""
     for top in _subfolders(current):
         for parent in _subfolders(top):
-            if any(name.endswith(_SUFFIXES) for name in os.listdir(parent)):
-                return True
-            if any(
-                name.endswith(_SUFFIXES)
-                for deepest in _subfolders(parent)
-                for name in os.listdir(deepest)
-            ):
-                return True
+            for folder in (parent, *_subfolders(parent)):
+                if any(name.endswith(_SUFFIXES) for name in os.listdir(folder)):
+                    return True
     return False
 
 

@@ -5,24 +5,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from bkstore.errors import (
-    InvalidArgument,
-    NoSuchLedger,
-    ReadOnlyError,
-    UnsupportedLayout,
-)
+from bkstore.errors import InvalidArgument, NoSuchLedger, ReadOnlyError, UnsupportedLayout
 from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import FENCED_BIT, IdxHeader, index_path
 from bkstore.ids import IntArrayLike, LedgerId
-from bkstore.index.api import (
-    LedgerLike,
-    LedgerState,
-    check_put,
-    check_state,
-    sorted_distinct,
-)
-from bkstore.index.hierarchical import file_slots
+from bkstore.index.api import LedgerLike, LedgerState, check_put, check_state, sorted_distinct
+from bkstore.index.hierarchical.file_slots import overwrite, read_header, write_slots
 from bkstore.index.hierarchical.file_tree import find_index_file
 from bkstore.index.hierarchical.reader import HierarchicalReader
 
@@ -76,20 +65,17 @@ class HierarchicalIndex(HierarchicalReader):
         Raises `InvalidArgument` if the file would need more than `max_pages` pages; after
         `WriteFailed` the pages are as they were."""
         self._check_writable()
-        entry_ids, sorted_locations = sorted_distinct(*check_put(entries, locations), "last")
-        if entry_ids.size and int(entry_ids[-1]) // self._page_slots >= self._max_pages:
-            raise InvalidArgument(
-                f"entry {int(entry_ids[-1])} needs page {int(entry_ids[-1]) // self._page_slots}, "
-                f"this index has at most {self._max_pages} pages per file (max_pages)"
-            )
+        entry_ids, new_locations = sorted_distinct(*check_put(entries, locations), "last")
+        last = int(entry_ids[-1]) if entry_ids.size else 0
+        if last // self._page_slots >= self._max_pages:
+            limit = f"this index has at most {self._max_pages} pages per file (max_pages)"
+            raise InvalidArgument(f"entry {last} needs page {last // self._page_slots}, {limit}")
         with self._lock:
             fd, path = self._open_to_write(LedgerId.of(ledger))
             if entry_ids.size:
                 self._changes.note_changed(path)
                 with convert_write_errors(path):
-                    file_slots.write_slots(
-                        fd, entry_ids, sorted_locations, self._page_slots, self._files
-                    )
+                    write_slots(fd, entry_ids, new_locations, self._page_slots, self._files)
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
         """Rewrite the header block; the ledger's entries stay."""
@@ -100,16 +86,15 @@ class HierarchicalIndex(HierarchicalReader):
         ledger_id = LedgerId.of(ledger)
         with self._lock:
             open_file = self._open_file(ledger_id)
-            old_header = IdxHeader(version=self._header_version)
+            header = IdxHeader(version=self._header_version)
             if open_file is not None:
-                old_header = file_slots.read_header(*open_file, self._compat)
-            data = idxfile.encode_header(
-                _changed_header(old_header, state, self._header_version, self._compat)
-            )
+                header = read_header(*open_file, self._compat)
+            header = _changed_header(header, state, self._header_version, self._compat)
+            data = idxfile.encode_header(header)  # may refuse: before a file is created
             fd, path = self._open_to_write(ledger_id)
             self._changes.note_changed(path)
             with convert_write_errors(path):
-                file_slots.overwrite(fd, data, 0, self._files)
+                overwrite(fd, data, 0, self._files)
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
         """Return False for a ledger whose header has version 0 and keeps it; reads the header."""
@@ -159,17 +144,15 @@ class HierarchicalIndex(HierarchicalReader):
 
 
 def _changed_header(
-    old_header: IdxHeader,
+    header: IdxHeader,
     state: LedgerState,
     max_version: int,
     compat: Literal["bookkeeper"] | None,
 ) -> IdxHeader:
     """Return the header for a new state; other state bits stay. An explicit LAC turns a header of
     version 0 into version 1, if `max_version` allows it."""
-    bits = (
-        old_header.state_bits | FENCED_BIT if state.fenced else old_header.state_bits & ~FENCED_BIT
-    )
-    lac, version = state.explicit_lac, old_header.version
+    bits = header.state_bits & ~FENCED_BIT | (FENCED_BIT if state.fenced else 0)
+    lac, version = state.explicit_lac, header.version
     if lac is not None and version == idxfile.VERSION_0:
         if compat:  # upstream keeps version 0 and loses the LAC at restart
             lac = None

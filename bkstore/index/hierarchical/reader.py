@@ -16,17 +16,14 @@ from bkstore.arguments import boolean, check_batch, check_compat, integer, paths
 from bkstore.availability import Availability
 from bkstore.availability.many_sets import from_mask_of_many, split_by_owner
 from bkstore.availability.sequence_groups import list_entry_ids
-from bkstore.errors import (
-    CorruptionError,
-    NoSuchLedger,
-    UnsupportedLayout,
-)
+from bkstore.errors import CorruptionError, NoSuchLedger, UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES, Files, check_files
 from bkstore.files.opening import check_regular, open_regular
 from bkstore.files.os_errors import convert_read_errors, convert_write_errors, read_error
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, IdxHeader, index_path
 from bkstore.ids import (
+    EntryLocations,
     Int64Array,
     IntArrayLike,
     LedgerId,
@@ -44,7 +41,7 @@ from bkstore.index.api import (
     LedgerLike,
     LedgerState,
 )
-from bkstore.index.bulk_listing import LedgerErrors, list_one_by_one
+from bkstore.index.bulk_listing import LedgerErrors, Listing, list_one_by_one
 from bkstore.index.hierarchical import file_slots
 from bkstore.index.hierarchical.file_tree import (
     IndexFileTree,
@@ -136,11 +133,9 @@ class HierarchicalReader(EntryIndex):
         scope = check_scope(scope)
         with self._lock:
             files = self._scanned_tree().files
-            ledger_ids = [
-                ledger_id for ledger_id in files if scope is None or ledger_id[0] == scope
-            ]
-        sort_ledgers(ledger_ids)
-        return ledger_ids
+            listed = [ledger for ledger in files if scope is None or ledger[0] == scope]
+        sort_ledgers(listed)
+        return listed
 
     def findings(self) -> list[Finding]:
         """Return misplaced files, second copies and `.rloc` leftovers."""
@@ -152,10 +147,9 @@ class HierarchicalReader(EntryIndex):
         ledger_id = LedgerId.of(ledger)
         self._check_open()
         with self._lock:
-            if self._tree is not None and (
-                ledger_id in self._tree.files or not self._tree.folder_errors
-            ):
-                return self._tree.files.get(ledger_id)
+            tree = self._tree
+            if tree is not None and (ledger_id in tree.files or not tree.folder_errors):
+                return tree.files.get(ledger_id)
             if ledger_id in self._changes.new_paths:
                 return self._changes.final_path_of(ledger_id)
         return find_index_file(self._currents, index_path(ledger_id))
@@ -173,9 +167,8 @@ class HierarchicalReader(EntryIndex):
             # A duplicate descriptor: another thread may close the shared one meanwhile.
             fd, path = os.dup(open_file[0]), open_file[1]
         try:
-            return read(fd, path)
-        except OSError as error:
-            raise read_error(error, path) from error
+            with convert_read_errors(path):
+                return read(fd, path)
         finally:
             os.close(fd)
 
@@ -189,11 +182,9 @@ class HierarchicalReader(EntryIndex):
         if path is None:
             return None
         mode = os.O_RDWR if self._writable else os.O_RDONLY
-        try:
+        with convert_read_errors(path):
             check_regular(path)
             fd = self._files.open(path, mode | os.O_NONBLOCK)
-        except OSError as error:
-            raise read_error(error, path) from error
         try:
             file_slots.read_header(fd, path, self._compat)
         except BaseException:
@@ -240,24 +231,20 @@ class HierarchicalReader(EntryIndex):
         self._check_open()
         return self._list_files(self._ledgers_to_list(ledgers), errors)
 
-    def _list_files(
-        self, ledger_ids: list[LedgerId], errors: LedgerErrors | None
-    ) -> Iterator[tuple[LedgerId, Availability]]:
+    def _list_files(self, ledger_ids: list[LedgerId], errors: LedgerErrors | None) -> Listing:
         for chunk in read_small_files(self._plain_files(ledger_ids), self._listed_unit_bytes):
             self._check_open()
             groups = from_mask_of_many(chunk.words != 0, chunk.first_words)
-            sets = split_by_owner(*groups, len(chunk.read_indexes))
-            if len(chunk.read_indexes) == len(chunk.ledger_ids):
-                yield from zip(chunk.ledger_ids, sets)
+            sets, ledgers = split_by_owner(*groups, len(chunk.read_indexes)), chunk.ledger_ids
+            if len(chunk.read_indexes) == len(ledgers):
+                yield from zip(ledgers, sets)
                 continue
             next_index = 0
             for index, availability in zip(chunk.read_indexes, sets):
-                yield from list_one_by_one(
-                    self.availability, chunk.ledger_ids[next_index:index], errors
-                )
-                yield chunk.ledger_ids[index], availability
+                yield from list_one_by_one(self.availability, ledgers[next_index:index], errors)
+                yield ledgers[index], availability
                 next_index = index + 1
-            yield from list_one_by_one(self.availability, chunk.ledger_ids[next_index:], errors)
+            yield from list_one_by_one(self.availability, ledgers[next_index:], errors)
 
     @property
     def _listed_unit_bytes(self) -> int:
@@ -267,12 +254,7 @@ class HierarchicalReader(EntryIndex):
     def _plain_files(self, ledger_ids: Iterable[LedgerId]) -> Iterator[tuple[LedgerId, str | None]]:
         """Yield (ledger id, path) for `read_small_files`; None if the file must be read alone."""
         tree = self._tree
-        if (
-            tree
-            and tree.has_file_types
-            and not tree.irregular_ledgers
-            and not self._changes.new_paths
-        ):
+        if tree and tree.has_file_types and not (tree.irregular_ledgers or self._changes.new_paths):
             return zip(ledger_ids, map(tree.files.get, ledger_ids))
         return ((ledger_id, self._plain_file(ledger_id)) for ledger_id in ledger_ids)
 
@@ -291,19 +273,16 @@ class HierarchicalReader(EntryIndex):
         first, last = check_bounds(first, last)
 
         def read(fd: int, path: str) -> Int64Array:
-            return list_entry_ids(
-                file_slots.read_present_groups(fd, path, *self._slot_range(fd, path, first, last))
-            )
+            slots = self._slot_range(fd, path, first, last)
+            return list_entry_ids(file_slots.read_present_groups(fd, path, *slots))
 
         return self._with_file(ledger, read, _NO_ENTRIES)
 
-    def items(
-        self, ledger: LedgerLike, first: int = 0, last: int | None = None
-    ) -> tuple[Int64Array, Int64Array]:
+    def items(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> EntryLocations:
         """Return (entries, locations) of first..last; reads that part of the file."""
         first, last = check_bounds(first, last)
 
-        def read(fd: int, path: str) -> tuple[Int64Array, Int64Array]:
+        def read(fd: int, path: str) -> EntryLocations:
             parts = list(file_slots.read_items(fd, path, *self._slot_range(fd, path, first, last)))
             if not parts:
                 return _NO_ENTRIES, _NO_ENTRIES
@@ -345,17 +324,16 @@ class HierarchicalReader(EntryIndex):
             open_file = self._open_file(LedgerId.of(ledger))
             if open_file is None or offset >= 1 << 63:
                 return None
-            try:
-                word = os.pread(open_file[0], idxfile.SLOT_SIZE, offset)
+            fd, path = open_file
+            try:  # a context manager would cost as much as the read
+                word = os.pread(fd, idxfile.SLOT_SIZE, offset)
             except OSError as error:
-                raise read_error(error, open_file[1]) from error
+                raise read_error(error, path) from error
         if 0 < len(word) < idxfile.SLOT_SIZE:
-            raise CorruptionError(
-                open_file[1], offset, f"file ends inside the slot of entry {entry}"
-            )
+            raise CorruptionError(path, offset, f"file ends inside the slot of entry {entry}")
         location = int.from_bytes(word, "big", signed=True)
         if location < 0:
-            raise CorruptionError(open_file[1], offset, f"location of entry {entry} is negative")
+            raise CorruptionError(path, offset, f"location of entry {entry} is negative")
         return location or None
 
     def header(self, ledger: LedgerLike) -> IdxHeader:
@@ -382,9 +360,8 @@ class HierarchicalReader(EntryIndex):
         def read(fd: int, path: str) -> tuple[LedgerState, list[Finding]]:
             header = self._read_header(fd, path)
             oddities = idxfile.header_oddities(os.pread(fd, HEADER_SIZE, 0), header, ledger_id)
-            return _state_of(header), [
-                Finding("oddity", detail, path, offset, ledger_id) for offset, detail in oddities
-            ]
+            findings = [Finding("oddity", text, path, at, ledger_id) for at, text in oddities]
+            return _state_of(header), findings
 
         return self._read_existing(ledger_id, read)
 
@@ -395,8 +372,8 @@ class HierarchicalReader(EntryIndex):
         return self._scan_batches(check_batch("batch", batch), findings)
 
     def _scan_batches(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
-        waiting: list[IndexBatch] = []
-        row_count, rows_per_part = 0, max(batch, _MIN_SCAN_ROWS)
+        waiting, row_count = list[IndexBatch](), 0
+        rows_per_part = max(batch, _MIN_SCAN_ROWS)
         # Files in the place of folders hide rows: report them first, or raise.
         with self._lock:
             hidden = list(self._scanned_tree().folder_errors)
@@ -407,9 +384,8 @@ class HierarchicalReader(EntryIndex):
         # Cut long files, join short ones.
         for file_rows in self._read_all_rows(findings):
             for start in range(0, file_rows.entry_id.size, rows_per_part):
-                waiting.append(
-                    IndexBatch(*(column[start : start + rows_per_part] for column in file_rows))
-                )
+                part = slice(start, start + rows_per_part)
+                waiting.append(IndexBatch(*(column[part] for column in file_rows)))
                 row_count += waiting[-1].entry_id.size
                 if row_count >= batch:
                     yield IndexBatch.joined(waiting)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -57,24 +58,17 @@ class SmallFiles(NamedTuple):
             if run.size:
                 # The slots of neighbors are adjacent: one pass finds all that hold a location, and
                 # the starts of the files tell which file each belongs to.
-                first_read, last_read = int(run[0]), int(run[-1])
-                first_word = int(self.first_words[first_read])
-                present = np.flatnonzero(self.words[first_word : int(ends[last_read])]) + first_word
+                first, stop = int(read[run[0]]), int(read[run[-1]]) + 1
+                first_word = int(self.first_words[run[0]])
+                present = np.flatnonzero(self.words[first_word : int(ends[run[-1]])]) + first_word
                 file_of_word = np.searchsorted(self.first_words, present, "right") - 1
-                run_ids = self.ledger_ids[int(read[first_read]) : int(read[last_read]) + 1]
-                scopes, ledger_numbers = np.array(
-                    [ledger_id.signed for ledger_id in run_ids], np.int64
-                ).T
+                signed_ids = [ledger_id.signed for ledger_id in self.ledger_ids[first:stop]]
+                id_columns = np.array(signed_ids, np.int64).T
+                scopes, numbers = np.take(id_columns, file_of_word - run[0], axis=1)
+                entries = present - self.first_words[file_of_word]
                 locations = self.words[present].view(">i8").astype(np.int64)
                 zeros = np.broadcast_to(np.int64(0), present.shape)
-                id_columns = (
-                    scopes[file_of_word - first_read],
-                    ledger_numbers[file_of_word - first_read],
-                )
-                rows = IndexBatch(
-                    zeros, *id_columns, present - self.first_words[file_of_word], locations
-                )
-                yield int(read[first_read]), int(read[last_read]) + 1, rows
+                yield first, stop, IndexBatch(zeros, scopes, numbers, entries, locations)
 
 
 def read_small_files(
@@ -87,37 +81,29 @@ def read_small_files(
     ledger_ids: list[LedgerId] = []
     file_offsets: list[int] = []
     read_indexes: list[int] = []
-    buffered_bytes = 0
+    buffered = 0  # bytes
     for ledger_id, path in files:
-        read_bytes = 0
+        size = 0
         try:
             if path is not None:
                 fd = os.open(path, _OPEN_FLAGS)
                 try:
-                    read_bytes = os.readv(
-                        fd, (view[buffered_bytes : buffered_bytes + MAX_FILE_BYTES + 1],)
-                    )
+                    size = os.readv(fd, (view[buffered : buffered + MAX_FILE_BYTES + 1],))
                 finally:
                     os.close(fd)
         except OSError:  # the call for a single ledger reports it
             pass
-        if (
-            HEADER_SIZE <= read_bytes <= MAX_FILE_BYTES
-            and not (read_bytes - HEADER_SIZE) % page_size
-        ):
-            file_offsets.append(buffered_bytes)
+        if HEADER_SIZE <= size <= MAX_FILE_BYTES and not (size - HEADER_SIZE) % page_size:
+            file_offsets.append(buffered)
             read_indexes.append(len(ledger_ids))
-            buffered_bytes += read_bytes
+            buffered += size
         ledger_ids.append(ledger_id)
-        if buffered_bytes >= _BYTES_PER_CHUNK:
-            yield _check_files(
-                ledger_ids, read_indexes, buffer[: buffered_bytes // SLOT_SIZE], file_offsets
-            )
-            ledger_ids, file_offsets, read_indexes, buffered_bytes = [], [], [], 0
+        if buffered >= _BYTES_PER_CHUNK:
+            words = buffer[: buffered // SLOT_SIZE]
+            yield _check_files(ledger_ids, read_indexes, words, file_offsets)
+            ledger_ids, file_offsets, read_indexes, buffered = [], [], [], 0
     if ledger_ids:
-        yield _check_files(
-            ledger_ids, read_indexes, buffer[: buffered_bytes // SLOT_SIZE], file_offsets
-        )
+        yield _check_files(ledger_ids, read_indexes, buffer[: buffered // SLOT_SIZE], file_offsets)
 
 
 def _check_files(
@@ -136,20 +122,14 @@ def _check_files(
         ends = np.concatenate((file_starts[1:], [words.size]))
         for bad_file in np.flatnonzero(~is_good).tolist():
             words[file_starts[bad_file] : ends[bad_file]] = 0
-        read_indexes = [
-            read_index
-            for read_index, file_is_good in zip(read_indexes, is_good.tolist())
-            if file_is_good
-        ]
+        read_indexes = list(compress(read_indexes, is_good.tolist()))
         file_starts = file_starts[is_good]
     return SmallFiles(ledger_ids, read_indexes, words, file_starts + _HEADER_WORDS)
 
 
 def _clear_headers(words: Int64Array, file_starts: Int64Array) -> None:
-    if (
-        file_starts.size
-        and (np.diff(file_starts, append=words.size) == words.size // file_starts.size).all()
-    ):
+    sizes = np.diff(file_starts, append=words.size)
+    if sizes.size and (sizes == sizes[0]).all():
         words.reshape(file_starts.size, -1)[:, :_HEADER_WORDS] = 0  # all of one size, as most are
     else:
         words[(file_starts[:, None] + np.arange(_HEADER_WORDS)).ravel()] = 0
@@ -162,12 +142,10 @@ def _good_headers(words: Int64Array, file_starts: Int64Array) -> BoolArray:
     key_length = _int32(words, file_starts * SLOT_SIZE + 8)
     is_good: BoolArray = has_lac_field | (first_words == _FIRST_WORDS[VERSION_0])
     is_good &= (key_length >= 0) & (key_length <= HEADER_SIZE - 16 - 4 * has_lac_field)
-    lac_length = _int32(
-        words, file_starts * SLOT_SIZE + 16 + np.where(is_good & has_lac_field, key_length, 0)
-    )
-    lac_fits = (lac_length >= MIN_EXPLICIT_LAC_BYTES) & (
-        lac_length <= HEADER_SIZE - 20 - key_length
-    )
+    skipped_key = np.where(is_good & has_lac_field, key_length, 0)
+    lac_length = _int32(words, file_starts * SLOT_SIZE + 16 + skipped_key)
+    lac_fits = lac_length <= HEADER_SIZE - 20 - key_length
+    lac_fits &= lac_length >= MIN_EXPLICIT_LAC_BYTES
     is_good &= ~has_lac_field | (lac_length == 0) | lac_fits
     return is_good
 

@@ -8,10 +8,9 @@ checked. RocksDB's errors are plain exceptions with text, so they are translated
 
 from __future__ import annotations
 
-import re
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -35,19 +34,18 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import convert_sync_errors, convert_write_errors, parse_rocksdb_error
 from bkstore.index.rocks import after_fork, manifest_file, scratch_links
 from bkstore.index.rocks.errors import translate_errors
+from bkstore.index.rocks.keys import VALUE_BYTES, may_have_odd_widths
 from bkstore.index.rocks.options import count_opening_threads, reading_options
 
 _SIDE_FILE = "rocksdict-config.json"
-_TABLE_TOTALS = re.compile(
-    r"(# entries|# deletions|# range deletions|raw key size|raw value size)=(\d+)"
-)
 _MAX_LIVE_TRIES = 20
-_VALUE_BYTES = 8  # a location
-_SEQUENCE_BYTES = 8  # sequence number and type, which RocksDB adds to each key
 _KEYS_PER_CHUNK = 512  # keys joined at a time, while they are in the CPU cache
 
 Words = npt.NDArray[Any]
 """Big-endian int64 words, one line for each row: the words of its key, or its location."""
+
+WordPair = tuple[Words, Words]
+"""The keys of rows, and their values."""
 
 
 class Database:
@@ -191,7 +189,7 @@ class Database:
             return cast(list[bytes | None], self._handle.get(cast(Any, keys)))
 
     def keys(self, start: bytes, stop: bytes, width: int) -> Words:
-        """Return the keys of [lo, hi) as words, `width` // 8 a row; about 140 ns a key. Raises
+        """Return the keys of [start, stop) as words, `width` // 8 a row; about 140 ns a key. Raises
         `CorruptionError` for keys of another width. If the tables may have one, or rows are only in
         a write-ahead log, each key is measured: about 200 ns a key."""
         with self._translated():
@@ -207,14 +205,13 @@ class Database:
         return words[:, :-1]
 
     def _key_iterator(self, start: bytes, stop: bytes) -> Iterable[bytes]:
-        return cast(
-            Iterable[bytes], self._handle.keys(from_key=start, read_opt=_read_options(stop))
-        )
+        rows = self._handle.keys(from_key=start, read_opt=_read_options(stop))
+        return cast(Iterable[bytes], rows)
 
     def key_blocks(
         self, start: bytes, stop: bytes, width: int, first_rows: int, max_rows: int
     ) -> Iterator[Words]:
-        """Yield the result of `keys` in arrays of `read_all` rows, then of twice as many, up to
+        """Yield the result of `keys` in arrays of `first_rows` rows, then of twice as many, up to
         `max_rows`; raises the `CorruptionError` for damage at the end, after the rows before it."""
         with self._translated():
             end_check, last_key = self._handle.iter(_read_options(stop)), None
@@ -222,9 +219,8 @@ class Database:
         while has_more:
             with self._translated():
                 _ = self._handle  # not closed meanwhile, nor by a fork
-                chunks = [
-                    self._join_keys(keys, width) for _ in range(0, first_rows, _KEYS_PER_CHUNK)
-                ]
+                chunk_starts = range(0, first_rows, _KEYS_PER_CHUNK)
+                chunks = [self._join_keys(keys, width) for _ in chunk_starts]
                 words = np.frombuffer(b"".join(chunks), ">i8").reshape(-1, width // 8)
             has_more, first_rows = len(words) >= first_rows, min(2 * first_rows, max_rows)
             if len(words):
@@ -240,7 +236,7 @@ class Database:
         return b"".join(chunk)
 
     def values(self, start: bytes, stop: bytes, width: int) -> tuple[Words, bytes | None] | None:
-        """Return the values of [lo, hi) without their keys, and the last key below `stop`.
+        """Return the values of [start, stop) without their keys, and the last key below `stop`.
 
         Half the cost of `items`, about 160 ns a row, as it makes no pairs. The caller must check
         the number of values and the last key against what it expects; that also detects a scan
@@ -251,19 +247,17 @@ class Database:
                 return None
             snapshot = self._handle.snapshot()  # number and last key must be of the same state
             rows = snapshot.values(from_key=start, read_opt=_read_options(stop))
-            words = _to_words(np.fromiter(cast(Iterable[bytes], rows), f"S{_VALUE_BYTES + 8}"))
+            words = _to_words(np.fromiter(cast(Iterable[bytes], rows), f"S{VALUE_BYTES + 8}"))
             iterator = snapshot.iter(_read_options(stop))
             iterator.seek_to_last()
             iterator.status()
             last_key = _key_at(iterator) if iterator.valid() else None
         return None if words[:, -1].any() else (words[:, 0], last_key)
 
-    def items(
-        self, start: bytes, stop: bytes, width: int, batch: int
-    ) -> Iterator[tuple[Words, Words]]:
-        """Yield (keys, values) of [lo, hi) in arrays of at most `batch` rows: all rows before the
-        damage, then raises `CorruptionError`."""
-        row_type = np.dtype([("k", f"S{width + 8}"), ("v", f"S{_VALUE_BYTES + 8}")])
+    def items(self, start: bytes, stop: bytes, width: int, batch: int) -> Iterator[WordPair]:
+        """Yield (keys, values) of [start, stop) in arrays of at most `batch` rows: all before any
+        damage, which then raises `CorruptionError`."""
+        row_type = np.dtype([("k", f"S{width + 8}"), ("v", f"S{VALUE_BYTES + 8}")])
         with self._translated():
             end_check, last_key = self._handle.iter(_read_options(stop)), None
             rows = iter(self._handle.items(from_key=start, read_opt=_read_options(stop)))
@@ -291,7 +285,7 @@ class Database:
         if self._has_odd_widths(width):
             next_rows = list(next_rows)
             lengths = np.array([(len(key), len(value)) for key, value in next_rows]).reshape(-1, 2)
-            is_odd = (lengths != (width, _VALUE_BYTES)).any(axis=1)
+            is_odd = (lengths != (width, VALUE_BYTES)).any(axis=1)
             rows_read = np.fromiter(next_rows, row_type)
         else:
             rows_read = np.fromiter(next_rows, row_type)
@@ -307,19 +301,9 @@ class Database:
     # -- widths and ends
 
     def _has_odd_widths(self, width: int) -> bool:
-        """Return whether rows of other widths are possible, by the tables' totals; computed once.
-        No total has rows of a write-ahead log only: a reader that has any measures each row."""
+        """Return whether rows of other widths are possible; computed once."""
         if self._may_be_odd is None:
-            text = self.property("aggregated-table-properties")
-            totals = {name: int(value) for name, value in _TABLE_TOTALS.findall(text)}
-            ranges, deletions = totals.get("# range deletions", 0), totals.get("# deletions", 0)
-            rows = totals.get("# entries", 0)
-            key_bytes = rows * (width + _SEQUENCE_BYTES)
-            value_bytes = (rows - deletions) * _VALUE_BYTES + ranges * width
-            actual = (totals.get("raw key size", 0), totals.get("raw value size", 0))
-            unflushed = self._handle.property_int_value("rocksdb.num-entries-active-mem-table")
-            fits = actual == (key_bytes, value_bytes)
-            self._may_be_odd = not fits or bool(unflushed and not self._writable)
+            self._may_be_odd = may_have_odd_widths(self.property, width, self._writable)
         return self._may_be_odd
 
     def property(self, name: str) -> str:
@@ -355,17 +339,16 @@ class Database:
 
     def seek(self, key: bytes) -> bytes | None:
         """Return the lowest key at or above `key`, None if there is none."""
-        with self._translated():
-            iterator = self._handle.iter()
-            iterator.seek(key)
-            iterator.status()
-            return _key_at(iterator) if iterator.valid() else None
+        return self._seek(RdictIter.seek, key)
 
     def seek_for_prev(self, key: bytes) -> bytes | None:
         """Return the highest key at or below `key`, None if there is none."""
+        return self._seek(RdictIter.seek_for_prev, key)
+
+    def _seek(self, seek: Callable[[RdictIter, bytes], None], key: bytes) -> bytes | None:
         with self._translated():
             iterator = self._handle.iter()
-            iterator.seek_for_prev(key)
+            seek(iterator, key)
             iterator.status()
             return _key_at(iterator) if iterator.valid() else None
 
@@ -413,7 +396,7 @@ class Database:
             database.delete(key)
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
-        """Remove the rows of [lo, hi)."""
+        """Remove the rows of [start, stop)."""
         with self._changing() as database:
             batch = WriteBatch(raw_mode=True)
             batch.delete_range(start, stop)

@@ -43,15 +43,11 @@ def translate_errors(path: Path, scratch: Callable[[], str]) -> Iterator[None]:
     except BkstoreError:
         raise
     except OSError as error:
-        raise _translate_os_error(
-            *_with_errno_and_file(error, path, scratch()), path, scratch()
-        ) from error
+        raise _translate_system_error(error, path, scratch()) from error
     except MemoryError as error:
         if "os error" not in str(error):
             raise
-        raise _translate_os_error(
-            *_with_errno_and_file(OSError(str(error)), path, scratch()), path, scratch()
-        ) from error
+        raise _translate_system_error(OSError(str(error)), path, scratch()) from error
     except DbClosedError as error:
         raise forks.closed_error(f"{path}: the database") from error
     except Exception as error:
@@ -74,34 +70,30 @@ def _translate_text(raw: str, path: Path, scratch: str) -> BkstoreError:
     system_error = parse_rocksdb_error(raw) if _SYSTEM_ERROR.search(raw) else OSError(raw)
     if system_error.errno is not None:
         file_path = _file_named_in(raw, path, scratch)
-        translated_error = _translate_os_error(
-            OSError(system_error.errno, os.strerror(system_error.errno)), file_path, path, scratch
-        )
+        plain_error = OSError(system_error.errno, os.strerror(system_error.errno))
+        translated_error = _translate_os_error(plain_error, file_path, path, scratch)
         if isinstance(translated_error, SystemRefused):
             return translated_error
     if scratch and _UNLISTED in raw:  # it exists, but RocksDB may not list it
         return SystemRefused(scratch, OSError(raw))
     if text.startswith(("Invalid argument", "Not implemented")):
         return UnsupportedLayout(f"{path}: not a bookie's database: {text}")
-    is_damage = (
-        text.startswith("Corruption") or "No such file" in text or is_medium_error(system_error)
-    )
-    if not is_damage:
+    is_damage = text.startswith("Corruption") or "No such file" in text
+    if not is_damage and not is_medium_error(system_error):
         return BkstoreError(f"{path}: {text}")
-    file_name, offset = _FILE.search(text), _OFFSET.search(text)
-    return CorruptionError(
-        path / file_name[1] if file_name else path, int(offset[1]) if offset else None, text
-    )
+    name, offset = _FILE.search(text), _OFFSET.search(text)
+    file = path / name[1] if name else path
+    return CorruptionError(file, int(offset[1]) if offset else None, text)
 
 
-def _with_errno_and_file(error: OSError, path: Path, scratch: str) -> tuple[OSError, StrPath]:
-    """Return (error with errno, file it is about); errors about rocksdict's side file lack both."""
+def _translate_system_error(error: OSError, path: Path, scratch: str) -> BkstoreError:
+    """Return the `BkstoreError` for an error; those about rocksdict's side file have no number."""
     if error.errno is not None:
-        return error, error.filename or path
-    parsed = parse_rocksdb_error(str(error))
-    if parsed.errno is None:
-        return error, path
-    return OSError(parsed.errno, os.strerror(parsed.errno)), scratch or path
+        return _translate_os_error(error, error.filename or path, path, scratch)
+    number = parse_rocksdb_error(str(error)).errno
+    if number is None:
+        return _translate_os_error(error, path, path, scratch)
+    return _translate_os_error(OSError(number, os.strerror(number)), scratch or path, path, scratch)
 
 
 def _file_named_in(raw: str, path: Path, scratch: str) -> Path:
@@ -118,6 +110,5 @@ def _translate_os_error(error: OSError, file: StrPath, path: Path, scratch: str)
         if not file_path.is_symlink():
             return SystemRefused(file_path, error)
         file_path = path / file_path.name
-    return read_error(
-        OSError(error.errno, error.strerror or str(error), os.fspath(file_path)), file_path
-    )
+    reason = error.strerror or str(error)
+    return read_error(OSError(error.errno, reason, os.fspath(file_path)), file_path)

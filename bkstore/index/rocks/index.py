@@ -16,13 +16,7 @@ from bkstore.files.scratch import scratch_directory
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
 from bkstore.ids import IntArrayLike, LedgerId, check_entry_id, check_location
-from bkstore.index.api import (
-    IndexBatch,
-    LedgerLike,
-    LedgerState,
-    check_put,
-    check_state,
-)
+from bkstore.index.api import IndexBatch, LedgerLike, LedgerState, check_put, check_state
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import (
     encode_locations,
@@ -32,11 +26,7 @@ from bkstore.index.rocks.keys import (
     ledger_range,
 )
 from bkstore.index.rocks.reader import RocksReader
-from bkstore.index.rocks.rows import (
-    group_by_ledger,
-    row_keys,
-    write_sst_file,
-)
+from bkstore.index.rocks.rows import group_by_ledger, row_keys, write_sst_file
 from bkstore.index.scope_marker import write_marker
 
 PUTS_PER_BATCH = 100_000  # maxOperationNumbersInSingleRocksDBWriteBatch
@@ -77,11 +67,8 @@ class RocksIndex(RocksReader):
         if ledger_id.scope:
             write_marker(self._current, self._files)
         is_scoped = bool(ledger_id.scope)
-        return (
-            ledger_id,
-            self._database("locations", is_scoped),
-            self._database("ledgers", is_scoped),
-        )
+        locations = self._database("locations", is_scoped)
+        return ledger_id, locations, self._database("ledgers", is_scoped)
 
     def _open_to_put(self, ledger: LedgerLike) -> tuple[LedgerId, Database]:
         """Return (ledger id, locations) to put entries into. An unknown ledger gets a row with an
@@ -105,11 +92,8 @@ class RocksIndex(RocksReader):
         ledger_id, database = self._open_to_put(ledger)
         for start in range(0, entry_ids.size, PUTS_PER_BATCH):
             chunk = slice(start, start + PUTS_PER_BATCH)
-            database.put_list(
-                entry_keys(ledger_id, entry_ids[chunk]),
-                encode_locations(checked_locations[chunk]),
-                PUTS_PER_BATCH,
-            )
+            keys = entry_keys(ledger_id, entry_ids[chunk])
+            database.put_list(keys, encode_locations(checked_locations[chunk]), PUTS_PER_BATCH)
 
     def bulk_load(self, batches: Iterable[IndexBatch]) -> int:
         """Ingest rows as sorted table files, one for each batch, in any order; return how many. The
@@ -128,10 +112,9 @@ class RocksIndex(RocksReader):
         if not rows_of_ledger:
             return 0
         with scratch_directory("ingest", self._current) as scratch:
-            table_path = scratch / "rows.sst"
-            count = write_sst_file(table_path, rows_of_ledger)
-            self._database("locations", is_scoped).ingest(table_path)
-        return count
+            row_count = write_sst_file(scratch / "rows.sst", rows_of_ledger)
+            self._database("locations", is_scoped).ingest(scratch / "rows.sst")
+        return row_count
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
         """Write the ledger's 8-byte row (16 for scopes); a rebuilt 16-byte one is replaced."""
@@ -153,10 +136,7 @@ class RocksIndex(RocksReader):
         """Remove the ledgers' rows with a range delete each, then, after a sync, their `ledgers`
         rows, as in `EntryLocationIndex.delete`: a crash may leave a known, empty ledger, but no
         entries of an unknown one. One sync in all."""
-        checked_ledgers = iterable("ledgers", ledgers)
-        targets = [
-            (LedgerId.of(ledger), *self._open_to_write(ledger)[1:]) for ledger in checked_ledgers
-        ]
+        targets = [self._open_to_write(ledger) for ledger in iterable("ledgers", ledgers)]
         for ledger_id, locations, _ in targets:
             locations.delete_range(*ledger_range(ledger_id))
         for locations in {id(database): database for _, database, _ in targets}.values():

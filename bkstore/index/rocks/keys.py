@@ -1,4 +1,5 @@
-"""Keys of the RocksDB databases, as bytes and as arrays: `docs/formats/rocksdb.md`.
+"""Keys of the RocksDB databases, as bytes and as arrays, and their widths: see
+`docs/formats/rocksdb.md`.
 
     locations        i64 ledger, i64 entry                 -> i64 location
     locations-128    u64 scope, i64 ledger, i64 entry      -> i64 location   (ours)
@@ -11,7 +12,9 @@ renumber. Source: `bookie/storage/ldb/EntryLocationIndex`, `LongPairWrapper`.
 
 from __future__ import annotations
 
+import re
 import struct
+from collections.abc import Callable
 
 import numpy as np
 
@@ -19,6 +22,14 @@ from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 
 _NARROW = struct.Struct(">QQ")
 _WIDE = struct.Struct(">QQQ")
+
+VALUE_BYTES = 8  # a location
+_SEQUENCE_BYTES = 8  # sequence number and type, which RocksDB adds to each key
+UNFLUSHED_ENTRIES = "num-entries-active-mem-table"
+_TABLE_TOTAL = re.compile(r"([a-z#][a-z #]*?)(?: \([^)]*\))?=(\d+)(?:;|$)")
+
+ReadProperty = Callable[[str], str]
+"""Returns the RocksDB property ``rocksdb.<name>``, "" if there is none."""
 
 
 def key_width(ledger: LedgerId) -> int:
@@ -64,3 +75,25 @@ def encode_locations(locations: Int64Array) -> list[bytes]:
     """Return the row values of many locations."""
     row_values: list[bytes] = locations.astype(">i8").view("V8").tolist()
     return row_values
+
+
+# -- whether a database has keys of other widths
+
+
+def read_table_totals(read_property: ReadProperty) -> dict[str, int]:
+    """Return the sums of properties over all tables, such as "# entries"; none without tables."""
+    text = read_property("aggregated-table-properties")
+    return {name.strip(): int(value) for name, value in _TABLE_TOTAL.findall(text)}
+
+
+def may_have_odd_widths(read_property: ReadProperty, key_width: int, is_written: bool) -> bool:
+    """Return whether rows may have keys of another width than `key_width`, or values of another
+    than a location's, so that each must be measured. No total has the rows that are only in a
+    write-ahead log: they count as odd, unless this process wrote them (`is_written`)."""
+    totals = read_table_totals(read_property)
+    rows, deletions = totals.get("# entries", 0), totals.get("# deletions", 0)
+    key_bytes = rows * (key_width + _SEQUENCE_BYTES)
+    value_bytes = (rows - deletions) * VALUE_BYTES + totals.get("# range deletions", 0) * key_width
+    sizes = (totals.get("raw key size", 0), totals.get("raw value size", 0))
+    has_unflushed = int(read_property(UNFLUSHED_ENTRIES) or 0) > 0
+    return sizes != (key_bytes, value_bytes) or (has_unflushed and not is_written)

@@ -33,9 +33,8 @@ def list_ledgers(database: Database, ledger_ids: list[LedgerId]) -> Iterator[Led
     progress = _ListingProgress(ledger_ids)
     while progress.done < len(ledger_ids):
         start, stop = ledger_range(ledger_ids[progress.done])[0], ledger_range(ledger_ids[-1])[1]
-        for keys in database.key_blocks(
-            start, stop, key_width(ledger_ids[0]), _FIRST_BLOCK_ROWS, _MAX_BLOCK_ROWS
-        ):
+        width = key_width(ledger_ids[0])
+        for keys in database.key_blocks(start, stop, width, _FIRST_BLOCK_ROWS, _MAX_BLOCK_ROWS):
             yield progress.take(keys)
             if progress.leaps:
                 break
@@ -64,16 +63,12 @@ class _ListingProgress:
         is_listed = (owner >= 0) & (entries >= 0) & (entries <= MAX_ENTRY_ID)
         if not is_listed.all():
             entries, owner = entries[is_listed], owner[is_listed]
-        last_ledger = (
-            self._ledger_ids[-1] if run_indexes[-1] < 0 else self._ledger_ids[run_indexes[-1]]
-        )
-        self.leaps = run_indexes[-1] < 0
+        next_index = int(run_indexes[-1])
+        self.leaps = next_index < 0
         if self.leaps:
-            scope, ledger_number = (0, *keys[-1, :-1].tolist())[-2:]
-            last_ledger = tuple.__new__(LedgerId, (scope % (1 << 64), ledger_number % (1 << 64)))
-        next_index = (
-            bisect_right(self._ledger_ids, last_ledger) if self.leaps else int(run_indexes[-1])
-        )
+            scope, number = (0, *keys[-1, :-1].tolist())[-2:]
+            last_ledger = tuple.__new__(LedgerId, (scope % (1 << 64), number % (1 << 64)))
+            next_index = bisect_right(self._ledger_ids, last_ledger)
         return self._take_complete(entries, owner, max(next_index, self.done))
 
     def _owners(self, keys: Words) -> tuple[list[int], Int64Array]:
@@ -106,11 +101,8 @@ class _ListingProgress:
             parts = [*self._partial_groups, from_entries.from_ids(entries[:first_rows])]
             sets.append(Availability.from_canonical(grouping.canonicalize_parts(parts)))
             self._partial_groups = []
-            entries, owner, complete_rows = (
-                entries[first_rows:],
-                owner[first_rows:],
-                complete_rows - first_rows,
-            )
+            entries, owner = entries[first_rows:], owner[first_rows:]
+            complete_rows -= first_rows
         # Condense all other complete ledgers together, including those without rows.
         if len(sets) < complete:
             first = self.done + len(sets)

@@ -78,35 +78,27 @@ class FramedLogReader:
                     header = _RECYCLED_HEADER if fragment_type in _RECYCLED_TYPES else HEADER_BYTES
                     end = position + header + length
                     if not _is_valid_record(block, position, end, header):
-                        self._accept_torn_tail(block, block_offset, position, file)
+                        self._accept_torn_tail(block[position:], block_offset + position, file)
                         return
-                    if (
-                        header == _RECYCLED_HEADER
-                        and _uint32(block, position + HEADER_BYTES) != log_number & _UINT32_MASK
-                    ):
+                    owner = _uint32(block, position + HEADER_BYTES)
+                    if header == _RECYCLED_HEADER and owner != log_number & _UINT32_MASK:
                         return  # left over from the file's previous use
                     if fragment_type not in _SETTINGS_TYPES:
-                        yield (
-                            block_offset + position,
-                            (fragment_type - 1) % 4 + 1,
-                            block[position + header : end],
-                        )
+                        payload = block[position + header : end]
+                        yield block_offset + position, (fragment_type - 1) % 4 + 1, payload
                     position = end
                 if len(block) < BLOCK_BYTES:  # the end, even if a writer appends meanwhile
                     self.torn_offset = block_offset + position if position < len(block) else None
                     return
                 block_offset += BLOCK_BYTES
 
-    def _accept_torn_tail(
-        self, block: bytes, block_offset: int, position: int, file: BinaryIO
-    ) -> None:
-        """Set `torn_offset` if the invalid record at `position` is a torn tail, else raise."""
-        tail = block[position:]
-        cut_off = len(block) < BLOCK_BYTES and _is_cut_off(tail) and not _holds_record(tail)
-        if cut_off or (not any(tail) and _only_zeros_follow(file)):
-            self.torn_offset = block_offset + position
-            return
-        raise CorruptionError(self.path, block_offset + position, _reason(tail))
+    def _accept_torn_tail(self, tail: bytes, offset: int, file: BinaryIO) -> None:
+        """Set `torn_offset` if a block's `tail`, an invalid record, is torn, else raise."""
+        is_last_block = (offset + len(tail)) % BLOCK_BYTES != 0
+        is_cut = is_last_block and _is_cut_off(tail) and not _holds_record(tail)
+        if not is_cut and (any(tail) or not _only_zeros_follow(file)):
+            raise CorruptionError(self.path, offset, _reason(tail))
+        self.torn_offset = offset
 
 
 def _log_number(path: Path) -> int:
@@ -123,9 +115,8 @@ def _is_valid_record(block: bytes, position: int, end: int, header: int) -> bool
     if end > len(block) or end < position + header or block[position + 6] not in _KNOWN_TYPES:
         return False
     crc: int = google_crc32c.value(block[position + 6 : end])
-    return (((crc >> 15 | crc << 17) & _UINT32_MASK) + _MASK_DELTA) & _UINT32_MASK == _uint32(
-        block, position
-    )
+    masked = ((crc >> 15 | crc << 17) & _UINT32_MASK) + _MASK_DELTA
+    return masked & _UINT32_MASK == _uint32(block, position)
 
 
 def _only_zeros_follow(file: BinaryIO) -> bool:

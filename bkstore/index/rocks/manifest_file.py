@@ -125,9 +125,7 @@ def _numbered_files(directory: Path, suffix: str) -> dict[int, Path]:
 def list_needed_logs(manifest: Manifest, directory: Path) -> dict[int, Path]:
     """Return the write-ahead logs whose rows are in no table file yet, by number."""
     logs = _numbered_files(directory, "log")
-    return {
-        log_number: path for log_number, path in logs.items() if log_number >= manifest.log_number
-    }
+    return {number: path for number, path in logs.items() if number >= manifest.log_number}
 
 
 def check_logs(manifest: Manifest, directory: Path) -> list[tuple[Path, int]]:
@@ -140,33 +138,26 @@ def check_logs(manifest: Manifest, directory: Path) -> list[tuple[Path, int]]:
         reader, has_begun = FramedLogReader(path), False
         for offset, record in reader.records():
             if torn_tails:
-                raise CorruptionError(
-                    *torn_tails[-1], f"ends inside a record, but {path.name} follows"
-                )
-            last_write = _last_write_of_batch(
-                path, offset, record, last_write, has_begun or not manifest.is_understood
-            )
+                reason = f"ends inside a record, but {path.name} follows"
+                raise CorruptionError(*torn_tails[-1], reason)
+            may_skip = has_begun or not manifest.is_understood
+            last_write = _last_write_of(path, offset, record, last_write, may_skip)
             has_begun = True
         if reader.torn_offset is not None:
             torn_tails.append((path, reader.torn_offset))
     return torn_tails
 
 
-def _last_write_of_batch(
-    path: Path, offset: int, record: bytes, last_write: int, may_skip: bool
-) -> int:
+def _last_write_of(path: Path, offset: int, record: bytes, last_write: int, may_skip: bool) -> int:
     """Return the sequence number of the last write so far, `last_write` being that before;
     `CorruptionError` for a gap between them, unless `may_skip`."""
     if len(record) < _BATCH_HEADER_BYTES:
         raise CorruptionError(path, offset, f"write batch of {len(record)} bytes")
     sequence = int.from_bytes(record[:8], "little")
     if not may_skip and sequence > last_write + 1:
-        raise CorruptionError(
-            path,
-            offset,
-            f"begins with write {sequence}, the last known one is {last_write}: an earlier "
-            "write-ahead log or the manifest's end is missing",
-        )
+        reason = f"begins with write {sequence}, the last known one is {last_write}"
+        missing = "an earlier write-ahead log or the manifest's end is missing"
+        raise CorruptionError(path, offset, f"{reason}: {missing}")
     return max(last_write, sequence + int.from_bytes(record[8:12], "little") - 1)
 
 
@@ -180,15 +171,11 @@ def check_tables(manifest: Manifest, directory: Path) -> list[Path]:
     if missing_tables:
         reason = f"missing: {manifest.path.name} lists this table file"
         raise CorruptionError(directory / f"{missing_tables[0]:06d}.sst", None, reason)
-    unnamed = {
-        table_number: tables[table_number]
-        for table_number in tables
-        if table_number not in manifest.all_tables
-    }
+    unnamed = {n: path for n, path in tables.items() if n not in manifest.all_tables}
     if _first_logs_are_gone(manifest, directory):
-        for table_number, path in unnamed.items():
+        for number, path in unnamed.items():
             # A flush gives its table a higher number than the log that had the rows.
-            if table_number >= manifest.log_number and _has_footer(path):
+            if number >= manifest.log_number and _has_footer(path):
                 end_offset = manifest.torn_offset
                 end_offset = manifest.path.stat().st_size if end_offset is None else end_offset
                 reason = f"the end is missing: {path.name} is here, but no record lists it"
@@ -201,9 +188,7 @@ def _first_logs_are_gone(manifest: Manifest, directory: Path) -> bool:
     its rows are read from it, and unnamed tables are leftovers of a killed flush or compaction."""
     manifest_number = int(manifest.path.name.removeprefix("MANIFEST-"))
     logs = list_needed_logs(manifest, directory)
-    return not any(
-        log_number == manifest.log_number or log_number < manifest_number for log_number in logs
-    )
+    return manifest.log_number not in logs and all(number >= manifest_number for number in logs)
 
 
 def _has_footer(table: Path) -> bool:

@@ -15,19 +15,14 @@ import numpy as np
 from bkstore import forks
 from bkstore.arguments import boolean, check_batch, path
 from bkstore.availability import Availability
-from bkstore.errors import (
-    BkstoreError,
-    CorruptionError,
-    IllegalOperation,
-    NoSuchLedger,
-    SystemRefused,
-)
+from bkstore.errors import BkstoreError, CorruptionError, NoSuchLedger
 from bkstore.files.disk_changes import OS_FILES, Files, check_files
 from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
 from bkstore.ids import (
     MAX_ENTRY_ID,
+    EntryLocations,
     Int64Array,
     IntArrayLike,
     LedgerId,
@@ -46,30 +41,12 @@ from bkstore.index.api import (
     LedgerState,
     locations_of,
 )
-from bkstore.index.bulk_listing import LedgerErrors, list_one_by_one
+from bkstore.index.bulk_listing import UNRELATED_ERRORS, LedgerErrors, Listing, list_one_by_one
+from bkstore.index.rocks import rows
 from bkstore.index.rocks.database import Database
-from bkstore.index.rocks.keys import (
-    entry_key,
-    entry_keys,
-    key_width,
-    ledger_range,
-)
+from bkstore.index.rocks.keys import entry_key, entry_keys, key_width, ledger_range
 from bkstore.index.rocks.ledger_listing import list_ledgers
 from bkstore.index.rocks.options import database_options
-from bkstore.index.rocks.rows import (
-    DatabaseSizes,
-    check_end_rows,
-    decode_entry_ids,
-    decode_location,
-    decode_locations,
-    find_ledger_row,
-    find_row_oddities,
-    list_ledgers_with_rows,
-    read_database_sizes,
-    read_ledger_rows,
-    read_storage_flags,
-    scan_rows,
-)
 from bkstore.index.scope_marker import MARKER_NAME, check_marker
 
 _MAX_SCANNED_PER_WANTED = 3  # a scan is cheaper than look-ups up to so many rows per wanted one
@@ -98,17 +75,14 @@ class RocksReader(EntryIndex):
         files: Files = OS_FILES,
     ) -> None:
         writable, live = boolean("writable", writable), boolean("live", live)
-        directory_path = path("directory", directory)
-        self._current = (
-            directory_path if directory_path.name == "current" else directory_path / "current"
-        )
+        current = path("directory", directory)
+        self._current = current if current.name == "current" else current / "current"
         self._writable = writable
         self._live = live
         self._files = check_files("files", files)
         self._open: dict[tuple[str, bool], Database] = {}
-        self._unscoped_locations: Database | None = (
-            None  # that of scope 0, for fast single look-ups
-        )
+        # The locations of scope 0, for fast single look-ups.
+        self._unscoped_locations: Database | None = None
         self._closed = False
         self._has_unfinished_creation = False
         self._known_ledgers: set[LedgerId] = set()
@@ -138,23 +112,21 @@ class RocksReader(EntryIndex):
             else:
                 database = Database(path, live=self._live)
             self._open[kind, is_scoped] = database
-            check_end_rows(database, kind, is_scoped)
+            rows.check_end_rows(database, kind, is_scoped)
             if (kind, is_scoped) == ("locations", False):
                 self._unscoped_locations = database
         return database
 
     def _has_scoped_databases(self) -> bool:
-        """Return whether there are databases of other scopes; `CorruptionError` if without
-        marker."""
+        """Return whether there are databases of other scopes; `CorruptionError` if unmarked."""
         is_marked = check_marker(self._current)
         exists = any(os.path.lexists(self._current / f"{kind}-128") for kind in _KINDS)
         if exists and not is_marked:
             reason = "missing, but 128-bit databases are here"
             raise CorruptionError(self._current / MARKER_NAME, None, reason)
-        self._has_unfinished_creation = (
-            exists and not self._writable and self._is_unfinished_creation()
-        )
-        return exists and not self._has_unfinished_creation
+        is_partial = exists and not self._writable and self._is_unfinished_creation()
+        self._has_unfinished_creation = is_partial
+        return exists and not is_partial
 
     def _is_unfinished_creation(self) -> bool:
         """Return whether a writer died while creating the 128-bit databases: they are empty."""
@@ -162,10 +134,8 @@ class RocksReader(EntryIndex):
             return False
         folders = [self._current / f"{kind}-128" for kind in _KINDS]
         with convert_read_errors(self._current):
-            paths = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
-            return not any(
-                path.suffix in (".sst", ".log") and path.stat().st_size for path in paths
-            )
+            files = [file for folder in folders if folder.is_dir() for file in folder.iterdir()]
+            return not any(f.suffix in (".sst", ".log") and f.stat().st_size for f in files)
 
     def _find_database(self, kind: str, is_scoped: bool) -> Database | None:
         """Return a database, None if it does not exist; raise if this index is closed."""
@@ -178,24 +148,18 @@ class RocksReader(EntryIndex):
 
     def _ledger_rows(self, is_scoped: bool) -> list[tuple[LedgerId, bytes, bytes]]:
         database = self._find_database("ledgers", is_scoped)
-        return read_ledger_rows(database, is_scoped) if database else []
+        return rows.read_ledger_rows(database, is_scoped) if database else []
 
     # -- reading
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers with a row in `ledgers`, in unsigned order. One small scan."""
         scope = check_scope(scope)
-        ledger_ids: dict[LedgerId, None] = {}
-        if scope is None or scope == 0:
-            ledger_ids.update((ledger_id, None) for ledger_id, _, _ in self._ledger_rows(False))
+        ledger_rows = [] if scope else self._ledger_rows(False)
         if scope is None or scope:
-            rows = self._ledger_rows(True)
-            ledger_ids.update(
-                (ledger_id, None)
-                for ledger_id, _, _ in rows
-                if scope is None or ledger_id.scope == scope
-            )
-        return list(ledger_ids)
+            ledger_rows += self._ledger_rows(True)
+        ledger_ids = dict.fromkeys(row[0] for row in ledger_rows)
+        return [each for each in ledger_ids if scope is None or each.scope == scope]
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
         """Return the entry ids of first..last: one bounded key scan, about 140 ns an entry."""
@@ -205,7 +169,7 @@ class RocksReader(EntryIndex):
         if database is None or last < first:
             return _NO_ENTRIES
         start, stop = ledger_range(ledger_id, first, last)
-        return decode_entry_ids(database.keys(start, stop, key_width(ledger_id)))
+        return rows.decode_entry_ids(database.keys(start, stop, key_width(ledger_id)))
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries are stored; opens no entry log. Memory: as `availability_many`."""
@@ -229,14 +193,10 @@ class RocksReader(EntryIndex):
         self._find_database("locations", False)
         return self._list_by_scan(self._ledgers_to_list(ledgers), errors)
 
-    def _list_by_scan(
-        self, ledger_ids: list[LedgerId], errors: LedgerErrors | None
-    ) -> Iterator[tuple[LedgerId, Availability]]:
+    def _list_by_scan(self, ledger_ids: list[LedgerId], errors: LedgerErrors | None) -> Listing:
         first_scoped = bisect_left(ledger_ids, 1, key=itemgetter(0))
-        for is_scoped, remaining in (
-            (False, ledger_ids[:first_scoped]),
-            (True, ledger_ids[first_scoped:]),
-        ):
+        for is_scoped in (False, True):
+            remaining = ledger_ids[first_scoped:] if is_scoped else ledger_ids[:first_scoped]
             database = self._find_database("locations", is_scoped) if remaining else None
             while remaining and database is not None:
                 listed_count = 0
@@ -244,15 +204,12 @@ class RocksReader(EntryIndex):
                     for listed in list_ledgers(database, remaining):
                         yield from listed
                         listed_count += len(listed)
-                except (IllegalOperation, SystemRefused):
+                except UNRELATED_ERRORS:
                     raise
                 except BkstoreError:
                     # The damage is after the ledgers yielded: a call for the next one reports it.
-                    yield from list_one_by_one(
-                        self._availability_at_once,
-                        remaining[listed_count : listed_count + 1],
-                        errors,
-                    )
+                    damaged = remaining[listed_count : listed_count + 1]
+                    yield from list_one_by_one(self._availability_at_once, damaged, errors)
                     listed_count += 1
                 remaining = remaining[listed_count:]
             yield from list_one_by_one(self.availability, remaining, errors)
@@ -279,21 +236,19 @@ class RocksReader(EntryIndex):
             number = ledger
         else:
             number = ledger[1] if type(ledger) is LedgerId and not ledger[0] else -1
-        is_valid = (
-            type(entry) is int
-            and 0 <= number <= _MAX_UNSCOPED_LEDGER
-            and 0 <= entry <= MAX_ENTRY_ID
-        )
-        if database is None or not is_valid:
+        is_valid = type(entry) is int and 0 <= entry <= MAX_ENTRY_ID
+        if database is None or not (is_valid and 0 <= number <= _MAX_UNSCOPED_LEDGER):
             return self._get_checked(LedgerId.of(ledger), check_entry_id(entry))
         key = _pack_unscoped_key(number, entry)
         value = database.get(key)
-        return None if value is None else decode_location(database, key, value)
+        return None if value is None else rows.decode_location(database, key, value)
 
     def _get_checked(self, ledger_id: LedgerId, entry: int) -> int | None:
         database, key = self._locations_of(ledger_id), entry_key(ledger_id, entry)
         value = database.get(key) if database else None
-        return decode_location(database, key, value) if database and value is not None else None
+        if database is None or value is None:
+            return None
+        return rows.decode_location(database, key, value)
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return locations, 0 where absent. Scans the covering range if most of it is wanted, else
@@ -311,12 +266,10 @@ class RocksReader(EntryIndex):
         keys = entry_keys(ledger_id, wanted[sort_order])
         for position, key, value in zip(sort_order, keys, database.get_list(keys)):
             if value is not None:
-                result[position] = decode_location(database, key, value)
+                result[position] = rows.decode_location(database, key, value)
         return result
 
-    def items(
-        self, ledger: LedgerLike, first: int = 0, last: int | None = None
-    ) -> tuple[Int64Array, Int64Array]:
+    def items(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> EntryLocations:
         """Return (entries, locations) of first..last: one bounded scan, about 240 ns a row."""
         ledger_id = LedgerId.of(ledger)
         first, last = check_bounds(first, last)
@@ -324,13 +277,12 @@ class RocksReader(EntryIndex):
         if database is None or last < first:
             return _NO_ENTRIES, _NO_ENTRIES
         start, stop = ledger_range(ledger_id, first, last)
-        row_blocks = list(database.items(start, stop, key_width(ledger_id), DEFAULT_BATCH))
-        if not row_blocks:
+        blocks = list(database.items(start, stop, key_width(ledger_id), DEFAULT_BATCH))
+        if not blocks:
             return _NO_ENTRIES, _NO_ENTRIES
-        entries = np.concatenate([decode_entry_ids(keys) for keys, _ in row_blocks])
-        return entries, np.concatenate(
-            [decode_locations(database, *row_block) for row_block in row_blocks]
-        )
+        entries = [rows.decode_entry_ids(keys) for keys, _ in blocks]
+        locations = [rows.decode_locations(database, *block) for block in blocks]
+        return np.concatenate(entries), np.concatenate(locations)
 
     def get_location_run(self, ledger: LedgerLike, first: int, count: int) -> Int64Array:
         """Return the locations of first, first + 1, ... up to a gap: int64[n], n <= `count`. One
@@ -360,12 +312,10 @@ class RocksReader(EntryIndex):
 
     def _scan_databases(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         for is_scoped in (False, True):
-            database, rows = (
-                self._find_database("locations", is_scoped),
-                self._find_database("ledgers", is_scoped),
-            )
-            if database is not None and rows is not None:
-                yield from scan_rows(database, rows, is_scoped, batch, findings)
+            database = self._find_database("locations", is_scoped)
+            ledgers = self._find_database("ledgers", is_scoped)
+            if database is not None and ledgers is not None:
+                yield from rows.scan_rows(database, ledgers, is_scoped, batch, findings)
 
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return the state in the ledger's row; `NoSuchLedger` if there is none. Two look-ups."""
@@ -376,15 +326,12 @@ class RocksReader(EntryIndex):
         ledger_id = LedgerId.of(ledger)
         state, row, path = self._read_row(ledger_id)
         oddities = ledgerdata.oddities(row, ledger_id)
-        findings = [
-            Finding("oddity", f"row of ledger {ledger_id}: {detail}", path, None, ledger_id)
-            for detail in oddities
-        ]
-        return state, findings
+        details = [f"row of ledger {ledger_id}: {oddity}" for oddity in oddities]
+        return state, [Finding("oddity", detail, path, None, ledger_id) for detail in details]
 
     def _read_row(self, ledger_id: LedgerId) -> tuple[LedgerState, LedgerData, str]:
         database = self._find_database("ledgers", bool(ledger_id.scope))
-        row = find_ledger_row(database, ledger_id) if database else None
+        row = rows.find_ledger_row(database, ledger_id) if database else None
         if database is None or row is None:
             raise NoSuchLedger(f"ledger {ledger_id} has no row in {self._current}")
         explicit_lac = row.explicit_lac or None
@@ -395,7 +342,7 @@ class RocksReader(EntryIndex):
     def storage_flags(self) -> int | None:
         """Inherited."""
         database = self._find_database("ledgers", False)
-        return read_storage_flags(database) if database else None
+        return rows.read_storage_flags(database) if database else None
 
     def findings(self) -> list[Finding]:
         """Return the findings from opening, odd rows, and ledgers with entries but no row."""
@@ -406,7 +353,7 @@ class RocksReader(EntryIndex):
                 for file, offset, detail in database.oddities if database else []:
                     findings.append(Finding("oddity", detail, str(file), offset))
                 if database and kind == "ledgers":
-                    findings.extend(find_row_oddities(database, is_scoped))
+                    findings.extend(rows.find_row_oddities(database, is_scoped))
         if self._has_unfinished_creation:
             detail = "128-bit databases whose creation was interrupted: they are empty"
             findings.append(Finding("oddity", detail, str(self._current / "locations-128")))
@@ -418,21 +365,19 @@ class RocksReader(EntryIndex):
                 findings.append(Finding("oddity", detail, path, None, ledger_id))
         return findings
 
-    def sizes(self) -> list[DatabaseSizes]:
+    def sizes(self) -> list[rows.DatabaseSizes]:
         """Return the sizes of each database; reads no row."""
-        databases = (
-            self._find_database(kind, is_scoped) for is_scoped in (False, True) for kind in _KINDS
-        )
-        return [read_database_sizes(database) for database in databases if database]
+        keys = [(kind, is_scoped) for is_scoped in (False, True) for kind in _KINDS]
+        databases = [self._find_database(*key) for key in keys]
+        return [rows.read_database_sizes(database) for database in databases if database]
 
     def ledgers_with_entries(self) -> list[LedgerId]:
         """Return the ledgers that have rows in `locations`: one seek a ledger."""
-        unscoped, scoped = (
-            self._find_database("locations", False),
-            self._find_database("locations", True),
-        )
-        ledger_ids = list_ledgers_with_rows(unscoped, False) if unscoped else []
-        return ledger_ids + (list_ledgers_with_rows(scoped, True) if scoped else [])
+        ledger_ids: list[LedgerId] = []
+        for is_scoped in (False, True):
+            database = self._find_database("locations", is_scoped)
+            ledger_ids += rows.list_ledgers_with_rows(database, is_scoped) if database else []
+        return ledger_ids
 
     def _forked(self) -> None:
         self._closed, self._unscoped_locations = True, None

@@ -7,7 +7,6 @@ the database and the key, or becomes a finding if a bulk read goes on.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +18,19 @@ from rocksdict import SstFileWriter
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import FLAGS_KEY, LedgerData
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
+from bkstore.ids import MAX_ENTRY_ID, EntryLocations, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch, check_put, sorted_distinct
 from bkstore.index.rocks.database import Database, Words
-from bkstore.index.rocks.keys import encode_locations as row_values, entry_keys, ledger_key
+from bkstore.index.rocks.keys import (
+    UNFLUSHED_ENTRIES,
+    encode_locations,
+    entry_keys,
+    ledger_key,
+    read_table_totals,
+)
 from bkstore.index.rocks.options import location_options
 
 _unpack_int64 = Struct(">q").unpack
-_TABLE_TOTAL = re.compile(r"([a-z#][a-z #]*?)(?: \([^)]*\))?=(\d+)(?:;|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,7 @@ class DatabaseSizes:
 
 def read_database_sizes(database: Database) -> DatabaseSizes:
     """Return the sizes of a database. Reads the properties of its tables, no row."""
-    text = database.property("aggregated-table-properties")
-    totals = {name.strip(): int(value) for name, value in _TABLE_TOTAL.findall(text)}
+    totals = read_table_totals(database.property)
     return DatabaseSizes(
         database.path,
         int(database.property("live-sst-files-size") or 0),
@@ -64,7 +67,7 @@ def read_database_sizes(database: Database) -> DatabaseSizes:
         totals.get("# deletions", 0),
         totals.get("# range deletions", 0),
         int(database.property("estimate-num-keys") or 0),
-        int(database.property("num-entries-active-mem-table") or 0),
+        int(database.property(UNFLUSHED_ENTRIES) or 0),
         totals.get("raw key size", 0) + totals.get("raw value size", 0),
         totals.get("index block size", 0),
         totals.get("filter block size", 0),
@@ -121,9 +124,7 @@ def find_row_oddities(database: Database, is_scoped: bool) -> Iterator[Finding]:
     """Yield a finding for each row that does not parse or is not as a bookie writes it."""
     path = str(database.path)
     for key, value in database.read_all():
-        if (
-            not is_scoped and key and key[0] & 0x80
-        ):  # a negative ledger id: the flags row has one too
+        if not is_scoped and key and key[0] & 0x80:  # a negative ledger id, as of the flags row
             if key != FLAGS_KEY:
                 yield Finding("oddity", f"row {key.hex()} of a negative ledger id", path)
             continue
@@ -143,11 +144,9 @@ def _ledger_of(path: Path, key: bytes, is_scoped: bool) -> LedgerId:
         raise CorruptionError(path, None, f"key of {len(key)} bytes is not a ledger's: {key.hex()}")
     first_half = int.from_bytes(key[:8], "big")
     try:
-        return (
-            LedgerId(first_half, int.from_bytes(key[8:16], "big"))
-            if is_scoped
-            else LedgerId(0, first_half)
-        )
+        if is_scoped:
+            return LedgerId(first_half, int.from_bytes(key[8:16], "big"))
+        return LedgerId(0, first_half)
     except InvalidArgument as error:
         raise CorruptionError(path, None, f"key {key.hex()}: {error}") from error
 
@@ -206,10 +205,14 @@ def list_ledgers_with_rows(database: Database, is_scoped: bool) -> list[LedgerId
 
 
 def scan_rows(
-    database: Database, rows: Database, is_scoped: bool, batch: int, findings: list[Finding] | None
+    database: Database,
+    ledgers: Database,
+    is_scoped: bool,
+    batch: int,
+    findings: list[Finding] | None,
 ) -> Iterator[IndexBatch]:
     """Yield every location row in one pass, in batches of `batch`. With `findings`, damage is
-    appended there (else raised), and the scan goes on at the next readable ledger of `read_all`."""
+    appended there (else raised), and the scan goes on at the next readable ledger of `ledgers`."""
     width = 24 if is_scoped else 16
     start: bytes | None = bytes(width)
     while start is not None:
@@ -226,27 +229,25 @@ def scan_rows(
             # that begins at a later ledger can, if that ledger's rows are in other blocks.
             if findings is None:
                 raise
-            start = _next_readable(database, last_key, rows, is_scoped, findings)
+            start = _next_readable(database, last_key, ledgers, is_scoped, findings)
             resumed_at = "the end" if start is None else f"row {start.hex()}"
             detail = f"{error.reason}; rows after {last_key.hex()} up to {resumed_at} are not read"
             findings.append(Finding("damage", detail, error.file, error.offset))
 
 
 def _next_readable(
-    database: Database, last_key: bytes, rows: Database, is_scoped: bool, findings: list[Finding]
+    database: Database, last_key: bytes, ledgers: Database, is_scoped: bool, findings: list[Finding]
 ) -> bytes | None:
     """Return where to resume: the first key of the next known ledger whose rows can be read, None
     if there is none. Appends a finding for each ledger that cannot be read."""
     try:
-        later_ledgers = [
-            row[0]
-            for row in read_ledger_rows(rows, is_scoped)
-            if ledger_key(row[0]) > last_key[:-8]
-        ]
+        known_ledgers = [row[0] for row in read_ledger_rows(ledgers, is_scoped)]
     except CorruptionError as error:
         findings.append(Finding.of(error))
         return None
-    for ledger_id in later_ledgers:
+    for ledger_id in known_ledgers:
+        if ledger_key(ledger_id) <= last_key[:-8]:
+            continue
         start = ledger_key(ledger_id) + bytes(8)
         try:
             key = database.seek(start)
@@ -283,12 +284,9 @@ def _to_index_batch(
 # -- writing tables
 
 
-def group_by_ledger(
-    rows: IndexBatch, is_scoped: bool
-) -> dict[LedgerId, tuple[Int64Array, Int64Array]]:
-    """Return checked (entries, locations) by ledger: of scope 0, or if `is_scoped` of other
-    scopes."""
-    merged: dict[LedgerId, tuple[Int64Array, Int64Array]] = {}
+def group_by_ledger(rows: IndexBatch, is_scoped: bool) -> dict[LedgerId, EntryLocations]:
+    """Return checked (entries, locations) by ledger: of scope 0, or if `is_scoped` of others."""
+    merged: dict[LedgerId, EntryLocations] = {}
     for ledger_id, entries, locations in rows.by_ledger():
         if bool(ledger_id.scope) != is_scoped:
             continue
@@ -299,16 +297,14 @@ def group_by_ledger(
     return merged
 
 
-def write_sst_file(
-    file: Path, rows_by_ledger: dict[LedgerId, tuple[Int64Array, Int64Array]]
-) -> int:
+def write_sst_file(file: Path, rows_by_ledger: dict[LedgerId, EntryLocations]) -> int:
     """Write one sorted table file and return its number of rows; the last of equal entries wins."""
     writer = SstFileWriter(location_options())
     writer.open(str(file))
     count = 0
     for ledger_id in sorted(rows_by_ledger):
         entry_ids, locations = sorted_distinct(*rows_by_ledger[ledger_id], "last")
-        for key, value in zip(entry_keys(ledger_id, entry_ids), row_values(locations)):
+        for key, value in zip(entry_keys(ledger_id, entry_ids), encode_locations(locations)):
             writer[key] = value
         count += entry_ids.size
     writer.finish()

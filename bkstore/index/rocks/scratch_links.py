@@ -7,11 +7,8 @@ logs, and a copy of the manifest. The original may be write-protected.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import struct
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +16,7 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError, DirectoryInUse, UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES
+from bkstore.files.lock_files import has_posix_lock
 from bkstore.files.opening import (
     check_regular,
     next_data_offset,
@@ -37,11 +35,7 @@ CAN_REOPEN_UNLINKED = os.path.isdir(_DESCRIPTORS)
 _FIXED_NAMES = ("CURRENT", "IDENTITY", "LOCK", "LOG", "rocksdict-config.json")
 _NUMBERED_PREFIXES = ("MANIFEST-", "OPTIONS-")
 _DATA_FILE = re.compile(r"\d+\.(log|sst|blob)")
-_MAX_BYTES_OF = {
-    "CURRENT": 1 << 10,
-    "MANIFEST": 4 << 30,
-    "LOG": 1 << 40,
-}  # a manifest rolls at 1 GiB
+_MAX_BYTES_OF = {"CURRENT": 1 << 10, "MANIFEST": 4 << 30, "LOG": 1 << 40}  # manifests roll at 1 GiB
 _MAX_OTHER_BYTES = 16 << 20
 _MAX_UNWRITTEN_BYTES = 128 << 20  # more than RocksDB allocates ahead
 _MAX_TAIL_BYTES = 64 << 20
@@ -111,11 +105,9 @@ def check_files(path: Path) -> None:
                 file_stat = check_regular(entry.path)
             else:
                 continue
-            unwritten_bytes = file_stat.st_size - 512 * file_stat.st_blocks
-            if unwritten_bytes > _MAX_UNWRITTEN_BYTES and not entry.name.endswith(
-                (".sst", ".blob")
-            ):
-                reason = f"{file_stat.st_size} bytes, of which {unwritten_bytes} were never written"
+            unwritten = file_stat.st_size - 512 * file_stat.st_blocks
+            if unwritten > _MAX_UNWRITTEN_BYTES and not entry.name.endswith((".sst", ".blob")):
+                reason = f"{file_stat.st_size} bytes, of which {unwritten} were never written"
                 raise CorruptionError(entry.path, None, reason)
         except FileNotFoundError:  # gone since the listing
             continue
@@ -131,58 +123,19 @@ def _check_size(file: Path) -> os.stat_result:
 
 def in_use_error(path: Path, reason: str = "is open elsewhere") -> DirectoryInUse:
     """Return the error for a database that somebody writes."""
-    return DirectoryInUse(
-        f"{path} {reason}: stop it, copy the directory, or read it live (live=True, --live)"
-    )
+    advice = "stop it, copy the directory, or read it live (live=True, --live)"
+    return DirectoryInUse(f"{path} {reason}: {advice}")
 
 
 def check_not_in_use(path: Path) -> None:
     """Raise `DirectoryInUse` if a process holds the database's lock. Changes nothing."""
     with _probe_lock:
-        used = os.path.realpath(path) in _open_for_writing or _is_locked(path / "LOCK")
+        # Descriptors that a child inherited hold no lock of its own.
+        holds_locks = not after_fork.has_lost_threads()
+        is_written = os.path.realpath(path) in _open_for_writing
+        used = is_written or has_posix_lock(path / "LOCK", may_be_own=holds_locks)
     if used:
         raise in_use_error(path)
-
-
-def _is_locked(lock: Path) -> bool:
-    """Return whether a process, even this one, holds a write lock on `lock`. A file that this
-    process has open is not opened: closing any descriptor of it drops all POSIX locks on it."""
-    try:
-        lock_stat = check_regular(lock)
-        # Descriptors that a child inherited hold no lock of its own.
-        if not after_fork.has_lost_threads() and _is_open_in_this_process(lock_stat):
-            return True
-        fd = open_regular(lock)
-    except (FileNotFoundError, PermissionError):  # never opened by RocksDB, or not readable
-        return False
-    try:
-        return _has_write_lock(fd)
-    finally:
-        os.close(fd)
-
-
-def _is_open_in_this_process(file_stat: os.stat_result) -> bool:
-    for descriptor in os.listdir("/dev/fd"):
-        try:
-            if os.path.samestat(os.fstat(int(descriptor)), file_stat):
-                return True
-        except OSError:  # the descriptor of the listing itself, or one closed meanwhile
-            continue
-    return False
-
-
-def _has_write_lock(fd: int) -> bool:
-    """Return whether another process holds a POSIX write lock on an open file."""
-    # struct flock: l_type, l_whence, l_start, l_len, l_pid, whose order differs by system.
-    if sys.platform == "darwin":
-        layout = "@qqihh"
-        request = struct.pack(layout, 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
-        lock_type = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, request))[3]
-    else:
-        layout = "@hhqqi4x"
-        request = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        lock_type = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, request))[0]
-    return bool(lock_type != fcntl.F_UNLCK)
 
 
 @contextmanager
@@ -203,9 +156,8 @@ def link_copy(path: Path, open_files: ExitStack | None = None) -> Iterator[Path]
         manifest = find_manifest(path)
         copy_prefix(manifest, scratch / manifest.name)
         with convert_write_errors(scratch):
-            OS_FILES.write_file(
-                scratch / "CURRENT", os.fsencode(manifest.name) + b"\n", durable=False
-            )
+            name_line = os.fsencode(manifest.name) + b"\n"
+            OS_FILES.write_file(scratch / "CURRENT", name_line, durable=False)
         _link_files(path, scratch, (".sst", ".blob"), open_files)
         yield scratch
 
@@ -225,9 +177,8 @@ def copy_prefix(source: Path, target: Path, size: int | None = None) -> None:
                 data_offset = next_data_offset(file.fileno(), position)
                 if data_offset is None or data_offset >= stop:
                     break
-                chunk = os.pread(
-                    file.fileno(), min(_COPY_CHUNK_BYTES, stop - data_offset), data_offset
-                )
+                chunk_size = min(_COPY_CHUNK_BYTES, stop - data_offset)
+                chunk = os.pread(file.fileno(), chunk_size, data_offset)
             if not chunk:
                 break
             with convert_write_errors(target):

@@ -20,7 +20,7 @@ from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, make_locations
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.hierarchical import DEFAULT_MAX_PAGES
-from bkstore.offline.rewrite.log_names import LogNames, sort_by_creation
+from bkstore.offline.rewrite.log_names import LogNames
 from bkstore.offline.rewrite.recovered_ledger_states import SourceLedgers, read_source_ledgers
 from bkstore.offline.rewrite.rewrite_job import (
     DEFAULT_OPENING,
@@ -32,6 +32,7 @@ from bkstore.offline.rewrite.rewrite_job import (
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
+from bkstore.storage.directories.log_order import sort_by_creation
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
 _MAX_INDEX_FILE_ENTRY_ID = DEFAULT_MAX_PAGES * (DEFAULT_PAGE_SIZE // 8) - 1

@@ -26,7 +26,7 @@ from bkstore.ids import Int64Array, LedgerId, log_ids_of
 from bkstore.index.api import EntryIndex, Finding, IndexBatch
 from bkstore.index.damage_runs import add_unreported
 from bkstore.offline.rewrite.digest_mismatches import drop_digest_mismatches
-from bkstore.offline.rewrite.log_names import LogNames, sort_by_creation
+from bkstore.offline.rewrite.log_names import LogNames
 from bkstore.offline.rewrite.rebuild import LedgerSelection, read_storage_flags, report_ledgers
 from bkstore.offline.rewrite.recovered_ledger_states import read_source_ledgers
 from bkstore.offline.rewrite.rewrite_job import (
@@ -47,6 +47,7 @@ from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
+from bkstore.storage.directories.log_order import sort_by_creation
 from bkstore.storage.entry_log.resynchronization import LogBytes
 
 

@@ -17,6 +17,7 @@ from bkstore.files.opening import check_regular
 from bkstore.files.os_errors import convert_read_errors, is_absent, is_medium_error
 from bkstore.index.api import Finding
 
+SizeAndTime = tuple[int, int]
 _LOG_NAME = re.compile(r"([0-9a-f]{1,8})\.log")
 _JOURNAL_NAME = re.compile(r"([0-9a-f]{1,16})\.txn")
 
@@ -74,13 +75,11 @@ def find_irregular_files(paths: Iterable[str | Path]) -> Iterator[Finding]:
             continue
 
 
-def stat_files(
-    folders: Iterable[str | Path], subfolders: Container[str] = ()
-) -> dict[str, tuple[int, int]]:
+def stat_files(folders: Iterable[Path], subfolders: Container[str] = ()) -> dict[str, SizeAndTime]:
     """Return (size, modification time in ns) of each file in these folders, and of those named in
     `subfolders` in their subfolders; (-1, 0) if dead. A missing folder has no files."""
     files = {}
-    unread = list(folders)
+    unread: list[str | Path] = list(folders)
     while unread:
         try:
             entries = os.scandir(unread.pop())

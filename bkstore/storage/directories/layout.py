@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -18,7 +19,7 @@ from bkstore.arguments import choice, optional
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.files.opening import read_file
 from bkstore.index.hierarchical.file_tree import has_index_files
-from bkstore.storage.directories.conf_file import configured_directories, locate_directories
+from bkstore.storage.directories.conf_directories import configured_directories, locate_directories
 
 if TYPE_CHECKING:
     from bkstore.formats.cookie import Cookie
@@ -104,17 +105,14 @@ def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
 def _find_currents(root: Path) -> list[Path]:
     """Return the ``current/`` of each child; raise `UnsupportedLayout` if there is none."""
     currents = (child / "current" for child in root.iterdir() if child.is_dir())
-    existing = sorted(
-        filter(_is_directory, currents), key=lambda current: _natural_sort_key(current.parent.name)
-    )
+    existing = list(filter(_is_directory, currents))
     if existing:
-        return existing
+        return sorted(existing, key=lambda current: _natural_sort_key(current.parent.name))
     deeper = sorted(str(child) for child in root.iterdir() if list(child.glob("*/current")))
     examples = ", ".join(deeper[:3]) + (", ..." if len(deeper) > 3 else "")
     hint = f"; some are one level down, give one of: {examples}" if deeper else ""
-    raise UnsupportedLayout(
-        f"{root}: not a bookie directory: neither it nor a folder in it has a current/{hint}"
-    )
+    reason = f"neither it nor a folder in it has a current/{hint}"
+    raise UnsupportedLayout(f"{root}: not a bookie directory: {reason}")
 
 
 def _is_directory(current: Path) -> bool:
@@ -173,9 +171,7 @@ def _share_directories(folders: BookieFolders) -> None:
 
 def _from_conf(path: Path, root: Path | None) -> BookieFolders:
     dirs_by_role = configured_directories(path)
-    actual_paths = locate_directories(
-        path, [directory for role_dirs in dirs_by_role.values() for directory in role_dirs], root
-    )
+    actual_paths = locate_directories(path, chain.from_iterable(dirs_by_role.values()), root)
     currents = {
         role: [actual_paths[directory] / "current" for directory in role_dirs]
         for role, role_dirs in dirs_by_role.items()
@@ -183,18 +179,11 @@ def _from_conf(path: Path, root: Path | None) -> BookieFolders:
     for role, role_dirs in currents.items():
         if len({current.resolve() for current in role_dirs}) < len(role_dirs):
             raise UnsupportedLayout(f"{path}: lists a {role} directory twice")
-    folders = BookieFolders(
-        currents["ledger"],
-        currents["index"] or list(currents["ledger"]),
-        currents["journal"],
-        "conf",
-        configured={
-            actual_path / "current": directory for directory, actual_path in actual_paths.items()
-        },
-    )
-    everything = [*folders.ledger, *folders.index, *folders.journal]
-    folders.cookie = read_cookie(list(dict.fromkeys(everything)))
-    return folders
+    ledger, journal = currents["ledger"], currents["journal"]
+    index = currents["index"] or list(ledger)
+    configured = {actual / "current": directory for directory, actual in actual_paths.items()}
+    cookie = read_cookie(list(dict.fromkeys([*ledger, *index, *journal])))
+    return BookieFolders(ledger, index, journal, "conf", cookie, configured)
 
 
 def check_distinct(role: str, currents: Sequence[Path]) -> None:
@@ -247,9 +236,9 @@ def order_by_names(currents: list[Path], configured: Sequence[str]) -> list[Path
     for path in configured:
         parts = [part for part in Path(path).parts if part != "/"]
         same_name = [c for c in currents if parts and c.parent.name == parts[-1]]
-        matches = (
-            same_name if len(same_name) == 1 else [c for c in currents if c.parent.name in parts]
-        )
+        matches = same_name
+        if len(matches) != 1:
+            matches = [c for c in currents if c.parent.name in parts]
         if len(matches) != 1 or matches[0] in ordered:
             return list(currents) if len(currents) == 1 else None
         ordered.append(matches[0])
@@ -271,15 +260,12 @@ def order_by_residue(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]])
         residues = {ledger % size for ledger in ledger_ids}
         if not residues:
             continue
-        clash = next(
-            (dir_of_position[residue] for residue in residues if residue in dir_of_position), None
-        )
+        clash = next((dir_of_position[it] for it in residues if it in dir_of_position), None)
         if len(residues) > 1 or clash is not None:
             other = f" as {dir_names[clash]} does" if clash is not None else ""
             raise UnsupportedLayout(
-                f"{dir_names[index]} holds ledgers of positions {sorted(residues)} of "
-                f"{size}{other}: "
-                "directories are missing, or their order is unknown; give a bk_server.conf"
+                f"{dir_names[index]} holds ledgers of positions {sorted(residues)} of {size}{other}"
+                ": directories are missing, or their order is unknown; give a bk_server.conf"
             )
         dir_of_position[residues.pop()] = index
     free_dirs = [index for index in range(size) if index not in dir_of_position.values()]
@@ -289,9 +275,7 @@ def order_by_residue(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]])
     ]
 
 
-def check_order(
-    dir_names: Sequence[str], ledgers: Sequence[Iterable[int]], order_source: str
-) -> None:
+def check_order(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]], source: str) -> None:
     """Raise `UnsupportedLayout` if all ledgers of a directory belong elsewhere by a stated order,
     in which every look-up would find nothing. A stray ledger is only a finding."""
     size = len(dir_names)
@@ -299,9 +283,8 @@ def check_order(
         residues = {ledger % size for ledger in ledger_ids}
         if residues and index not in residues:
             raise UnsupportedLayout(
-                f"{dir_names[index]} is directory {index} of {size} by the {order_source}, but "
-                "holds only "
-                f"ledgers of {sorted(residues)}: directories are missing or in another order"
+                f"{dir_names[index]} is directory {index} of {size} by the {source}, but holds "
+                f"only ledgers of {sorted(residues)}: directories are missing or in another order"
             )
 
 
@@ -317,9 +300,8 @@ def pick_layout(folders: BookieFolders, requested: Layout | None) -> Layout:
     if requested is not None:
         if examples and requested not in examples:
             other = next(iter(examples))
-            raise UnsupportedLayout(
-                f"{examples[other]}: the index here is {other}, not {requested}"
-            )
+            reason = f"the index here is {other}, not {requested}"
+            raise UnsupportedLayout(f"{examples[other]}: {reason}")
         return requested
     if len(examples) == 2:
         raise UnsupportedLayout(

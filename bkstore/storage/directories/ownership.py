@@ -18,7 +18,8 @@ from bkstore.files.disk_changes import Files, StrPath
 from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats import cookie as cookie_format
 from bkstore.formats.cookie import Cookie
-from bkstore.storage.directories.conf_file import configured_directories
+from bkstore.index.hierarchical.file_tree import current_directory
+from bkstore.storage.directories.conf_directories import choose_journal_dirs, configured_directories
 from bkstore.storage.directories.layout import (
     BookieFolders,
     check_distinct,
@@ -30,7 +31,6 @@ from bkstore.storage.directories.layout import (
 from bkstore.storage.options import StorageKind
 
 _check_id = optional(text)
-_DEFAULT_JOURNAL = "/tmp/bk-txn"  # noqa: S108 (as `journalDirectory` of BookKeeper)
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ class OwnedDirectories:
             return cls._of_conf(root)
         if not root.exists() or (root.is_dir() and not any(root.glob("**/current"))):
             return cls.of_dirs([root / "ledgers"], [root / "journal"])
-        folders = find_folders(root)
-        return cls._of_folders(folders)
+        return cls._of_folders(find_folders(root))
 
     @classmethod
     def _of_conf(cls, conf: Path) -> OwnedDirectories:
@@ -68,13 +67,11 @@ class OwnedDirectories:
         if _have_data(directory / "current" for directory in existing_dirs):
             for directory in all_dirs:
                 if directory not in existing_dirs:
-                    raise UnsupportedLayout(
-                        f"{conf}: names {directory}, which has no current/ here"
-                    )
+                    reason = f"names {directory}, which has no current/ here"
+                    raise UnsupportedLayout(f"{conf}: {reason}")
         cookie = read_cookie([directory / "current" for directory in existing_dirs])
-        journal_dirs: Sequence[StrPath] = dirs_by_role["journal"]
-        if not journal_dirs:
-            journal_dirs = [_DEFAULT_JOURNAL] if cookie is None else cookie.journal_dirs
+        cookie_journals = () if cookie is None else cookie.journal_dirs
+        journal_dirs = choose_journal_dirs(dirs_by_role["journal"], cookie_journals)
         return cls.of_dirs(dirs_by_role["ledger"], journal_dirs, dirs_by_role["index"])
 
     @classmethod
@@ -143,12 +140,9 @@ class OwnedDirectories:
                 f"{self.all[0]}: the cookie is of bookie {cookie.bookie_id!r}, not of {bookie_id!r}"
             )
         if instance_id not in (None, cookie.instance_id):
-            cookie_origin = (
-                f"of cluster {cookie.instance_id}" if cookie.instance_id else "of no cluster"
-            )
-            raise UnsupportedLayout(
-                f"{self.all[0]}: the cookie is {cookie_origin}, not of cluster {instance_id}"
-            )
+            own = f"of cluster {cookie.instance_id}" if cookie.instance_id else "of no cluster"
+            reason = f"the cookie is {own}, not of cluster {instance_id}"
+            raise UnsupportedLayout(f"{self.all[0]}: {reason}")
         _check_dirs_match_cookie("ledger", self.ledger, cookie.ledger_dirs)
         _check_dirs_match_cookie("index", self.index, cookie.index_dirs or cookie.ledger_dirs)
         _check_dirs_match_cookie("journal", self.journal, cookie.journal_dirs)
@@ -186,10 +180,8 @@ def _have_data(currents: Iterable[Path]) -> bool:
 
 
 def _currents(role: str, directories: Sequence[StrPath]) -> list[Path]:
-    absolute_paths = [
-        Path(os.path.abspath(directory)) for directory in paths(f"{role}_dirs", directories)
-    ]
-    return [path if path.name == "current" else path / "current" for path in absolute_paths]
+    given_paths = paths(f"{role}_dirs", directories)
+    return [current_directory(Path(os.path.abspath(path))) for path in given_paths]
 
 
 def _dir_paths(currents: Sequence[Path]) -> tuple[str, ...]:

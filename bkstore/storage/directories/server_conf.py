@@ -115,9 +115,7 @@ class _Loader:
 
     def _resolve_variables(self, path: Path, name: str) -> str:
         """Return the name of an included file, with variables replaced by keys read so far."""
-        values: dict[str, Value] = {
-            key: single_or_list(items) for key, items in self.loaded.items()
-        }
+        values: dict[str, Value] = {k: single_or_list(items) for k, items in self.loaded.items()}
         try:
             resolved = VariableResolver(values, _LOOKUPS).replace(name)
         except InvalidArgument as error:
@@ -165,9 +163,8 @@ _SYSTEM_PROPERTIES: Mapping[str, Callable[[], str]] = {
 
 def _system_property(name: str) -> str:
     if name not in _SYSTEM_PROPERTIES:
-        raise InvalidArgument(
-            f"${{sys:{name}}} is a property of the bookie's JVM: replace it by its value"
-        )
+        reason = "is a property of the bookie's JVM: replace it by its value"
+        raise InvalidArgument(f"${{sys:{name}}} {reason}")
     return _SYSTEM_PROPERTIES[name]()
 
 

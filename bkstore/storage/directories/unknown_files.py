@@ -24,9 +24,7 @@ METADATA_CACHE = "metadata-cache"
 
 _COMPACTING_NAME = re.compile(r"[0-9a-f]{1,8}\.log\.compacting")
 _COMPACTED_NAME = re.compile(r"([0-9a-f]{1,8})\.log\.([0-9a-f]{1,8})\.compacted")
-_KNOWN_PATTERNS = re.compile(
-    r"lastMark(\.\d+)?|[0-9a-f]{1,16}\.txn|[0-9a-f]{1,2}|[0-9a-f]{8}|DIRTY"
-)
+_KNOWN_NAME = re.compile(r"lastMark(\.\d+)?|[0-9a-f]{1,16}\.txn|[0-9a-f]{1,2}|[0-9a-f]{8}|DIRTY")
 _KNOWN_NAMES = {"lastId", "VERSION", MARKER_NAME, LOCK_NAME, METADATA_CACHE, *DATABASE_NAMES}
 
 
@@ -51,7 +49,7 @@ def find_unknown_files(currents: Iterable[Path]) -> Iterator[UnknownFile]:
 
 def _describe_unknown(name: str) -> str | None:
     """Return what is odd about a name in a ``current/`` directory, None if it is known."""
-    if name in _KNOWN_NAMES or _KNOWN_PATTERNS.fullmatch(name) or parse_log_name(name) is not None:
+    if name in _KNOWN_NAMES or _KNOWN_NAME.fullmatch(name) or parse_log_name(name) is not None:
         return None
     if name.endswith((".idx", ".idx.rloc")):  # the index reports misplaced ones
         return None
@@ -60,10 +58,8 @@ def _describe_unknown(name: str) -> str | None:
         return "output of an interrupted compaction, which a bookie deletes at start"
     if compacted:
         new, old = (int(part, 16) for part in compacted.groups())
-        return (
-            f"compaction of log {old} to {new} is not in the index yet: a bookie finishes it at "
-            "start"
-        )
+        logs = f"log {old} to {new}"
+        return f"compaction of {logs} is not in the index yet: a bookie finishes it at start"
     if name.endswith(".log"):
         return "not the name of an entry log: no location can refer to it"
     return "a file unknown to bookies"

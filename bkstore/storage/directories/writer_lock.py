@@ -112,6 +112,5 @@ def _check_unlocked(open_lock: Callable[[], int], current: Path) -> None:
     finally:
         os.close(fd)
     if is_held:
-        raise DirectoryInUse(
-            f"{_in_use(current)}: close it, copy the directory, or read it live (live=True, --live)"
-        )
+        advice = "close it, copy the directory, or read it live (live=True, --live)"
+        raise DirectoryInUse(f"{_in_use(current)}: {advice}")

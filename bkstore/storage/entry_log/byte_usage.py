@@ -62,7 +62,6 @@ class LogByteUsage:
         except CorruptionError as error:
             self.map_errors.append((batch_offset, error.reason))
             return
+        sums = self.map_ledger_bytes
         for ledger_id, ledger_bytes in pairs:
-            self.map_ledger_bytes[ledger_id] = (
-                self.map_ledger_bytes.get(ledger_id, 0) + ledger_bytes
-            )
+            sums[ledger_id] = sums.get(ledger_id, 0) + ledger_bytes

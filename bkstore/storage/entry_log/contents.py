@@ -46,15 +46,11 @@ class _Rows(NamedTuple):
         runs = np.stack((first, first, size, np.zeros_like(first)), axis=1)
         # Assign the runs to ledgers. Find the ledgers with a run that begins before the end of the
         # previous one (late entries, copies): these must be sorted.
-        ledger_runs = np.concatenate(
-            ([0], np.flatnonzero(is_new_ledger[changes - 1]) + 1, [starts.size])
-        )
-        late_runs = (
-            np.flatnonzero(first[1:] < first[:-1] + size[:-1]) + 1
-        )  # first runs of ledgers are removed next
-        unsorted = set(
-            np.searchsorted(ledger_runs, np.setdiff1d(late_runs, ledger_runs), "right").tolist()
-        )
+        first_runs = np.flatnonzero(is_new_ledger[changes - 1]) + 1
+        ledger_runs = np.concatenate(([0], first_runs, [starts.size]))
+        late_runs = np.flatnonzero(first[1:] < first[:-1] + size[:-1]) + 1
+        late_runs = np.setdiff1d(late_runs, ledger_runs)
+        unsorted = set(np.searchsorted(ledger_runs, late_runs, "right").tolist())
         # A few ordered runs are groups already. `from_entries` sorts the others and finds stripes.
         for ledger_number, (lo, hi) in enumerate(pairwise(ledger_runs.tolist()), 1):
             row = starts[lo]
@@ -83,9 +79,8 @@ class LogContents:
     ) -> LogContents:
         """Return the contents with these sequence groups by ledger."""
         rows = list(groups_by_ledger.values())
-        ledgers = np.array([ledger_id.signed for ledger_id in groups_by_ledger], np.int64).reshape(
-            -1, 2
-        )
+        signed_ids = [ledger_id.signed for ledger_id in groups_by_ledger]
+        ledgers = np.array(signed_ids, np.int64).reshape(-1, 2)
         bounds = np.cumsum([0, *map(len, rows)])
         groups = np.concatenate(rows) if rows else np.empty((0, 4), np.int64)
         return cls(ledgers, bounds, groups, tuple(findings))
@@ -93,12 +88,10 @@ class LogContents:
     def entries(self, ledger: LedgerId) -> Availability:
         """Return the entries of a ledger in the log, which may be none. O(ledgers)."""
         scope, number = ledger.signed
-        ledger_rows = np.flatnonzero((self.ledgers[:, 1] == number) & (self.ledgers[:, 0] == scope))
-        if not ledger_rows.size:
+        rows = np.flatnonzero((self.ledgers[:, 1] == number) & (self.ledgers[:, 0] == scope))
+        if not rows.size:
             return Availability()
-        return _entries(
-            self.groups[slice(*self.bounds[ledger_rows[0] : ledger_rows[0] + 2].tolist())]
-        )
+        return _entries(self.groups[self.bounds[rows[0]] : self.bounds[rows[0] + 1]])
 
     @property
     def first_damage(self) -> Finding | None:
@@ -116,12 +109,10 @@ def scan_contents(path: str, oddities: Iterable[Finding] = ()) -> LogContents:
     `BkstoreError` if the file cannot be opened or read. About 400 ns a record, and for each million
     records 5 us a ledger (100 us and more if its entries are in many runs)."""
     findings, groups_of_ledger = list(oddities), dict[LedgerId, Int64Array]()
-    for rows in _gather_rows(scan_log(path, findings), path, findings):
+    for rows in _gather_ids(scan_log(path, findings), path, findings):
         for ledger_id, groups in rows.groups():
-            earlier_groups = groups_of_ledger.get(ledger_id)
-            groups_of_ledger[ledger_id] = (
-                groups if earlier_groups is None else _unite(earlier_groups, groups)
-            )
+            earlier = groups_of_ledger.get(ledger_id)
+            groups_of_ledger[ledger_id] = groups if earlier is None else _unite(earlier, groups)
     return LogContents.of(groups_of_ledger, findings)
 
 
@@ -137,9 +128,7 @@ def _unite(one: Int64Array, other: Int64Array) -> Int64Array:
     return (_entries(one) | _entries(other)).groups
 
 
-def _gather_rows(
-    batches: Iterable[LogBatch], path: str, findings: list[Finding]
-) -> Iterator[_Rows]:
+def _gather_ids(batches: Iterable[LogBatch], path: str, findings: list[Finding]) -> Iterator[_Rows]:
     """Yield the ids of about a million records at a time; leave out ids that are too large."""
     parts: list[_Rows] = []
     count = 0

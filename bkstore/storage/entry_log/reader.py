@@ -20,7 +20,7 @@ from bkstore.files.opening import open_regular
 from bkstore.files.os_errors import read_error
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, RecordBatch, record_ids
 from bkstore.formats.entrylog import SIZE_FIELD_BYTES
-from bkstore.formats.syntax.framing import integers_at_every_offset
+from bkstore.formats.syntax.framing import Bytes, integers_at_every_offset
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closeable
 
@@ -51,8 +51,7 @@ _NO_ENTRIES = np.empty(0, np.int64)
 
 
 class OpenFile:
-    """A file open for reading, as `fd`; closed with its last reference, in the cache or a
-    reader."""
+    """A file open for reading, as `fd`; closed with its last reference."""
 
     __slots__ = ("fd", "path", "read_size")
 
@@ -127,11 +126,8 @@ class LogReader(Closeable):
         log_id, position = location >> 32, location & 0xFFFFFFFF
         handle = self._open_files.get(log_id) or self._open_log(log_id)
         try:
-            data = os.pread(
-                handle.fd,
-                handle.read_size,
-                position - SIZE_FIELD_BYTES if position > SIZE_FIELD_BYTES else 0,
-            )
+            offset = position - SIZE_FIELD_BYTES if position > SIZE_FIELD_BYTES else 0
+            data = os.pread(handle.fd, handle.read_size, offset)
         except OSError as error:
             raise read_error(error, handle.path) from error
         if len(data) >= _MIN_FRAME_SIZE:  # fast path: a complete record of version 1
@@ -182,19 +178,15 @@ class LogReader(Closeable):
         locations: Int64Array,
         max_bytes: int | None = None,
     ) -> RecordBatch:
-        """Return the records of `entry_ids` in their order; one read per window of adjacent
-        records.
+        """Return the records of `entry_ids` in their order, with one read per window of them.
 
         Ends early once the records have more than `max_bytes` (4 + size each; the first is always
         returned), or at damage, which is then in `stopped`. Damage at the first entry is raised.
         """
         parts: list[RecordBatch] = []
-        bytes_left = max_bytes
-        window_size = (
-            WINDOW_BYTES
-            if bytes_left is None
-            else min(max(bytes_left, _READ_SIZE) + _MAX_GAP, WINDOW_BYTES)
-        )
+        bytes_left, window_size = max_bytes, WINDOW_BYTES
+        if bytes_left is not None:
+            window_size = min(max(bytes_left, _READ_SIZE) + _MAX_GAP, WINDOW_BYTES)
         # Most batches are adjacent records: one read returns all, and nothing has to be joined.
         if _in_one_read(locations, window_size):
             first_part = self._read_window(ledger, entry_ids, locations, window_size)
@@ -236,16 +228,10 @@ class LogReader(Closeable):
                     singles.clear()
                 next_row = start if stop - start >= _MIN_RUN_LENGTH else stop
                 while next_row < stop:
-                    window_stop = (
-                        int(np.searchsorted(locations[next_row:stop], locations[next_row] + window))
-                        + next_row
-                    )
-                    batch = self._read_window(
-                        ledger,
-                        entry_ids[next_row:window_stop],
-                        locations[next_row:window_stop],
-                        window,
-                    )
+                    window_end = locations[next_row] + window
+                    count = int(np.searchsorted(locations[next_row:stop], window_end))
+                    rows = slice(next_row, next_row + count)
+                    batch = self._read_window(ledger, entry_ids[rows], locations[rows], window)
                     yield batch
                     next_row += len(batch)
         except CorruptionError as error:
@@ -273,16 +259,12 @@ class LogReader(Closeable):
     ) -> RecordBatch:
         """Return the records that one read returns, at least one; raise damage at the first."""
         location = int(locations[0])
-        handle, file_offset = (
-            self._open_log(location >> 32),
-            (location & 0xFFFFFFFF) - SIZE_FIELD_BYTES,
-        )
+        handle = self._open_log(location >> 32)
+        file_offset = (location & 0xFFFFFFFF) - SIZE_FIELD_BYTES
         read_size = _READ_SIZE
         if len(locations) > 1:  # the last record is probably as long as the one before it
-            last_distance = int(locations[-1] - locations[-2])
-            read_size = min(
-                int(locations[-1]) - location + max(_READ_SIZE, last_distance), window_size
-            )
+            last_size = max(_READ_SIZE, int(locations[-1] - locations[-2]))
+            read_size = min(int(locations[-1]) - location + last_size, window_size)
         try:
             data = os.pread(handle.fd, read_size, max(file_offset, 0))
         except OSError as error:
@@ -314,9 +296,8 @@ class LogReader(Closeable):
         is_complete = (sizes >= V1_HEADER) & (offsets + sizes <= len(data))
         count = int(is_complete.size if is_complete.all() else np.argmin(is_complete))
         if count == 0:
-            record = self._check_record(
-                handle, data, file_offset + SIZE_FIELD_BYTES, ledger, int(entry_ids[0])
-            )
+            position = file_offset + SIZE_FIELD_BYTES
+            record = self._check_record(handle, data, position, ledger, int(entry_ids[0]))
             return RecordBatch.of([record], entry_ids[:1])
         # Compare ids last, as the headers are known to be complete now.
         offsets, sizes, entry_ids = offsets[:count], sizes[:count], entry_ids[:count]
@@ -340,10 +321,9 @@ def _framed_size(batch: RecordBatch) -> int:
 
 def _in_one_read(locations: Int64Array, window_size: int) -> bool:
     """Return whether the locations ascend with small gaps within one window."""
-    if (
-        locations.size < _MIN_RUN_LENGTH
-        or not 0 < int(locations[-1]) - int(locations[0]) < window_size
-    ):
+    if locations.size < _MIN_RUN_LENGTH:
+        return False
+    if not 0 < int(locations[-1]) - int(locations[0]) < window_size:
         return False
     steps = locations[1:] - locations[:-1]
     return int(steps.min()) > 0 and int(steps.max()) <= _MAX_GAP
@@ -370,9 +350,8 @@ def _sizes_if_all_match(
     gather reads sizes and ids, so each record start is touched once."""
     if ledger.scope or int(offsets[-1]) + V1_HEADER > len(data):
         return None
-    starts = np.ndarray(
-        len(data) - _FRAME_START.itemsize + 1, _FRAME_START_BYTES, data, strides=(1,)
-    )
+    count = len(data) - _FRAME_START.itemsize + 1
+    starts = np.ndarray(count, _FRAME_START_BYTES, data, strides=(1,))
     heads = starts[offsets - SIZE_FIELD_BYTES].view(_FRAME_START)
     sizes: Int64Array = heads["size"].astype(np.int64)
     is_complete = int(sizes.min()) >= V1_HEADER and int((offsets + sizes).max()) <= len(data)
@@ -380,24 +359,18 @@ def _sizes_if_all_match(
     return sizes if is_complete and is_match else None
 
 
-def _sizes(raw: np.ndarray[tuple[int], np.dtype[np.uint8]], offsets: Int64Array) -> Int64Array:
+def _sizes(raw: Bytes, offsets: Int64Array) -> Int64Array:
     """Return the sizes stored before the records at `offsets`."""
-    sizes: Int64Array = integers_at_every_offset(raw, ">i4")[offsets - SIZE_FIELD_BYTES].astype(
-        np.int64
-    )
+    integers = integers_at_every_offset(raw, ">i4")
+    sizes: Int64Array = integers[offsets - SIZE_FIELD_BYTES].astype(np.int64)
     return sizes
 
 
 def _first_mismatch(
-    raw: np.ndarray[tuple[int], np.dtype[np.uint8]],
-    offsets: Int64Array,
-    ledger: LedgerId,
-    entry_ids: Int64Array,
+    raw: Bytes, offsets: Int64Array, ledger: LedgerId, entry_ids: Int64Array
 ) -> int | None:
     """Return the index of the first record with other ids than given, None if all match."""
-    if (
-        offsets[-1] + V2_HEADER > raw.size
-    ):  # the gather of version 2 ids may read past the last record
+    if offsets[-1] + V2_HEADER > raw.size:  # version 2 ids may be read past the last record
         raw = np.concatenate((raw, np.zeros(V2_HEADER, np.uint8)))
     scopes, ledgers, record_entries = record_ids(raw, offsets)
     scope, number = ledger.signed
@@ -405,8 +378,6 @@ def _first_mismatch(
     return int(np.argmax(is_mismatch)) if is_mismatch.any() else None
 
 
-def _mismatch_error(
-    handle: OpenFile, position: int, ledger: LedgerId, entry_id: int
-) -> CorruptionError:
-    reason = f"the record here is not entry {entry_id} of ledger {ledger}"
-    return CorruptionError(Path(handle.path), position, reason)
+def _mismatch_error(file: OpenFile, position: int, ledger: LedgerId, entry: int) -> CorruptionError:
+    reason = f"the record here is not entry {entry} of ledger {ledger}"
+    return CorruptionError(Path(file.path), position, reason)

@@ -117,27 +117,17 @@ class FrameRun:
         return int(self.offsets.size)
 
     def start_of(self, frame_index: int) -> int:
-        """Return the file offset of a frame's size; `end` if `frame_index` is one after the
-        last."""
-        return (
-            self.data_offset + int(self.offsets[frame_index]) - SIZE_FIELD_BYTES
-            if frame_index < self.count
-            else self.end
-        )
+        """Return the file offset of a frame's size; `end` for the index after the last."""
+        if frame_index >= self.count:
+            return self.end
+        return self.data_offset + int(self.offsets[frame_index]) - SIZE_FIELD_BYTES
 
     def first(self, count: int) -> FrameRun:
         """Return the first `count` frames."""
-        return FrameRun(
-            self.data,
-            self.data_offset,
-            self.offsets[:count],
-            self.sizes[:count],
-            self.scopes[:count],
-            self.ledgers[:count],
-            self.entries[:count],
-            self.kinds[:count],
-            self.start_of(count),
-        )
+        ids = self.scopes[:count], self.ledgers[:count], self.entries[:count]
+        offsets, sizes, kinds = self.offsets[:count], self.sizes[:count], self.kinds[:count]
+        end = self.start_of(count)
+        return FrameRun(self.data, self.data_offset, offsets, sizes, *ids, kinds, end)
 
 
 class Region(NamedTuple):
@@ -163,10 +153,8 @@ def _classify_frames(
     # A leading bit of 1 marks version 2 entries, and ledger -1: map batches and the filler.
     is_entry = (flags >= 0xA1) & (flags <= 0xA4) & (sizes[version_2] >= V2_HEADER)
     is_entry &= (scopes[version_2] != 0) & (entries[version_2] >= 0)
-    is_ledger_minus_1, ledgers_size = (
-        first_words[version_2] == -1,
-        sizes[version_2] - _MAP_BATCH_HEADER,
-    )
+    is_ledger_minus_1 = first_words[version_2] == -1
+    ledgers_size = sizes[version_2] - _MAP_BATCH_HEADER
     is_map = is_ledger_minus_1 & (second_words[version_2] == -2) & (ledgers_size % 16 == 0)
     is_map |= is_ledger_minus_1 & (second_words[version_2] == -3) & (ledgers_size % 24 == 0)
     is_filler = is_ledger_minus_1 & (offsets[version_2] + base == HEADER_SIZE + SIZE_FIELD_BYTES)
@@ -188,8 +176,7 @@ def read_frames(log: LogBytes, offset: int) -> FrameRun:
 
 
 def classify_at(log: LogBytes, offset: int) -> Region:
-    """Classify the bytes at offset `offset`. One small read; padding and zeros are read to the
-    end."""
+    """Classify the bytes at `offset`. One small read; padding and zeros are read to the end."""
     bytes_left = log.size - offset
     if bytes_left <= 0:
         return Region("end", offset)
@@ -206,27 +193,22 @@ def classify_at(log: LogBytes, offset: int) -> Region:
         if end == log.size:
             return Region("zeros", end)
         return Region("garbage", end, f"{end - offset} zero bytes")
-    return Region(
-        "garbage",
-        offset,
-        "no size" if bytes_left > SIZE_FIELD_BYTES else f"{bytes_left} bytes, less than a size",
-    )
+    has_size = bytes_left > SIZE_FIELD_BYTES
+    reason = "no size" if has_size else f"{bytes_left} bytes, less than a size"
+    return Region("garbage", offset, reason)
 
 
 def _check_frame(log: LogBytes, offset: int, head_bytes: bytes, size: int) -> Region:
     """Return the frame of `size` bytes at `offset`, or garbage if it is implausible."""
     bytes_left = log.size - offset - SIZE_FIELD_BYTES
+    record = f"record of {size} bytes"
     if size > bytes_left:
-        return Region(
-            "garbage", offset, f"record of {size} bytes, {bytes_left} are left in the log"
-        )
+        return Region("garbage", offset, f"{record}, {bytes_left} are left in the log")
     if size < V1_HEADER:
-        return Region("garbage", offset, f"record of {size} bytes, too short for an entry")
+        return Region("garbage", offset, f"{record}, too short for an entry")
     data = np.frombuffer(head_bytes, np.uint8)
     if _classify_frames(data, np.array([SIZE_FIELD_BYTES]), np.array([size]), offset)[3][0] == NONE:
-        return Region(
-            "garbage", offset, f"record of {size} bytes that does not begin with an entry's ids"
-        )
+        return Region("garbage", offset, f"{record} that does not begin with an entry's ids")
     return Region("frame", offset + SIZE_FIELD_BYTES + size)
 
 
@@ -248,20 +230,20 @@ def find_doubtful_frame(log: LogBytes, run: FrameRun) -> int:
 
 
 def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
-    """Return the offset of the next record, given that none is at `offset`; the file size if none.
+    """Return the offset of the next record, given that none is at `bad_offset`; else the file size.
 
-    The search starts after `start_of`, the offset of the first doubtful frame before `offset`
-    (`offset` if there is none); a result below `offset` confirms that this frame is wrong. An
-    offset is accepted if its record has a valid digest; else if a chain of records leads from it
-    past `offset` and two records further, or in order to the end, and no better offset precedes
+    The search starts after `start`, the offset of the first doubtful frame before `bad_offset`
+    (`bad_offset` if there is none); a result below `bad_offset` confirms that this frame is wrong.
+    An offset is accepted if its record has a valid digest; else if a chain of records leads from it
+    past `bad_offset` and two records further, or in order to the end, and no better offset precedes
     that chain.
     """
-    # The size at `offset` may be right and only its record damaged: then a record follows it.
+    # The size at `bad_offset` may be right and only its record damaged: then a record follows it.
     size = int.from_bytes(log.read(bad_offset, SIZE_FIELD_BYTES), "big", signed=True)
     record_end, dead_ends = bad_offset + SIZE_FIELD_BYTES + size, set[int]()
-    if size >= V1_HEADER and (
-        record_end == log.size or _follow_chain(log, record_end, bad_offset, dead_ends)
-    ):
+    if size >= V1_HEADER and record_end == log.size:
+        return record_end
+    if size >= V1_HEADER and _follow_chain(log, record_end, bad_offset, dead_ends):
         return record_end
     # Otherwise no size can be trusted: try every offset at which a record could start, in order.
     chain, chain_offsets, limit, is_ordered = list[int](), set[int](), log.size, False
@@ -273,21 +255,18 @@ def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
                 break
             if _has_valid_digest(log, offset):
                 return int(offset)
-            if (
-                is_ordered
-                or offset in chain_offsets
-                or not (offset_chain := _follow_chain(log, offset, bad_offset, dead_ends))
-            ):
+            if is_ordered or offset in chain_offsets:
+                continue
+            offset_chain = _follow_chain(log, offset, bad_offset, dead_ends)
+            if not offset_chain:
                 continue
             # Keep the first chain unless one in order is found. The search ends at the first
             # record of the chain with a valid digest, as no better chain can start after it.
             is_ordered = _in_order(log, offset)
             if not chain:
-                first_followers = offset_chain[1 : 1 + _MAX_DOUBTFUL]
-                limit = next(
-                    (follower for follower in first_followers if _has_valid_digest(log, follower)),
-                    offset_chain[-1],
-                )
+                followers = offset_chain[1 : 1 + _MAX_DOUBTFUL]
+                valid = (each for each in followers if _has_valid_digest(log, each))
+                limit = next(valid, offset_chain[-1])
             if is_ordered or not chain:
                 chain, chain_offsets = offset_chain, set(offset_chain)
         if window_start + data.size >= min(limit, log.size):
@@ -312,19 +291,13 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
     if count <= 0:
         return np.empty(0, np.int64)
     sizes = integers_at_every_offset(data, ">i4")[:count].astype(np.int64)
-    offsets = np.flatnonzero(
-        (sizes >= V1_HEADER) & (sizes <= bytes_left - SIZE_FIELD_BYTES - np.arange(count))
-    )
-    first_words, second_words = (
-        read_int64s(data, offsets, SIZE_FIELD_BYTES),
-        read_int64s(data, offsets, SIZE_FIELD_BYTES + 8),
-    )
-    is_version_1 = (first_words >= 0) & (second_words >= 0)
-    lac = read_int64s(data, offsets, SIZE_FIELD_BYTES + 16)
-    is_version_1 &= (lac >= -1) & (read_int64s(data, offsets, SIZE_FIELD_BYTES + 24) >= 0)
-    is_version_1 &= (lac < second_words) | (
-        sizes[offsets] <= _MAX_VERIFIED_SIZE
-    )  # else nothing confirms it
+    max_sizes = bytes_left - SIZE_FIELD_BYTES - np.arange(count)
+    offsets = np.flatnonzero((sizes >= V1_HEADER) & (sizes <= max_sizes))
+    words = (read_int64s(data, offsets, SIZE_FIELD_BYTES + at) for at in (0, 8, 16, 24))
+    first_words, second_words, lac, length = words
+    is_version_1 = (first_words >= 0) & (second_words >= 0) & (lac >= -1) & (length >= 0)
+    # Only an order of ids, or a digest, confirms it.
+    is_version_1 &= (lac < second_words) | (sizes[offsets] <= _MAX_VERIFIED_SIZE)
     flags = data[offsets + SIZE_FIELD_BYTES]
     is_version_2 = (flags >= 0xA1) & (flags <= 0xA4)
     is_map = (first_words == -1) & ((second_words == -2) | (second_words == -3))
@@ -334,17 +307,13 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
 
 def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) -> list[int]:
     """Return the offsets of adjacent records from `offset` on, past `beyond` and some further, and
-    that after them. None if the chain breaks: it goes to `dead_ends`, not to be followed again."""
+    that after them. Empty if the chain breaks: it goes to `dead_ends`, not to be followed again."""
     chain: list[int] = []
     while len(chain) <= _MIN_FOLLOWERS or (offset <= beyond and len(chain) < _TRUSTED_CHAIN_LENGTH):
         region = classify_at(log, offset)
         if region.kind != "frame" or offset in dead_ends:
             is_at_end = region.kind in ("end", "padding") and offset > beyond
-            if (
-                is_at_end
-                and chain
-                and all(_in_order(log, record_offset) for record_offset in chain)
-            ):
+            if is_at_end and chain and all(_in_order(log, each) for each in chain):
                 break
             dead_ends.update(chain)
             return []

@@ -75,9 +75,8 @@ class LogBatch:
 
     def records(self) -> RecordBatch:
         """Return the records as a batch over the same buffer."""
-        return RecordBatch(
-            self.entry_id, self.buffer.data, self.position - self.buffer_offset, self.size
-        )
+        offsets = self.position - self.buffer_offset
+        return RecordBatch(self.entry_id, self.buffer.data, offsets, self.size)
 
     def lac_and_length(self) -> tuple[Int64Array, Int64Array]:
         """Return the LAC and ledger length fields of the records, int64[n] each."""
@@ -90,15 +89,9 @@ class LogBatch:
 
     def where(self, rows: Int64Array) -> LogBatch:
         """Return the records of these rows; shares the buffer."""
-        return LogBatch(
-            self.scope_id[rows],
-            self.ledger_id[rows],
-            self.entry_id[rows],
-            self.position[rows],
-            self.size[rows],
-            self.buffer,
-            self.buffer_offset,
-        )
+        ids = self.scope_id[rows], self.ledger_id[rows], self.entry_id[rows]
+        positions, sizes = self.position[rows], self.size[rows]
+        return LogBatch(*ids, positions, sizes, self.buffer, self.buffer_offset)
 
 
 def scan_log(
@@ -131,32 +124,23 @@ def scan_log(
     """
     with LogBytes(path) as log:
         scan = _Scan(log, findings, LogByteUsage() if usage is None else usage)
-        is_accepted: dict[LedgerId, bool] = {}
+        verdicts: dict[LedgerId, bool] = {}
         for run in scan.runs():
-            rows = np.flatnonzero(run.kinds == ENTRY)
-            batch = LogBatch(
-                run.scopes[rows],
-                run.ledgers[rows],
-                run.entries[rows],
-                run.offsets[rows] + run.data_offset,
-                run.sizes[rows],
-                run.data,
-                run.data_offset,
-            )
+            ids, positions = (run.scopes, run.ledgers, run.entries), run.offsets + run.data_offset
+            frames = LogBatch(*ids, positions, run.sizes, run.data, run.data_offset)
+            batch = frames.where(np.flatnonzero(run.kinds == ENTRY))
             if accept is not None:
-                batch = _filter_by_ledger(batch, accept, is_accepted)
+                batch = _filter_ledgers(batch, accept, verdicts)
             if len(batch):
                 yield batch
 
 
-def _filter_by_ledger(
-    batch: LogBatch, accept: _Accept, is_accepted: dict[LedgerId, bool]
-) -> LogBatch:
+def _filter_ledgers(batch: LogBatch, accept: _Accept, verdicts: dict[LedgerId, bool]) -> LogBatch:
     is_kept = np.zeros(len(batch), np.bool_)
     for ledger_id, rows in batch.ledgers():
-        if ledger_id not in is_accepted:
-            is_accepted[ledger_id] = accept(ledger_id)
-        is_kept[rows] = is_accepted[ledger_id]
+        if ledger_id not in verdicts:
+            verdicts[ledger_id] = accept(ledger_id)
+        is_kept[rows] = verdicts[ledger_id]
     return batch if is_kept.all() else batch.where(np.flatnonzero(is_kept))
 
 
@@ -202,16 +186,13 @@ class _Scan:
                     self._account.count_frames(run.first(intact_count))
                 yield run.first(intact_count)
                 damage_start = run.start_of(intact_count)
-                reason = (
-                    next_region.reason
-                    if damage_start == run.end
-                    else "a size that ends inside another record"
-                )
+                reason = next_region.reason
+                if damage_start != run.end:
+                    reason = "a size that ends inside another record"
                 offset = self._report_skipped(damage_start, next_offset, reason)
             elif region.kind == "garbage":
-                offset = self._report_skipped(
-                    offset, find_next_record(log, offset, offset), region.reason
-                )
+                next_offset = find_next_record(log, offset, offset)
+                offset = self._report_skipped(offset, next_offset, region.reason)
             elif region.kind == "padding":
                 self._account.padding_bytes += region.end - offset
                 offset = region.end
@@ -244,10 +225,8 @@ class _Scan:
         """Note whether a run has the ledgers map that the header names, or a filler."""
         for frame in np.flatnonzero(run.kinds != ENTRY).tolist():
             self._is_direct_io |= bool(run.kinds[frame] == FILLER)
-            frame_offset = run.data_offset + int(run.offsets[frame]) - SIZE_FIELD_BYTES
-            self._has_seen_map |= (
-                bool(run.kinds[frame] == MAP) and frame_offset == header.map_offset
-            )
+            is_map = bool(run.kinds[frame] == MAP)
+            self._has_seen_map |= is_map and run.start_of(frame) == header.map_offset
 
     def _report_skipped(self, start: int, stop: int, reason: str) -> int:
         """Report start..stop, which has no readable record, as damage; return `stop`."""
@@ -261,10 +240,9 @@ class _Scan:
     def _check_end(self, start: int, tail: Region, header: LogHeader) -> None:
         """Report a missing ledgers map, or zeros at the end that only a crash leaves."""
         if header.map_offset and not self._has_seen_map and not self._has_damage:
-            reason = f"the ledgers map is not at {header.map_offset}, where the header places it"
-            self._report(
-                CorruptionError(self._log.path, start, f"{reason}: records may be missing")
-            )
+            place = f"{header.map_offset}, where the header places it"
+            reason = f"the ledgers map is not at {place}: records may be missing"
+            self._report(CorruptionError(self._log.path, start, reason))
         elif tail.kind == "zeros" and not self._is_direct_io and self._findings is not None:
             detail = f"{format_count(tail.end - start, 'zero byte')} at the end, left by a crash"
             self._findings.append(Finding("oddity", detail, str(self._log.path), start))
@@ -295,11 +273,9 @@ def read_log_metadata(
                 return _read_ledgers_map(log, log_id, header), "map"
         except CorruptionError as error:
             # A broken header is left to the scan to report.
-            if (
-                error.offset is None and findings is not None
-            ):  # a read failed, though perhaps only once
+            if findings is not None and error.offset is None:  # a read failed, perhaps only once
                 findings.append(Finding.of(error))
-            elif error.offset is not None and error.offset >= HEADER_SIZE and findings is not None:
+            elif findings is not None and error.offset is not None and error.offset >= HEADER_SIZE:
                 detail = f"ledgers map is invalid, records were counted instead: {error.reason}"
                 findings.append(Finding("oddity", detail, str(Path(path)), error.offset))
         except UnsupportedLayout:
@@ -319,9 +295,8 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
         if size <= 0:  # padding
             break
         if size > min(_MAX_MAP_BATCH_SIZE, log.size - batch_offset - SIZE_FIELD_BYTES):
-            raise CorruptionError(
-                None, batch_offset, f"ledgers map batch of {format_count(size, 'byte')}"
-            )
+            reason = f"ledgers map batch of {format_count(size, 'byte')}"
+            raise CorruptionError(None, batch_offset, reason)
         try:
             metadata.add_all(decode_map_batch(log.read(batch_offset + SIZE_FIELD_BYTES, size)))
         except CorruptionError as error:
@@ -334,8 +309,7 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
         raise CorruptionError(None, max(header.map_offset, HEADER_SIZE), reason)
     room = header.map_offset - HEADER_SIZE
     if metadata.total_size > room:
-        reason = (
-            f"ledgers map counts {format_count(metadata.total_size, 'byte')}, {room} precede it"
-        )
+        counted = format_count(metadata.total_size, "byte")
+        reason = f"ledgers map counts {counted}, {room} precede it"
         raise CorruptionError(None, header.map_offset, reason)
     return metadata

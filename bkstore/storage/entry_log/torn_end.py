@@ -26,24 +26,18 @@ def find_torn_record(path: Path, damage: Sequence[Finding]) -> int | None:
             return 0
         bytes_left = log.size - record_offset
         size = int.from_bytes(log.read(record_offset, SIZE_FIELD_BYTES), "big", signed=True)
-        if bytes_left <= 0 or (
-            bytes_left >= SIZE_FIELD_BYTES and size <= bytes_left - SIZE_FIELD_BYTES
-        ):
+        bytes_after_size = bytes_left - SIZE_FIELD_BYTES
+        if bytes_left <= 0 or (bytes_after_size >= 0 and size <= bytes_after_size):
             return None
-        return (
-            record_offset
-            if find_next_record(log, record_offset, record_offset) == log.size
-            else None
-        )
+        is_last = find_next_record(log, record_offset, record_offset) == log.size
+        return record_offset if is_last else None
 
 
 def is_indexed_from(index: EntryIndex, log_id: int, offset: int) -> bool:
     """Return whether an index row points into a log at or after `offset`: then a damaged record is
     there, not one whose write was interrupted. Scans the whole index."""
     for batch in index.scan():
-        is_behind = (log_ids_of(batch.location) == log_id) & (
-            positions_of(batch.location) >= offset
-        )
-        if is_behind.any():
+        is_in_log = log_ids_of(batch.location) == log_id
+        if (is_in_log & (positions_of(batch.location) >= offset)).any():
             return True
     return False

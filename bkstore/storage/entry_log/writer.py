@@ -15,12 +15,7 @@ from pathlib import Path
 from threading import RLock
 
 from bkstore.arguments import boolean, function, integer, optional
-from bkstore.errors import (
-    BkstoreError,
-    CorruptionError,
-    ReadOnlyError,
-    SyncFailed,
-)
+from bkstore.errors import BkstoreError, CorruptionError, ReadOnlyError, SyncFailed
 from bkstore.files.disk_changes import OS_FILES, Files, check_files
 from bkstore.files.opening import read_file
 from bkstore.files.os_errors import convert_read_errors, convert_sync_errors, convert_write_errors
@@ -250,9 +245,8 @@ class EntryLogger(Closeable):
         for current in self._currents:
             with convert_write_errors(current):
                 # Not durable: if it is lost, the ids are taken from the log names.
-                self.files.write_file(
-                    current / LAST_ID_NAME, f"{log_id:x}\n".encode(), durable=False
-                )
+                id_line = f"{log_id:x}\n".encode()
+                self.files.write_file(current / LAST_ID_NAME, id_line, durable=False)
         self._last_id = log_id
         return log_id
 
@@ -314,9 +308,8 @@ class EntryLogger(Closeable):
 
     def _check_writable(self) -> None:
         if self._sync_failure is not None:
-            raise ReadOnlyError(
-                f"no more writes after a failed sync ({self._sync_failure}); reopen"
-            )
+            cause = self._sync_failure
+            raise ReadOnlyError(f"no more writes after a failed sync ({cause}); reopen")
 
     # -- logs written by compaction, under a temporary name until complete
 
@@ -375,9 +368,8 @@ def find_last_log_id(currents: Sequence[Path]) -> int:
         highest_id = max([highest_id, *_list_logs(current)])
         id_text = ""
         with convert_read_errors(current / LAST_ID_NAME), suppress(FileNotFoundError):
-            id_text = read_file(current / LAST_ID_NAME, _MAX_LAST_ID_BYTES).decode(
-                "utf-8", "replace"
-            )
+            data = read_file(current / LAST_ID_NAME, _MAX_LAST_ID_BYTES)
+            id_text = data.decode("utf-8", "replace")
         with suppress(ValueError):
             highest_id = max(highest_id, int(id_text.strip(), 16))
     return highest_id

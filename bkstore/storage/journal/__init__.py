@@ -3,7 +3,7 @@
 `writer` appends records to journal files and `scan` reads one file: read these two first.
 `group_commit` lets waiting threads share one fsync. `last_mark` has the files of a journal
 directory and the mark before which ledger storage has everything; `replay` applies the records
-after it, except torn ones, which `blank_sectors` detects. `ledger_journals` distributes records to
+after it, except torn ones, which `torn_records` detects. `ledger_journals` distributes records to
 all journals of a bookie. The format is in `bkstore.formats.journal`.
 """
 

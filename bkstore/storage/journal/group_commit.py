@@ -110,14 +110,13 @@ class GroupCommit:
         """Release the threads whose positions are durable; let the first of the others lead."""
         now = time.monotonic()
         with self._lock:
-            self._wait_deadline = now + min(
-                (now - self._commit_start) / _WAIT_DIVISOR, _MAX_WAIT_SECONDS
-            )
+            commit_seconds = now - self._commit_start
+            self._wait_deadline = now + min(commit_seconds / _WAIT_DIVISOR, _MAX_WAIT_SECONDS)
             self._expected_followers = len(self._waiting)
-            covered = [found for found in self._waiting if _covers(self.durable, found.position)]
-            remaining = [
-                found for found in self._waiting if not _covers(self.durable, found.position)
-            ]
+            covered, remaining = list[_Follower](), list[_Follower]()
+            for follower in self._waiting:
+                is_covered = _covers(self.durable, follower.position)
+                (covered if is_covered else remaining).append(follower)
             self._has_leader = bool(remaining)
             self._waiting = remaining[1:]
             for follower in remaining[:1]:

@@ -123,11 +123,9 @@ def delete_journals_before(
     """
     if keep < 0:
         raise InvalidArgument(f"cannot keep {keep} journal files")
-    older_files = [
-        path for journal_id, path in list_journal_files(current) if journal_id < mark.journal_id
-    ]
-    deleted_files = older_files[: max(len(older_files) - keep, 0)]
-    for path in deleted_files:
+    older = [path for id_, path in list_journal_files(current) if id_ < mark.journal_id]
+    deleted = older[: max(len(older) - keep, 0)]
+    for path in deleted:
         with convert_write_errors(path):
             files.unlink(path)
-    return deleted_files
+    return deleted

@@ -41,13 +41,11 @@ class LedgerJournals:
         """Return the journal of a ledger."""
         return self.writers[journal_index_of(ledger_id, len(self.writers))]
 
-    def append(
-        self, ledger_id: LedgerId, record: bytes, key: bytes
-    ) -> tuple[JournalWriter, LogMark]:
+    def append(self, ledger: LedgerId, record: bytes, key: bytes) -> tuple[JournalWriter, LogMark]:
         """Append one record, after its ledger's key; return the journal and the end position."""
-        if ledger_id not in self._ledgers_with_key:
-            self.append_key(ledger_id, key)
-        writer = self.journal_for(ledger_id)
+        if ledger not in self._ledgers_with_key:
+            self.append_key(ledger, key)
+        writer = self.journal_for(ledger)
         return writer, writer.append(record)
 
     def append_key(self, ledger_id: LedgerId, key: bytes) -> None:
@@ -74,46 +72,34 @@ class LedgerJournals:
         """Append runs of the batch that end before the first record of each new ledger."""
         ids = read_batch_ids(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
-        journal_of_ledger = [
-            journal_index_of(ledger_id, len(self.writers)) for ledger_id in ledgers.ledger_ids
-        ]
-        ledgers_without_key = [
-            (ledger_index, ledger_id)
-            for ledger_index, ledger_id in enumerate(ledgers.ledger_ids)
-            if ledger_id not in self._ledgers_with_key
-        ]
         positions: Positions = {}
         start = 0
-        for ledger_index, ledger_id in ledgers_without_key:
+        journals = [journal_index_of(each, len(self.writers)) for each in ledgers.ledger_ids]
+        for ledger_index, ledger_id in enumerate(ledgers.ledger_ids):
+            if ledger_id in self._ledgers_with_key:
+                continue
             stop = ledgers.first_row(ledger_index)
-            positions.update(self._append_run(batch, ledgers, journal_of_ledger, start, stop))
+            positions.update(self._append_run(batch, ledgers, journals, start, stop))
             self.append_key(ledger_id, key)
             start = stop
-        positions.update(self._append_run(batch, ledgers, journal_of_ledger, start, len(batch)))
+        positions.update(self._append_run(batch, ledgers, journals, start, len(batch)))
         return positions
 
     def _append_run(
-        self,
-        batch: RecordBatch,
-        ledgers: BatchLedgers,
-        journal_of_ledger: list[int],
-        start: int,
-        stop: int,
+        self, batch: RecordBatch, ledgers: BatchLedgers, journals: list[int], start: int, stop: int
     ) -> Positions:
+        """Append the records start..stop (half open), with one write for each journal."""
         if start == stop:
             return {}
         run = batch.between(start, stop)
         if ledgers.numbers is None or len(self.writers) == 1:
-            return {
-                journal_of_ledger[0]: self.writers[journal_of_ledger[0]].append_batch(run.framed())
-            }
-        journal_of_record = np.array(journal_of_ledger)[ledgers.numbers[start:stop]]
-        return {
-            journal_index: self.writers[journal_index].append_batch(
-                run.take(np.flatnonzero(journal_of_record == journal_index)).framed()
-            )
-            for journal_index in np.unique(journal_of_record).tolist()
-        }
+            return {journals[0]: self.writers[journals[0]].append_batch(run.framed())}
+        positions: Positions = {}
+        journal_of_record = np.array(journals)[ledgers.numbers[start:stop]]
+        for journal in np.unique(journal_of_record).tolist():
+            records = run.take(np.flatnonzero(journal_of_record == journal)).framed()
+            positions[journal] = self.writers[journal].append_batch(records)
+        return positions
 
     @contextmanager
     def syncing(self, positions: Positions, sync: bool) -> Iterator[None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,35 +17,27 @@ from bkstore.errors import (
     CorruptionError,
     InvalidArgument,
     NoSuchLedger,
-    SystemRefused,
     TooManyRequests,
     UnauthorizedAccess,
 )
-from bkstore.formats.entry import (
-    CHECKSUMS,
-    BatchLedgers,
-    RecordBatch,
-    decode_explicit_lac,
-    matching_checksum,
-    read_batch_ids,
-)
+from bkstore.formats.entry import BatchLedgers, RecordBatch, read_batch_ids
 from bkstore.formats.journal import JournalRecord, LogMark, decode_record
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.journal.blank_sectors import (
-    find_blank_sectors,
-    find_suspicious_rows,
-    has_unwritten_sector,
-)
 from bkstore.storage.journal.last_mark import journal_name, list_journal_files, read_last_mark
 from bkstore.storage.journal.scan import scan_journal
+from bkstore.storage.journal.torn_records import (
+    find_blank_sectors,
+    find_suspicious_rows,
+    find_torn_reason,
+    has_crc,
+    has_unwritten_sector,
+)
 from bkstore.storage.ledger_storage import LedgerStorage
 
 _log = logging.getLogger("bkstore")
-
-_TORN_KEY_ZEROS = 4  # a key ending so is torn; 2^-32 of the intact ones do
 
 
 class Replay:
@@ -68,41 +59,30 @@ class Replay:
         self.record_count = 0
         self.skipped_count = 0
 
-    def run(
-        self, journal_dir: Path, ledger_dirs: Sequence[Path], mark_index: int | None
-    ) -> LogMark:
+    def run(self, current: Path, ledger_dirs: Sequence[Path], mark_index: int | None) -> LogMark:
         """Replay one journal directory from its mark on; return the position reached. Raises
         `CorruptionError` if the file named by the mark is missing, or for an invalid length, an
         invalid record, or a master key that differs from the storage's."""
         mark = reached = read_last_mark(ledger_dirs, mark_index)
-        files = [
-            id_and_path
-            for id_and_path in list_journal_files(journal_dir)
-            if id_and_path[0] >= mark.journal_id
-        ]
+        files = [each for each in list_journal_files(current) if each[0] >= mark.journal_id]
         if mark.journal_id > 0 and (not files or files[0][0] != mark.journal_id):
-            missing_name = journal_name(mark.journal_id)
-            raise CorruptionError(
-                journal_dir / missing_name, None, "lastMark refers to this file; it is missing"
-            )
+            missing_path = current / journal_name(mark.journal_id)
+            raise CorruptionError(missing_path, None, "lastMark refers to this file; it is missing")
         for journal_id, path in files:
             start = mark.position if journal_id == mark.journal_id else 0
             reached = LogMark(journal_id, self._replay_file(path, start))
-        _log.info(
-            "%s: replayed %d records up to %s", journal_dir, self.record_count, tuple(reached)
-        )
+        _log.info("%s: replayed %d records up to %s", current, self.record_count, tuple(reached))
         return reached
 
     def _replay_file(self, path: Path, start: int) -> int:
         """Replay one file from `start` on; return the position where its data end."""
-        scan = scan_journal(
-            path, start, skip_invalid=self._skips_invalid, skip_torn=self._skips_torn
-        )
-        for offsets, batch_or_record in scan.batches():
-            if isinstance(batch_or_record, RecordBatch):
-                self._add_intact(path, offsets, batch_or_record)
-            elif not self._is_torn(batch_or_record, path, int(offsets[0])):
-                self._apply_special(batch_or_record, path, int(offsets[0]))
+        skips = {"skip_invalid": self._skips_invalid, "skip_torn": self._skips_torn}
+        scan = scan_journal(path, start, **skips)
+        for offsets, records in scan.batches():
+            if isinstance(records, RecordBatch):
+                self._add_intact(path, offsets, records)
+            elif not self._is_torn(records, path, int(offsets[0])):
+                self._apply_special(records, path, int(offsets[0]))
         self.findings += scan.findings
         return scan.stop
 
@@ -137,15 +117,10 @@ class Replay:
                 is_flushed = True
             except NoSuchLedger as error:
                 stored_count = error.stored or 0
-                remaining = stored_count + self._rows_of_known(
-                    batch.between(stored_count, len(batch))
-                )
-                offsets, batch, stored_count, is_flushed = (
-                    offsets[remaining],
-                    batch.take(remaining),
-                    0,
-                    False,
-                )
+                unstored = batch.between(stored_count, len(batch))
+                remaining = stored_count + self._rows_of_known(unstored)
+                offsets, batch = offsets[remaining], batch.take(remaining)
+                stored_count, is_flushed = 0, False
             except (InvalidArgument, UnauthorizedAccess) as error:
                 raise _replay_error(path, int(offsets[error.stored or 0]), error) from error
             offsets, batch = offsets[stored_count:], batch.between(stored_count, len(batch))
@@ -156,14 +131,9 @@ class Replay:
         the last row, so that adding it raises the error."""
         ids = read_batch_ids(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
-        is_known = np.array(
-            [self._storage.ledger_exists(ledger_id) for ledger_id in ledgers.ledger_ids]
-        )
-        is_left = (
-            np.repeat(is_known, len(batch))
-            if ledgers.numbers is None
-            else is_known[ledgers.numbers]
-        )
+        is_known = np.array(list(map(self._storage.ledger_exists, ledgers.ledger_ids)))
+        numbers = ledgers.numbers
+        is_left = np.repeat(is_known, len(batch)) if numbers is None else is_known[numbers]
         is_left[0] = False
         for row in np.flatnonzero(~is_left).tolist():
             try:
@@ -223,53 +193,3 @@ class Replay:
 
 def _replay_error(path: Path, offset: int, error: BkstoreError) -> CorruptionError:
     return CorruptionError(path, offset + SIZE_FIELD_BYTES, f"cannot be replayed: {error}")
-
-
-# -- torn records: which records with an unwritten sector must not be replayed
-#
-# A journal has no checksums. If a power loss took the last sectors of a record that was not
-# synced yet, they read as zeros and the record looks whole. Upstream replays it, under whatever
-# ids are left of it, over an entry that was acknowledged long ago. But entries with a CRC can be
-# checked without a password; and an unverifiable record must not replace a stored entry.
-
-
-def find_torn_reason(record: JournalRecord, storage: LedgerStorage) -> str | None:
-    """Return why a record with an unwritten sector must not be replayed, None if it may. An entry
-    with a matching CRC is whole. Without one it is torn if its ledger's last entry has a CRC;
-    otherwise (HMAC, no digest) it must not replace a stored entry."""
-    if record.kind == "master_key":
-        key = record.body
-        return "key" if key and not any(key[-_TORN_KEY_ZEROS:]) else None
-    if record.kind not in ("add", "explicit_lac") or has_crc(record):
-        return None
-    if _ledger_has_crcs(storage, record.ledger):
-        return "digest"
-    if record.kind == "add" and _is_stored(storage, record):
-        return "entry already stored"
-    return None
-
-
-def has_crc(record: JournalRecord) -> bool:
-    """Return whether an entry or explicit LAC has a matching CRC, so that it is whole."""
-    if record.kind == "add":
-        return matching_checksum(record.body) is not None
-    for digest_type in CHECKSUMS:
-        with suppress(CorruptionError):
-            decode_explicit_lac(record.body, digest_type)
-            return True
-    return False
-
-
-def _ledger_has_crcs(storage: LedgerStorage, ledger: LedgerId) -> bool:
-    """Return whether the ledger's last entry has a matching CRC."""
-    try:
-        last_record = storage.read_entry(ledger)
-    except SystemRefused:
-        raise
-    except BkstoreError:  # unknown, empty or unreadable ledger: no evidence
-        return False
-    return matching_checksum(last_record) is not None
-
-
-def _is_stored(storage: LedgerStorage, record: JournalRecord) -> bool:
-    return bool(storage.entries(record.ledger, record.entry_id, record.entry_id).size)

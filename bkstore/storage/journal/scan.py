@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +33,8 @@ from bkstore.formats.journal import (
 )
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, Frames, find_frames
 from bkstore.ids import Int64Array
-from bkstore.index.api import Finding
-from bkstore.storage.journal.blank_sectors import has_unwritten_ids
+from bkstore.index.api import Finding, Severity
+from bkstore.storage.journal.torn_records import has_unwritten_ids
 
 CHUNK_BYTES = 1 << 20
 """Bytes read at once. More is no quicker: a MiB stays in the processor's cache."""
@@ -221,45 +221,35 @@ class JournalScan:
                     return None
                 position = next_position
             else:
-                return self._stop_at_invalid(
-                    position, position + SIZE_FIELD_BYTES, f"record length {length} is negative"
-                )
+                reason = f"record length {length} is negative"
+                return self._stop_at_invalid(position, position + SIZE_FIELD_BYTES, reason)
         return self._stop_at_file_end(window, position)
 
     def _skip_padding(self, window: _Window, position: int) -> int | None:
         """Return the position after a padding record; None, with a finding, if it is invalid."""
-        size = window.size
-        if position + 8 > size:
-            self._stop_with_finding(
-                size, "oddity", "padding record is cut off in its length", position
-            )
-            return None
-        padding_size = int.from_bytes(window.read(position + 4, 4), "big", signed=True)
-        if padding_size < 0:
-            self._stop_at_invalid(
-                position, position + 8, f"padding length {padding_size} is negative"
-            )
-            return None
-        if padding_size > size - position - 8:
-            left_bytes = format_count(size - position - 8, "is", "are")
-            detail = (
-                f"padding of {format_count(padding_size, 'byte')} is cut off: {left_bytes} left"
-            )
+        size, stop = window.size, position + 8
+        if stop > size:
+            detail = "padding record is cut off in its length"
             self._stop_with_finding(size, "oddity", detail, position)
             return None
-        return position + 8 + padding_size
+        length = int.from_bytes(window.read(position + 4, 4), "big", signed=True)
+        if length < 0:
+            self._stop_at_invalid(position, stop, f"padding length {length} is negative")
+            return None
+        if length > size - stop:
+            left_bytes = format_count(size - stop, "is", "are")
+            detail = f"padding of {format_count(length, 'byte')} is cut off: {left_bytes} left"
+            self._stop_with_finding(size, "oddity", detail, position)
+            return None
+        return stop + length
 
     def _stop_at_file_end(self, window: _Window, position: int) -> None:
         """Stop where fewer than four bytes are left; add a finding unless that is regular."""
         size = window.size
         self.stop = max(position, size)  # `position` is larger if the scan started beyond the end
         if position < size and not self._is_preallocated(window, position):
-            return self._stop_with_finding(
-                size,
-                "damage",
-                f"record length is cut off: {format_count(size - position, 'byte')}",
-                position,
-            )
+            detail = f"record length is cut off: {format_count(size - position, 'byte')}"
+            return self._stop_with_finding(size, "damage", detail, position)
         if position > size:
             detail = f"file ends at {size}, the scan was to begin at {position}"
             self.findings.append(Finding("damage", detail, str(self.path), size))
@@ -280,9 +270,8 @@ class JournalScan:
             chunk = window.read(chunk_start, min(CHUNK_BYTES, search_stop - chunk_start))
             if np.frombuffer(chunk, np.uint8).max():
                 data_offset = chunk_start + len(chunk) - len(chunk.lstrip(b"\0"))
-                detail = (
-                    f"data at {data_offset}, after the zero length that ends the file's records"
-                )
+                place = "after the zero length that ends the file's records"
+                detail = f"data at {data_offset}, {place}"
                 self.findings.append(Finding("damage", detail, str(self.path), position - 4))
                 return
 
@@ -292,9 +281,7 @@ class JournalScan:
             raise CorruptionError(self.path, offset, reason)
         self._stop_with_finding(stop, "damage", reason, offset)
 
-    def _stop_with_finding(
-        self, stop: int, severity: Literal["damage", "oddity"], detail: str, offset: int
-    ) -> None:
+    def _stop_with_finding(self, stop: int, severity: Severity, detail: str, offset: int) -> None:
         self.stop = stop
         self.findings.append(Finding(severity, detail, str(self.path), offset))
 
@@ -308,10 +295,9 @@ def _batch_of_frames(
     return make_batch(entry_ids, data, offsets, sizes)
 
 
-def _runs_of_equal(values: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _runs_of_equal(values: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
     edges = np.flatnonzero(values[1:] != values[:-1]) + 1
-    bounds = [0, *edges.tolist(), values.size]
-    return list(pairwise(bounds))
+    return pairwise([0, *edges.tolist(), values.size])
 
 
 def scan_journal(

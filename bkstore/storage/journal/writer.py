@@ -29,8 +29,7 @@ from bkstore.formats.journal import (
     encode_special,
     padding_record,
 )
-from bkstore.ids import LedgerId
-from bkstore.index.api import Closeable
+from bkstore.index.api import Closeable, LedgerLike
 from bkstore.storage.journal.group_commit import GroupCommit
 from bkstore.storage.journal.last_mark import journal_name, list_journal_files
 from bkstore.storage.options import JournalOptions
@@ -158,9 +157,7 @@ class JournalWriter(Closeable):
             self._buffer_records(framed)
             return self._position()
 
-    def append_special(
-        self, kind: str, ledger: int | LedgerId, body: bytes = b""
-    ) -> LogMark | None:
+    def append_special(self, kind: str, ledger: LedgerLike, body: bytes = b"") -> LogMark | None:
         """Append a special record; return None, writing nothing, if the version lacks this kind
         (below 6, "explicit_lac"), as upstream. See `formats.journal.encode_special`."""
         data = encode_special(kind, ledger, body)
@@ -172,10 +169,8 @@ class JournalWriter(Closeable):
         if self._preallocation_step and end_position > self._allocated_bytes:
             # As many steps as are needed, so that the zeros lie behind all that is written. The
             # single step that upstream takes can end inside a record longer than a step.
-            self._allocated_bytes += (
-                -(-(end_position - self._allocated_bytes) // self._preallocation_step)
-                * self._preallocation_step
-            )
+            step = self._preallocation_step
+            self._allocated_bytes += -(-(end_position - self._allocated_bytes) // step) * step
             self._preallocate()
         if len(data) >= max(self._buffer_limit, 1):
             self._write_buffered()
@@ -246,9 +241,8 @@ class JournalWriter(Closeable):
 
     def _pad_and_write(self) -> LogMark:
         if self.version >= PADDED_VERSION:
-            self._buffer_records(
-                padding_record(self._written_bytes + len(self._buffer), self._alignment)
-            )
+            end_position = self._written_bytes + len(self._buffer)
+            self._buffer_records(padding_record(end_position, self._alignment))
         self._write_buffered()
         return self._position()
 
@@ -268,9 +262,8 @@ class JournalWriter(Closeable):
             fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             with self._fail_on_error(convert_write_errors, path):
-                if (
-                    self._preallocation_step
-                ):  # before the header, which it overlaps if the step is one unit
+                # Before the header, which it overlaps if the step is one unit.
+                if self._preallocation_step:
                     zeros = bytes(self._alignment)
                     self._files.pwrite(fd, zeros, self._preallocation_step - self._alignment)
                 self._files.pwrite(fd, self._header, 0)

@@ -6,7 +6,7 @@ Upstream's counterparts are the parts of `LedgerStorage` that touch no record: `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hmac import compare_digest
 
 from bkstore import forks
@@ -26,11 +26,7 @@ from bkstore.formats.idxfile import HEADER_FIELD_BYTES, HEADER_SIZE
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike, LedgerState
 from bkstore.index.bulk_listing import LedgerErrors, list_from_parts
-from bkstore.storage.ledgers.last_add_confirmed import (
-    ForgetfulLacTracker,
-    LacTracker,
-    StoredLac,
-)
+from bkstore.storage.ledgers.last_add_confirmed import ForgetfulLacTracker, LacTracker, StoredLac
 from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.options import StorageKind, StorageOptions
 
@@ -42,8 +38,7 @@ class KnownLedgers(EntrySource):
     def __init__(
         self, storage: StorageKind, write_paths: Sequence[WritePath], options: StorageOptions
     ) -> None:
-        self.storage = storage
-        self.options = options
+        self.storage, self.options = storage, options
         self.write_paths = list(write_paths)
         self._confirmed = LacTracker(self._stored_lac)
         if options.compat is not None:
@@ -101,9 +96,7 @@ class KnownLedgers(EntrySource):
         self._check_open()
         sources = [path.source for path in self.write_paths]
         ledger_ids = self._ledgers_to_list(ledgers)
-        return list_from_parts(
-            sources, lambda ledger_id: ledger_id.ledger % len(sources), ledger_ids, errors
-        )
+        return list_from_parts(sources, lambda id_: id_.ledger % len(sources), ledger_ids, errors)
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest entry id, None if there is none; raise `DataUnknown` in limbo."""
@@ -153,7 +146,7 @@ class KnownLedgers(EntrySource):
 
     def fence(self, ledger: LedgerLike) -> bool:
         """Fence the ledger: only recovery may add from now on. Return whether this changed it."""
-        return self._change_state(ledger, lambda state: state._replace(fenced=True))
+        return self._change_state(ledger, fenced=True)
 
     def is_fenced(self, ledger: LedgerLike) -> bool:
         """Return whether the ledger is fenced; raise `DataUnknown` if in limbo and not fenced."""
@@ -167,21 +160,19 @@ class KnownLedgers(EntrySource):
         Raises `UnsupportedLayout` unless this is db storage."""
         if self.storage != "db":
             raise UnsupportedLayout(f"{self.storage} storage has no limbo state")
-        return self._change_state(ledger, lambda state: state._replace(limbo=True))
+        return self._change_state(ledger, limbo=True)
 
     def clear_limbo(self, ledger: LedgerLike) -> bool:
         """Take the ledger out of limbo; return whether it was in limbo."""
-        return self._change_state(ledger, lambda state: state._replace(limbo=False))
+        return self._change_state(ledger, limbo=False)
 
-    def _change_state(
-        self, ledger: LedgerLike, change: Callable[[LedgerState], LedgerState]
-    ) -> bool:
-        """Apply `change` to the ledger's state; return whether the state differs now."""
+    def _change_state(self, ledger: LedgerLike, **fields: bool) -> bool:
+        """Change fields of the ledger's state; return whether the state differs now."""
         ledger_id, path, _ = self._known(ledger)
         with path.lock:
             path.check_writable()
             old_state = path.states.get(ledger_id)
-            new_state = change(old_state)
+            new_state = old_state._replace(**fields)  # type: ignore[arg-type]
             if new_state != old_state:
                 path.states.set(ledger_id, new_state)
             return new_state != old_state
@@ -221,10 +212,9 @@ class KnownLedgers(EntrySource):
         if state.limbo:
             raise _limbo_error(ledger_id, "its explicit LAC")
         if state.explicit_lac is not None:
+            _, lac = decode_explicit_lac(state.explicit_lac)
             with path.lock:
-                self._confirmed.note_explicit_read(
-                    ledger_id, decode_explicit_lac(state.explicit_lac)[1]
-                )
+                self._confirmed.note_explicit_read(ledger_id, lac)
         return state.explicit_lac
 
     def last_add_confirmed(self, ledger: LedgerLike) -> int:

@@ -7,6 +7,7 @@ checked with array operations and per ledger; it stops at the record at which si
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from hmac import compare_digest
 from itertools import pairwise
 from struct import Struct
@@ -14,13 +15,7 @@ from struct import Struct
 import numpy as np
 
 from bkstore.arguments import bytes_like, instance, iterable
-from bkstore.errors import (
-    BkstoreError,
-    CorruptionError,
-    DataUnknown,
-    InvalidArgument,
-    LedgerFenced,
-)
+from bkstore.errors import BkstoreError, CorruptionError, DataUnknown, InvalidArgument, LedgerFenced
 from bkstore.formats.entry import (
     V1_HEADER,
     BatchIds,
@@ -37,6 +32,10 @@ from bkstore.storage.ledgers.write_paths.api import WritePath
 _unpack_v1_header: Callable[[bytes], tuple[int, int, int]] = Struct(">qqq").unpack_from
 _check_batch = instance(RecordBatch)
 _MAX_BATCH_RECORDS, _MAX_BATCH_BYTES = 1000, 1 << 20  # an iterable's records are grouped so
+
+
+AddBatch = Callable[[RecordBatch], Int64Array]
+_PathRun = tuple[WritePath, int, int]  # with the first record and that after the last
 
 
 class LedgerAdds(KnownLedgers):
@@ -59,9 +58,7 @@ class LedgerAdds(KnownLedgers):
             master_key = bytes_like("master key", master_key)
         return self.add_record(record, master_key, recovery)[1]
 
-    def add_record(
-        self, record: bytes, master_key: bytes | None, recovery: bool
-    ) -> tuple[LedgerId, int]:
+    def add_record(self, record: bytes, key: bytes | None, recovery: bool) -> tuple[LedgerId, int]:
         """Add one record as `add_entry` does; return its ledger id and its entry id."""
         size = len(record)
         if V1_HEADER <= size <= self.options.max_entry_size and record[0] < 0x80:
@@ -71,25 +68,23 @@ class LedgerAdds(KnownLedgers):
                 ready_ledger = path.states.fast_path_ledgers.get(ledger_number)
                 if (
                     ready_ledger is not None
-                    and (master_key is None or compare_digest(master_key, ready_ledger[1]))
+                    and (key is None or compare_digest(key, ready_ledger[1]))
                     and 0 <= entry_id <= self._last_id
                     and path.fits(size)
                 ):
                     path.add(ready_ledger[0], entry_id, record)
                     self._confirmed.note_added(ready_ledger[0], lac)
                     return ready_ledger[0], entry_id
-        return self._add_checked(record, master_key, recovery)
+        return self._add_slow(record, key, recovery)
 
-    def _add_checked(
-        self, record: bytes, master_key: bytes | None, recovery: bool
-    ) -> tuple[LedgerId, int]:
+    def _add_slow(self, record: bytes, key: bytes | None, recovery: bool) -> tuple[LedgerId, int]:
         """Add one record after all checks; let later adds to its ledger take the fast path."""
         ledger_id, entry_id, lac = self._parse_record(record)
         path = self._path(ledger_id)
         path.reserve(len(record))
         with path.lock:
             path.check_writable()
-            self._admit(path, ledger_id, master_key, recovery)
+            self._admit(path, ledger_id, key, recovery)
             self._confirmed.before_add(ledger_id)
             path.add(ledger_id, entry_id, record)
             self._confirmed.note_added(ledger_id, lac)
@@ -126,7 +121,7 @@ class LedgerAdds(KnownLedgers):
         batch_add = _BatchAdd(batch, master_key, recovery)
         well_formed_count = self._count_well_formed(batch_add)
         try:
-            for path, start, stop in self._runs_by_path(batch_add.ledgers, well_formed_count):
+            for path, start, stop in self._split_by_path(batch_add.ledgers, well_formed_count):
                 self._add_run(path, batch_add, start, stop)
             if well_formed_count < len(batch):
                 raise self._refusal_of_record(batch, well_formed_count)
@@ -143,25 +138,21 @@ class LedgerAdds(KnownLedgers):
         recovery: bool = False,
     ) -> Int64Array:
         """Add records in order, by `add_batch`, about a thousand at a time; return their entry ids,
-        int64[n]. Raises the error of the first that is refused, with `stored`; those before it are
-        stored."""
-        return add_in_batches(
-            records, lambda batch: self.add_batch(batch, master_key=master_key, recovery=recovery)
-        )
+        int64[n]. Raises the error of the first that is refused, with `stored`."""
+        add_batch = partial(self.add_batch, master_key=master_key, recovery=recovery)
+        return add_in_batches(records, add_batch)
 
     # -- checks
 
-    def _admit(
-        self, path: WritePath, ledger_id: LedgerId, master_key: bytes | None, recovery: bool
-    ) -> None:
+    def _admit(self, path: WritePath, ledger: LedgerId, key: bytes | None, recovery: bool) -> None:
         """Raise if the ledger takes no adds now; with a master key, create an unknown one. The
         caller holds the path's lock. The ledger is a suspect no more."""
-        if master_key is not None:
-            self.open_ledger(ledger_id, master_key)
-        state = path.states.get(ledger_id)
+        if key is not None:
+            self.open_ledger(ledger, key)
+        state = path.states.get(ledger)
         if (state.fenced or state.limbo) and not recovery:
-            raise _refusal(ledger_id, state)
-        path.states.suspects.discard(ledger_id)
+            raise _refusal(ledger, state)
+        path.states.suspects.discard(ledger)
 
     def _parse_record(self, record: bytes) -> tuple[LedgerId, int, int]:
         """Return (ledger id, entry id, LAC) of a record; raise `InvalidArgument` if unfit."""
@@ -194,25 +185,19 @@ class LedgerAdds(KnownLedgers):
             _, entry_id, _ = self._parse_record(bytes(batch[record_index]))
         except BkstoreError as error:
             return error
-        listed_entry = int(batch.entries[record_index])
-        return InvalidArgument(
-            f"the batch lists entry {listed_entry}, but its record is {entry_id}"
-        )
+        listed = int(batch.entries[record_index])
+        return InvalidArgument(f"the batch lists entry {listed}, but its record is {entry_id}")
 
     # -- adding a batch
 
-    def _runs_by_path(
-        self, ledgers: BatchLedgers, count: int
-    ) -> Iterator[tuple[WritePath, int, int]]:
+    def _split_by_path(self, ledgers: BatchLedgers, count: int) -> Iterator[_PathRun]:
         """Yield (write path, start, stop): runs of records that have one write path."""
         if len(self.write_paths) == 1 or ledgers.numbers is None:
             if count:
                 yield self._path(ledgers.ledger_ids[0]), 0, count
             return
-        path_of = np.array(
-            [id_.ledger % len(self.write_paths) for id_ in ledgers.ledger_ids], np.int64
-        )
-        path_of_record = path_of[ledgers.numbers[:count]]
+        path_of = [ledger_id.ledger % len(self.write_paths) for ledger_id in ledgers.ledger_ids]
+        path_of_record = np.array(path_of, np.int64)[ledgers.numbers[:count]]
         starts = [0, *(np.flatnonzero(np.diff(path_of_record)) + 1).tolist()] if count else []
         for start, stop in zip(starts, [*starts[1:], count]):
             yield self.write_paths[int(path_of_record[start])], start, stop
@@ -225,9 +210,8 @@ class LedgerAdds(KnownLedgers):
                 path.check_writable()
                 # `fitting_stop` ends what fits before a flush is due. Its ledgers are checked
                 # first: one that takes no adds ends the batch at its first record.
-                fitting_stop = min(
-                    start + path.count_fitting(batch_add.batch.between(start, stop)), stop
-                )
+                fitting_count = path.count_fitting(batch_add.batch.between(start, stop))
+                fitting_stop = min(start + fitting_count, stop)
                 ledgers = batch_add.ledgers.between(start, fitting_stop)
                 for ledger_index, ledger_id in enumerate(ledgers.ledger_ids):
                     try:
@@ -245,13 +229,10 @@ class LedgerAdds(KnownLedgers):
         if start == stop:
             return
         batch = batch_add.batch.between(start, stop).framed()
-        ledgers = batch_add.ledgers.between(start, stop)
-        for count in path.add_batch(batch, ledgers):
-            added_ledgers, lacs = (
-                batch_add.ledgers.between(start, start + count),
-                batch_add.ids.lacs,
-            )
-            for ledger_id, lac in added_ledgers.highest_by_ledger(lacs[start : start + count]):
+        for count in path.add_batch(batch, batch_add.ledgers.between(start, stop)):
+            added_ledgers = batch_add.ledgers.between(start, start + count)
+            lacs = batch_add.ids.lacs[start : start + count]
+            for ledger_id, lac in added_ledgers.highest_by_ledger(lacs):
                 self._confirmed.note_added(ledger_id, lac)
             start += count
             batch_add.stored += count
@@ -277,16 +258,12 @@ def _refusal(ledger_id: LedgerId, state: LedgerState) -> BkstoreError:
     return DataUnknown(f"ledger {ledger_id} is in limbo: whether it is fenced is unknown")
 
 
-def add_in_batches(
-    records: Iterable[bytes], add_batch: Callable[[RecordBatch], Int64Array]
-) -> Int64Array:
+def add_in_batches(records: Iterable[bytes], add_batch: AddBatch) -> Int64Array:
     """Add records in batches and return their entry ids, int64[n]."""
     return add_batches(_batches_of(records), add_batch)
 
 
-def add_batches(
-    batches: Iterable[RecordBatch], add_batch: Callable[[RecordBatch], Int64Array]
-) -> Int64Array:
+def add_batches(batches: Iterable[RecordBatch], add_batch: AddBatch) -> Int64Array:
     """Add batches in order; return their entry ids, int64[n]. An error's `stored` counts all."""
     entry_ids = [np.empty(0, np.int64)]
     for batch in batches:
@@ -298,18 +275,14 @@ def add_batches(
     return np.concatenate(entry_ids)
 
 
-def split_after_first_records(
-    batch: RecordBatch, ledger_ids: Collection[LedgerId]
-) -> list[RecordBatch]:
+def split_after_first(batch: RecordBatch, ledger_ids: Collection[LedgerId]) -> list[RecordBatch]:
     """Return a batch, split after the first record of each of these ledgers."""
     if not ledger_ids:
         return [batch]
     ids = read_batch_ids(batch)
     ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
-    chosen_ledgers = [
-        number for number, ledger_id in enumerate(ledgers.ledger_ids) if ledger_id in ledger_ids
-    ]
-    cuts = [0, *(ledgers.first_row(number) + 1 for number in chosen_ledgers), len(batch)]
+    chosen = [number for number, each in enumerate(ledgers.ledger_ids) if each in ledger_ids]
+    cuts = [0, *(ledgers.first_row(number) + 1 for number in chosen), len(batch)]
     return [batch.between(start, stop) for start, stop in pairwise(cuts)]
 
 

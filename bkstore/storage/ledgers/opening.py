@@ -16,10 +16,11 @@ from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.files.disk_changes import Files, StrPath
 from bkstore.files.os_errors import convert_write_errors
 from bkstore.index.api import Finding
+from bkstore.index.hierarchical.file_tree import current_directory
 from bkstore.storage.directories.layout import check_distinct, check_order, find_holdings
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.entry_log.writer import EntryLogger
-from bkstore.storage.ledgers.garbage_collection import recover_compaction
+from bkstore.storage.ledgers.compaction import recover_compaction
 from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.ledgers.write_paths.interleaved import InterleavedWritePath
 from bkstore.storage.options import StorageKind, StorageOptions, check_storage
@@ -35,10 +36,9 @@ def open_write_paths(
     """Open directories for writing, creating missing ones; return their write paths, their lock and
     findings. Finishes or drops interrupted compactions."""
     check_storage("storage", storage)
-    ledger_currents = [_current(directory) for directory in ledger_dirs]
-    index_currents = (
-        [_current(directory) for directory in index_dirs] if index_dirs else ledger_currents
-    )
+    ledger_currents = [current_directory(Path(os.path.abspath(it))) for it in ledger_dirs]
+    index_currents = [current_directory(Path(os.path.abspath(it))) for it in index_dirs or ()]
+    index_currents = index_currents or ledger_currents
     check_distinct("ledger", ledger_currents)
     check_distinct("index", index_currents)
     if storage == "db" and len(index_currents) != len(ledger_currents):
@@ -52,10 +52,11 @@ def open_write_paths(
         _check_layout(current, storage)
     with ExitStack() as undo:
         lock = undo.enter_context(WriterLock([*ledger_currents, *index_currents]))
+        opener = _Opener(index_currents, options, files, undo)
         if storage == "db":
-            paths = _open_db_paths(ledger_currents, index_currents, options, files, undo)
+            paths = opener.open_db_paths(ledger_currents)
         else:
-            paths = [_open_idx_path(ledger_currents, index_currents, storage, options, files, undo)]
+            paths = [opener.open_idx_path(ledger_currents, storage)]
         findings: list[Finding] = []
         for path in paths:
             recover_compaction(path, findings)
@@ -63,86 +64,71 @@ def open_write_paths(
         return paths, lock, findings
 
 
-def _current(directory: StrPath) -> Path:
-    """Return the absolute ``current`` directory of a bookie directory."""
-    absolute_path = Path(os.path.abspath(directory))
-    return absolute_path if absolute_path.name == "current" else absolute_path / "current"
-
-
 def _check_layout(current: Path, storage: StorageKind) -> None:
     """Raise `UnsupportedLayout` if the directory has the index of another storage."""
     layouts = find_holdings(current)
     foreign_layout = "idx" if storage == "db" else "rocksdb"
     if foreign_layout in layouts:
-        raise UnsupportedLayout(
-            f"{current}: the index here is {foreign_layout}, not of {storage} storage"
+        reason = f"the index here is {foreign_layout}, not of {storage} storage"
+        raise UnsupportedLayout(f"{current}: {reason}")
+
+
+class _Opener:
+    """Opens indexes and logs; `undo` closes them if a later one fails."""
+
+    def __init__(
+        self, index_currents: list[Path], options: StorageOptions, files: Files, undo: ExitStack
+    ) -> None:
+        self._index_currents = index_currents
+        self._options = options
+        self._files = files
+        self._undo = undo
+
+    def _open_logger(self, currents: Sequence[Path]) -> EntryLogger:
+        logger = EntryLogger(
+            currents,
+            size_limit=self._options.entry_log_size,
+            per_ledger=self._options.entry_log_per_ledger,
+            max_active=self._options.max_active_logs,
+            choose=self._options.choose,
+            files=self._files,
         )
+        return self._undo.enter_context(logger)
 
+    def open_idx_path(self, ledger_currents: list[Path], storage: StorageKind) -> WritePath:
+        """Return the write path of interleaved or sorted storage."""
+        from bkstore.index.hierarchical import HierarchicalIndex
+        from bkstore.storage.ledgers.write_paths.sorted import SortedWritePath
 
-def _open_logger(
-    currents: Sequence[Path], options: StorageOptions, files: Files, undo: ExitStack
-) -> EntryLogger:
-    logger = EntryLogger(
-        currents,
-        size_limit=options.entry_log_size,
-        per_ledger=options.entry_log_per_ledger,
-        max_active=options.max_active_logs,
-        choose=options.choose,
-        files=files,
-    )
-    return undo.enter_context(logger)
-
-
-def _open_idx_path(
-    ledger_currents: list[Path],
-    index_currents: list[Path],
-    storage: StorageKind,
-    options: StorageOptions,
-    files: Files,
-    undo: ExitStack,
-) -> WritePath:
-    from bkstore.index.hierarchical import HierarchicalIndex
-    from bkstore.storage.ledgers.write_paths.sorted import SortedWritePath
-
-    tree = HierarchicalIndex(
-        index_currents,
-        writable=True,
-        page_size=options.page_size,
-        header_version=options.index_header_version,
-        max_pages=options.max_index_pages,
-        compat=options.compat,
-        files=files,
-    )
-    undo.enter_context(tree)
-    logger = _open_logger(ledger_currents, options, files, undo)
-    path_class = SortedWritePath if storage == "sorted" else InterleavedWritePath
-    return path_class(tree, logger, options)
-
-
-def _open_db_paths(
-    ledger_currents: list[Path],
-    index_currents: list[Path],
-    options: StorageOptions,
-    files: Files,
-    undo: ExitStack,
-) -> list[WritePath]:
-    from bkstore.index.rocks import RocksIndex
-    from bkstore.storage.ledgers.write_paths.db import DbWritePath
-
-    cache_bytes = max(
-        options.write_cache // len(ledger_currents) // 2, 1
-    )  # each directory has two caches
-    paths: list[WritePath] = []
-    for log_dir, rocks_dir in zip(ledger_currents, index_currents):
-        database = undo.enter_context(RocksIndex(rocks_dir, writable=True, files=files))
-        paths.append(
-            DbWritePath(
-                database, _open_logger([log_dir], options, files, undo), options, cache_bytes
-            )
+        tree = HierarchicalIndex(
+            self._index_currents,
+            writable=True,
+            page_size=self._options.page_size,
+            header_version=self._options.index_header_version,
+            max_pages=self._options.max_index_pages,
+            compat=self._options.compat,
+            files=self._files,
         )
-    if len(paths) > 1:
-        _check_dir_order(ledger_currents, paths)
-    return paths
+        self._undo.enter_context(tree)
+        path_class = SortedWritePath if storage == "sorted" else InterleavedWritePath
+        return path_class(tree, self._open_logger(ledger_currents), self._options)
+
+    def open_db_paths(self, ledger_currents: list[Path]) -> list[WritePath]:
+        """Return the write paths of db storage, one for each ledger directory."""
+        from bkstore.index.rocks import RocksIndex
+        from bkstore.storage.ledgers.write_paths.db import DbWritePath
+
+        # Each directory has two caches.
+        cache_bytes = max(self._options.write_cache // len(ledger_currents) // 2, 1)
+        paths: list[WritePath] = []
+        for log_dir, rocks_dir in zip(ledger_currents, self._index_currents):
+            index = RocksIndex(rocks_dir, writable=True, files=self._files)
+            self._undo.enter_context(index)
+            logger = self._open_logger([log_dir])
+            paths.append(DbWritePath(index, logger, self._options, cache_bytes))
+        if len(paths) > 1:
+            _check_dir_order(ledger_currents, paths)
+        return paths
 
 
 def _check_dir_order(ledger_currents: list[Path], paths: Sequence[WritePath]) -> None:

@@ -6,11 +6,4 @@ entries in logs without the index, `ledgers_table` makes a table of the ledgers,
 `locations_past_end` finds index rows that point past the end of their entry log.
 """
 
-__all__ = [
-    "bookie_dir",
-    "find_logs",
-    "ledgers_table",
-    "locations_past_end",
-    "records",
-    "rocks_directories",
-]
+__all__: list[str] = []

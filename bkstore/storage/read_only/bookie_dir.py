@@ -225,9 +225,8 @@ class BookieDir(Closeable):
         path = path.parent if path.is_file() or path.name == "current" else path
         # In `bookie-1/ledgers` the parent's name is better: the folder's name is only a role.
         is_role_name = re.fullmatch(r"(ledgers?|index|bk|data|bookkeeper)\d*", path.name)
-        return escape_surrogates(
-            path.parent.name if is_role_name and path.parent.name else path.name
-        )
+        name = path.parent.name if is_role_name else path.name
+        return escape_surrogates(name or path.name)
 
     @cached_property
     def entry_logs(self) -> list[LogFile]:
@@ -250,10 +249,9 @@ class BookieDir(Closeable):
         empty_logs = [log.path for log in self.entry_logs if not log.bytes]
         findings += find_irregular_files([*empty_logs, *self.journals])
         if cookie and len(cookie.ledger_dirs) != dir_count:
-            detail = (
-                f"{dir_count} of the {len(cookie.ledger_dirs)} ledger directories of the cookie"
-            )
-            findings.append(Finding("oddity", f"{detail} are here", str(self.path)))
+            expected = f"{len(cookie.ledger_dirs)} ledger directories of the cookie"
+            detail = f"{dir_count} of the {expected} are here"
+            findings.append(Finding("oddity", detail, str(self.path)))
         if self.folders.index == self.folders.journal:
             detail = "journals only: no index and no entry log is here"
             findings.append(Finding("oddity", detail, str(self.folders.journal[0])))
@@ -263,10 +261,8 @@ class BookieDir(Closeable):
         """Return a finding for each file or folder whose name no bookie gives; reads names."""
         folders = self.folders
         currents = dict.fromkeys([*folders.ledger, *folders.index, *folders.journal])
-        return [
-            Finding("oddity", unknown.detail, str(unknown.path))
-            for unknown in find_unknown_files(currents)
-        ]
+        unknown_files = find_unknown_files(currents)
+        return [Finding("oddity", file.detail, str(file.path)) for file in unknown_files]
 
     # -- index rows with their directory
 
@@ -357,11 +353,8 @@ class BookieDir(Closeable):
         """Return one entry log file; `InvalidArgument` if there is none, or several and no
         `dir_index` (db storage gives the same ids in each of its directories)."""
         log_id = check_integer(log_id, "log id")
-        matches = [
-            log
-            for log in self.entry_logs
-            if log.log_id == log_id and dir_index in (None, log.dir_index)
-        ]
+        same_id = [log for log in self.entry_logs if log.log_id == log_id]
+        matches = [log for log in same_id if dir_index in (None, log.dir_index)]
         if not matches:
             raise InvalidArgument(f"no entry log {log_id} ({log_id:x}.log) is here")
         if len(matches) > 1:
@@ -433,11 +426,8 @@ class BookieDir(Closeable):
             return
         with convert_read_errors(self.path):
             current_files = self._list_file_states()
-        changed = sorted(
-            path
-            for path in {*current_files, *self._initial_files}
-            if current_files.get(path) != self._initial_files.get(path)
-        )
+        # Files that appeared, disappeared, or have another size or time.
+        changed = sorted({path for path, _ in current_files.items() ^ self._initial_files.items()})
         if changed:
             raise DirectoryInUse(
                 f"{changed[0]} changed while the directory was read ({len(changed)} files did): "

@@ -96,11 +96,8 @@ class LogFinder:
         newer_entries = _FoundEntries()
         with self._lock:
             for log in self._logs_of(ledger):
-                entries = _clip(
-                    self._entries_in_log(log, ledger, ledger_hash, findings),
-                    first_entry,
-                    last_entry,
-                )
+                entries = self._entries_in_log(log, ledger, ledger_hash, findings)
+                entries = _clip(entries, first_entry, last_entry)
                 if not copies:
                     entries = newer_entries.add_new(entries)
                 if entries:
@@ -141,22 +138,20 @@ class LogFinder:
             raise _error_of(contents.first_damage)
         return contents.entries(ledger)
 
-    def _load_contents(
-        self, log_key: _LogKey, log: LogFile, ledger: LedgerId
-    ) -> LogContents | None:
+    def _load_contents(self, key: _LogKey, log: LogFile, ledger: LedgerId) -> LogContents | None:
         """Scan and cache a log's contents; None if its ledgers map does not have the ledger."""
         oddities: list[Finding] = []
         metadata = _read_map(log, oddities)
         if metadata is not None:
             ledger_ids = np.array([ledger_id.signed for ledger_id in metadata.ledgers], np.int64)
-            self.filters.build(log_key, _filter_ids(ledger_ids))
+            self.filters.build(key, _filter_ids(ledger_ids))
             if ledger not in metadata.ledgers:
                 return None
         contents = scan_contents(log.path, oddities)
         self.scan_count += 1
         if contents.first_damage is None:  # else the filter might miss ledgers that damage hides
-            self.filters.build(log_key, _filter_ids(contents.ledgers))
-        self._cache_contents(log_key, contents)
+            self.filters.build(key, _filter_ids(contents.ledgers))
+        self._cache_contents(key, contents)
         return contents
 
     def _cache_contents(self, log_key: _LogKey, contents: LogContents) -> None:

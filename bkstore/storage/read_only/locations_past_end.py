@@ -62,10 +62,8 @@ def _split_by_log(rows: IndexBatch) -> list[IndexBatch]:
         return [rows]
     order = np.lexsort((logs, dir_indexes))
     cuts = np.flatnonzero((np.diff(logs[order]) != 0) | (np.diff(dir_indexes[order]) != 0)) + 1
-    return [
-        IndexBatch(*(column[row_numbers] for column in rows))
-        for row_numbers in np.split(order, cuts)
-    ]
+    parts = np.split(order, cuts)
+    return [IndexBatch(*(column[part] for column in rows)) for part in parts]
 
 
 def _update_reach(reach: _Reach, rows: IndexBatch, log: LogFile | None) -> None:
@@ -92,10 +90,8 @@ def _ledgers_of_rows(rows: IndexBatch, chosen: Int64Array) -> set[LedgerId]:
 def _check_reach(reach: _Reach, log: LogFile | None, log_id: int) -> Finding | None:
     """Return a finding if a log is missing or ends before a location, else None."""
     entry_text = f"entry {reach.entry} of ledger {reach.ledger}"
-    ledgers = format_count(len(reach.ledgers), "ledger")
-    lost_text = format_count(
-        reach.behind, f"location of {ledgers} is", f"locations of {ledgers} are"
-    )
+    owners = format_count(len(reach.ledgers), "ledger")
+    lost_text = format_count(reach.behind, f"location of {owners} is", f"locations of {owners} are")
     if log is None:
         detail = f"no such entry log, but {lost_text} in it, the last one {entry_text} at"
         return Finding("damage", f"{detail} {reach.position}", f"{log_id:x}.log")

@@ -95,14 +95,11 @@ class RecordReader(Closeable):
         self._check_present(ledger_id, len(batch) > 0, start)
         return batch.first(count_fitting(batch.sizes, max_count, size, self._compat))
 
-    def _read_part(
-        self, ledger_id: LedgerId, start: int, count: int, max_bytes: int
-    ) -> RecordBatch:
-        entries, locations = self._index.items(ledger_id, start, start + count - 1)
+    def _read_part(self, ledger: LedgerId, start: int, count: int, max_bytes: int) -> RecordBatch:
+        entries, locations = self._index.items(ledger, start, start + count - 1)
         stop = count_consecutive(entries, start)
-        return self._reader(ledger_id).read_many(
-            ledger_id, entries[:stop], locations[:stop], max_bytes
-        )
+        reader = self._reader(ledger)
+        return reader.read_many(ledger, entries[:stop], locations[:stop], max_bytes)
 
     def scan_ledger(
         self, ledger_id: LedgerId, first: int, last: int | None, findings: list[Finding] | None
@@ -130,14 +127,10 @@ class RecordReader(Closeable):
                 raise damage
             # Report together all entries whose locations are lost for the same reason.
             stop = row + max(reader.count_lost(locations[row:]), 1)
-            last_position = (
-                None if damage.offset is None else int(positions_of(locations[stop - 1 : stop])[0])
-            )
-            runs.add(
-                Finding.of(damage, ledger_id),
-                entries[row:stop],
-                last_position if stop > row + 1 else None,
-            )
+            last_position = None
+            if damage.offset is not None and stop > row + 1:
+                last_position = int(positions_of(locations[stop - 1 : stop])[0])
+            runs.add(Finding.of(damage, ledger_id), entries[row:stop], last_position)
             row, part_size = stop, _FIRST_COUNT
 
 

@@ -19,10 +19,8 @@ def open_rocks(path: Path, folders: BookieFolders, live: bool = False) -> EntryI
     directories, reorders those in `folders` by the ledgers found. Raises `UnsupportedLayout` if
     directories are missing or their order is unclear, and the errors of opening a database."""
     if len(folders.ledger) != len(folders.index):
-        raise UnsupportedLayout(
-            f"{path}: {len(folders.index)} index directories, {len(folders.ledger)} "
-            "ledger directories; db storage pairs them by position"
-        )
+        counts = f"{len(folders.index)} index directories, {len(folders.ledger)} ledger directories"
+        raise UnsupportedLayout(f"{path}: {counts}; db storage pairs them by position")
     parts: list[RocksIndex] = []
     try:
         parts.extend(RocksIndex(current, live=live) for current in folders.index)

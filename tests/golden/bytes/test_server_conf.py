@@ -14,7 +14,7 @@ from bkstore.errors import InvalidArgument
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.network.settings.keys import HONORED_KEYS
 from bkstore.network.settings.server_settings import read_metadata_uri, read_storage_class
-from bkstore.storage.directories.conf_file import directory_names
+from bkstore.storage.directories.conf_directories import directory_names
 from bkstore.storage.directories.server_conf import read_server_conf
 from tests.golden.data import load_json, refused
 

@@ -14,7 +14,7 @@ from bkstore.errors import BkstoreError
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.network.settings import keys
 from bkstore.network.settings.server_settings import read_metadata_uri, read_storage_class
-from bkstore.storage.directories.conf_file import directory_names
+from bkstore.storage.directories.conf_directories import directory_names
 from bkstore.storage.directories.server_conf import read_server_conf
 from tests.interop.driver import RealBookKeeper
 from tests.worlds.conf_files import ConfFiles

@@ -10,10 +10,11 @@ from hypothesis import given, settings, strategies as st
 
 from bkstore import LedgerId
 from bkstore.index.api import IndexBatch
-from bkstore.offline.rewrite.log_names import LogNames, sort_by_creation
+from bkstore.offline.rewrite.log_names import LogNames
 from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.directories.log_order import sort_by_creation
 
 _SCOPES = st.sampled_from([0, 1, 2**63, 2**64 - 1])
 _ROWS = st.lists(

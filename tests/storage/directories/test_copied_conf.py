@@ -14,7 +14,7 @@ from bkstore import BookieDir, InvalidArgument, LedgerId, UnsupportedLayout, ope
 from bkstore.cli.main import main
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.storage.directories.conf_file import locate_directories
+from bkstore.storage.directories.conf_directories import locate_directories
 
 CONF = "ledgerDirectories=/nowhere/d1/bk/ledgers,/nowhere/d2/bk/ledgers\n"
 

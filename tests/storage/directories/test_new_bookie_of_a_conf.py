@@ -9,7 +9,7 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.formats import cookie
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.directories import ownership
+from bkstore.storage.directories import conf_directories
 from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.wire import v2
 from bkstore.wire.status_codes import Status
@@ -90,10 +90,10 @@ def test_the_journal_of_a_conf_that_names_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is where BookKeeper has it by default, then where the cookie says."""
-    monkeypatch.setattr(ownership, "_DEFAULT_JOURNAL", str(tmp_path / "default"))
+    monkeypatch.setattr(conf_directories, "_DEFAULT_JOURNAL", str(tmp_path / "default"))
     conf = _conf(tmp_path, "ledgerDirectories={0}/l1\n")
     Bookie.open(conf).close()
 
     assert ["default", "disks/l1"] == _currents(tmp_path)
-    monkeypatch.setattr(ownership, "_DEFAULT_JOURNAL", str(tmp_path / "other"))
+    monkeypatch.setattr(conf_directories, "_DEFAULT_JOURNAL", str(tmp_path / "other"))
     assert [tmp_path / "default" / "current"] == OwnedDirectories.of_path(conf).journal

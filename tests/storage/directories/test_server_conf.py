@@ -9,7 +9,7 @@ import pytest
 
 from bkstore import BookieDir, CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.storage.directories.conf_file import configured_directories
+from bkstore.storage.directories.conf_directories import configured_directories
 from bkstore.storage.directories.server_conf import flatten_server_conf, read_server_conf
 
 

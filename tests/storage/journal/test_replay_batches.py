@@ -22,12 +22,12 @@ from bkstore.formats.journal import (
 )
 from bkstore.ids import LedgerId
 from bkstore.storage.journal import replay, scan, scan_journal
-from bkstore.storage.journal.blank_sectors import (
+from bkstore.storage.journal.replay import Replay
+from bkstore.storage.journal.torn_records import (
     find_blank_sectors,
     find_suspicious_rows,
     has_unwritten_sector,
 )
-from bkstore.storage.journal.replay import Replay
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind, StorageOptions
 from bkstore.testing.suites.storage.base import KEY, OTHER_KEY

@@ -16,7 +16,7 @@ from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.index.api import Finding
 from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.storage.journal import list_journal_files, scan_journal
-from bkstore.storage.journal.blank_sectors import find_blank_sectors
+from bkstore.storage.journal.torn_records import find_blank_sectors
 from bkstore.storage.options import JournalOptions, StorageOptions
 from tests.worlds.torn_journals import KEY, SECTOR, first_record, torn_inside
 

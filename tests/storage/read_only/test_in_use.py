@@ -19,6 +19,7 @@ import pytest
 from rocksdict import Options, Rdict
 
 from bkstore import BookieDir, DirectoryInUse, IllegalOperation, open_index
+from bkstore.files import lock_files
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex, scratch_links
 from bkstore.storage.ledger_storage import LedgerStorage
@@ -109,7 +110,7 @@ def test_writer_that_opens_during_a_probe(tmp_path: Path, monkeypatch: pytest.Mo
     with RocksIndex(tmp_path, writable=True) as index:
         index.put_many(7, range(10), range(1, 11))
     opened: list[RocksIndex] = []
-    query = scratch_links._has_write_lock
+    query = lock_files._has_write_lock
 
     def writes() -> None:
         opened.append(RocksIndex(tmp_path, writable=True))
@@ -122,7 +123,7 @@ def test_writer_that_opens_during_a_probe(tmp_path: Path, monkeypatch: pytest.Mo
         return query(fd)
 
     writer = threading.Thread(target=writes)
-    monkeypatch.setattr(scratch_links, "_has_write_lock", query_meanwhile)
+    monkeypatch.setattr(lock_files, "_has_write_lock", query_meanwhile)
     scratch_links.check_not_in_use(tmp_path / "current" / "locations")
     writer.join()
 

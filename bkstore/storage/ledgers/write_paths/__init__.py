@@ -6,14 +6,4 @@ locations by ledger and entry, `write_cache` unflushed records. `ledger_states` 
 states until a flush, `slot_reader` reads open index files.
 """
 
-__all__ = [
-    "api",
-    "cached",
-    "db",
-    "interleaved",
-    "ledger_states",
-    "pending",
-    "slot_reader",
-    "sorted",
-    "write_cache",
-]
+__all__: list[str] = []

@@ -15,7 +15,7 @@ import numpy as np
 
 from bkstore.errors import CorruptionError, ReadOnlyError, SyncFailed, WriteFailed
 from bkstore.formats.entry import BatchLedgers, RecordBatch
-from bkstore.ids import Int64Array, LedgerId, count_consecutive
+from bkstore.ids import EntryLocations, Int64Array, LedgerId, count_consecutive
 from bkstore.index.api import Closeable, EntryIndex, EntrySource
 from bkstore.index.layered import LayeredSource
 from bkstore.storage.entry_log.record_runs import read_run
@@ -66,18 +66,18 @@ class WritePath(Closeable):
         """Add the records of a framed batch, at most `count_fitting`; yield the count of each part
         added. The caller holds `lock` and has checked everything."""
 
-    @abstractmethod
     def get_cached(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
-        """Return a record from memory, None if it is not there."""
+        """Return a record from memory, None if it is not there; here none is."""
+        return None
 
-    @abstractmethod
     def get_cached_run(self, ledger_id: LedgerId, start: int, count: int) -> RecordBatch:
         """Return the records of start, start + 1, ... that are in memory, at most `count`; fewer if
         they lie in several buffers: another call returns the following ones."""
+        return RecordBatch.of([], [])
 
-    @abstractmethod
     def find_first_cached(self, ledger_id: LedgerId, first: int, last: int) -> int | None:
         """Return the lowest entry of first..last whose record is in memory."""
+        return None
 
     @property
     def source(self) -> EntrySource:
@@ -134,9 +134,9 @@ class WritePath(Closeable):
     def write_out(self) -> None:
         """Make unflushed entries durable, in this storage's order of index and log."""
 
-    @abstractmethod
     def checkpoint(self) -> None:
         """Flush as the real storage does before the journal is truncated."""
+        self.flush()
 
     # -- common to all
 
@@ -159,17 +159,14 @@ class WritePath(Closeable):
     def check_writable(self) -> None:
         """Raise `ReadOnlyError` after a failed sync, since it is unknown which writes were lost."""
         if self._sync_failure is not None:
-            raise ReadOnlyError(
-                f"no more writes after a failed sync ({self._sync_failure}); reopen"
-            )
+            cause = self._sync_failure
+            raise ReadOnlyError(f"no more writes after a failed sync ({cause}); reopen")
 
     def get_location(self, ledger_id: LedgerId, entry_id: int) -> int | None:
         """Return a record's entry log location, None if it is in no log."""
         return self.index.get(ledger_id, entry_id)
 
-    def list_locations(
-        self, ledger_id: LedgerId, first: int, last: int
-    ) -> tuple[Int64Array, Int64Array]:
+    def list_locations(self, ledger_id: LedgerId, first: int, last: int) -> EntryLocations:
         """Return (entries, locations) of those of first..last that are in entry logs."""
         return self.index.items(ledger_id, first, last)
 
@@ -182,11 +179,9 @@ class WritePath(Closeable):
         """Return the log locations of these entries, 0 for those in no log."""
         return self.index.get_many(ledger_id, entry_ids)
 
-    def put_locations(
-        self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array
-    ) -> None:
+    def put_locations(self, ledger: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
         """Set the locations of records; durable at the next flush."""
-        self.index.put_many(ledger_id, entry_ids, locations)
+        self.index.put_many(ledger, entries, locations)
 
     @contextmanager
     def tracking_changes(self) -> Iterator[None]:
@@ -256,22 +251,20 @@ class WritePath(Closeable):
 
         return read_run(read_part, start, count, max_bytes)
 
-    def _logged_run(
-        self, ledger_id: LedgerId, start: int, count: int, max_bytes: int
-    ) -> RecordBatch:
+    def _logged_run(self, ledger: LedgerId, start: int, count: int, max_bytes: int) -> RecordBatch:
         """Return records from entry logs; retry if compaction moved some meanwhile."""
         # A compaction may move records, and remove their log, between the index look-up and the
         # read. So a failed read is retried as long as the index has changed since.
-        locations = self._run_without_newer(ledger_id, start, count)
+        locations = self._run_without_newer(ledger, start, count)
         while True:
             read_error = None
             try:
-                batch = self._located_run(ledger_id, start, locations, max_bytes)
+                batch = self._located_run(ledger, start, locations, max_bytes)
                 if batch.stopped is None:
                     return batch
             except CorruptionError as error:
                 read_error = error
-            new_locations = self._run_without_newer(ledger_id, start, count)
+            new_locations = self._run_without_newer(ledger, start, count)
             if np.array_equal(new_locations, locations):
                 if read_error is not None:
                     raise read_error
@@ -293,11 +286,8 @@ class WritePath(Closeable):
         try:
             self.logger.write_buffered()
         except WriteFailed:  # disk full: read what the write buffer holds, record by record
-            ids_and_locations = zip(entries.tolist(), locations.tolist())
-            records = [
-                self.logger.read(location, ledger_id, entry)
-                for entry, location in ids_and_locations
-            ]
+            rows = zip(entries.tolist(), locations.tolist())
+            records = [self.logger.read(location, ledger_id, entry) for entry, location in rows]
             return RecordBatch.of(records, entries)
         return self.logger.reader.read_many(ledger_id, entries, locations, max_bytes)
 

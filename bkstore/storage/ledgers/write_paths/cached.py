@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bkstore.errors import InvalidArgument, TooManyRequests
 from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntryIndex, EntrySource
@@ -56,14 +55,9 @@ class CachedWritePath(WritePath):
     def reserve(self, size: int) -> None:
         """Make room in the active cache: wait for the running flush, or run one. With concurrent
         adds the cache may exceed its limit by one record of each thread."""
-        if self.fits(size):
-            return
-        if size + ENTRY_OVERHEAD > self._limit:
-            raise InvalidArgument(f"record of {size} bytes, the write cache has {self._limit}")
-        if not self.options.auto_flush:
-            raise TooManyRequests(f"the write cache of {self._limit} bytes is full: flush first")
-        self.drain()
-        self.after_full_cache()
+        if not self.active_cache.has_room(size, self.options.auto_flush):
+            self.drain()
+            self.after_full_cache()
 
     def after_full_cache(self) -> None:
         """Called after a flush that a full cache made necessary."""
@@ -104,18 +98,15 @@ class CachedWritePath(WritePath):
         if len(batch):
             return batch
         batch = self.snapshot.get_run(ledger_id, start, count)
-        first_newer = (
-            self.active_cache.find_first(ledger_id, start, start + len(batch) - 1)
-            if len(batch)
-            else None
-        )
+        if not len(batch):
+            return batch
+        first_newer = self.active_cache.find_first(ledger_id, start, start + len(batch) - 1)
         return batch if first_newer is None else batch.first(first_newer - start)
 
     def find_first_cached(self, ledger_id: LedgerId, first: int, last: int) -> int | None:
         """Inherited."""
-        lowest_ids = [
-            cache.find_first(ledger_id, first, last) for cache in (self.active_cache, self.snapshot)
-        ]
+        caches = (self.active_cache, self.snapshot)
+        lowest_ids = [cache.find_first(ledger_id, first, last) for cache in caches]
         return min((entry for entry in lowest_ids if entry is not None), default=None)
 
     def drop_unflushed(self, ledger_id: LedgerId) -> None:
@@ -139,31 +130,26 @@ class CachedWritePath(WritePath):
         """Append a ledger's records that are not in the log yet; update `_logged`."""
         logged = self._logged.get(ledger_id, _LoggedEntries(_NO_ENTRIES, _NO_ENTRIES))
         entries, locations = [logged.entries], [logged.locations]
-        already_logged = logged.entries.size
+        already_logged, ledgers = logged.entries.size, BatchLedgers([ledger_id])
         try:
             for batch in self.snapshot.batches(ledger_id):
                 unlogged = batch.between(min(already_logged, len(batch)), len(batch)).framed()
                 already_logged -= len(batch) - len(unlogged)
-                for new_locations in self.logger.add_batch(
-                    unlogged, BatchLedgers([ledger_id]), roll=roll
-                ):
+                for new_locations in self.logger.add_batch(unlogged, ledgers, roll=roll):
                     entries.append(unlogged.entries[: new_locations.size])
                     locations.append(new_locations)
                     unlogged = unlogged.between(new_locations.size, len(unlogged))
         finally:
-            self._logged[ledger_id] = _LoggedEntries(
-                np.concatenate(entries), np.concatenate(locations)
-            )
+            columns = map(np.concatenate, (entries, locations))
+            self._logged[ledger_id] = _LoggedEntries(*columns)
 
     def take_snapshot(self) -> bool:
         """Make the active cache the snapshot, unless an earlier flush could not write out its own,
         which then comes first; return whether there is anything to flush."""
         with self.lock:
             if not self.snapshot.count and self.active_cache.count:
-                self.snapshot, self.active_cache = (
-                    self.active_cache,
-                    WriteCache(self.duplicates, self._limit),
-                )
+                new_cache = WriteCache(self.duplicates, self._limit)
+                self.snapshot, self.active_cache = self.active_cache, new_cache
             return bool(self.snapshot.count)
 
     def drain(self) -> bool:

@@ -61,11 +61,8 @@ class DbWritePath(CachedWritePath):
         with self.lock:
             while self._delayed_deletions:
                 ledger_id = self._delayed_deletions.pop()
-                new_state = (
-                    None
-                    if self.states.is_deleted(ledger_id)
-                    else self.states.read_stored(ledger_id)
-                )
+                is_deleted = self.states.is_deleted(ledger_id)
+                new_state = None if is_deleted else self.states.read_stored(ledger_id)
                 self.index.delete(ledger_id)
                 self.note_changed(ledger_id)
                 self.states.note_deleted_from_index(ledger_id)
@@ -98,7 +95,3 @@ class DbWritePath(CachedWritePath):
             if had_records or self.options.compat is None:
                 self.states.flush()
             self.index.flush()
-
-    def checkpoint(self) -> None:
-        """Flush."""
-        self.flush()

@@ -12,7 +12,7 @@ import numpy as np
 from bkstore.errors import CorruptionError
 from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.formats.idxfile import HEADER_SIZE
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import EntryLocations, Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike
 from bkstore.index.layered import LayeredSource
 from bkstore.storage.entry_log.writer import EntryLogger
@@ -29,13 +29,11 @@ class InterleavedWritePath(WritePath):
     """Records straight to the entry log, locations in memory until a flush, in the order of the
     option `flush_order`; upstream's is index first, then logs."""
 
-    def __init__(
-        self, index: HierarchicalIndex, logger: EntryLogger, options: StorageOptions
-    ) -> None:
-        super().__init__(index, logger, options)
-        self._index_files = index
-        self._slots = SlotReader(index)
-        self._reader = logger.reader
+    def __init__(self, tree: HierarchicalIndex, logs: EntryLogger, options: StorageOptions) -> None:
+        super().__init__(tree, logs, options)
+        self._tree = tree
+        self._slots = SlotReader(tree)
+        self._reader = logs.reader
         self.pending = PendingLocations()
         """The locations that wait for a flush."""
 
@@ -54,7 +52,7 @@ class InterleavedWritePath(WritePath):
     @property
     def unflushed_as_listed(self) -> EntrySource:
         """The entries in memory as the real storage lists them."""
-        return _PagewisePending(self.pending, self._index_files, self.options.page_size)
+        return _PagewisePending(self.pending, self._tree, self.options.page_size)
 
     def add(self, ledger_id: LedgerId, entry_id: int, record: bytes) -> None:
         """Append to the entry log; note the location."""
@@ -75,11 +73,9 @@ class InterleavedWritePath(WritePath):
         start = 0
         for locations in self.logger.add_batch(batch, ledgers):
             stop = start + locations.size
-            logged_ledgers = ledgers.between(start, stop)
-            entries = batch.entries[start:stop]
-            for ledger_id, rows in zip(
-                logged_ledgers.ledger_ids, logged_ledgers.rows_by_ledger(locations.size)
-            ):
+            logged, entries = ledgers.between(start, stop), batch.entries[start:stop]
+            rows_by_ledger = logged.rows_by_ledger(locations.size)
+            for ledger_id, rows in zip(logged.ledger_ids, rows_by_ledger):
                 self.pending.put_many(ledger_id, entries[rows], locations[rows])
                 self.note_changed(ledger_id)
             yield locations.size
@@ -87,11 +83,9 @@ class InterleavedWritePath(WritePath):
             if self.pending.count >= self.options.pending_locations:
                 self.write_index()
 
-    def put_locations(
-        self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array
-    ) -> None:
+    def put_locations(self, ledger: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
         """Keep locations in memory until the next flush."""
-        self.pending.put_many(ledger_id, entry_ids, locations)
+        self.pending.put_many(ledger, entries, locations)
 
     def get_locations(self, ledger_id: LedgerId, entry_ids: Int64Array) -> Int64Array:
         """Return locations in memory, else those of the index."""
@@ -116,31 +110,17 @@ class InterleavedWritePath(WritePath):
                 return self.read_logged(ledger_id, entry_id)
         return self.read_logged(ledger_id, entry_id)
 
-    def get_cached(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
-        """Return None: no record is kept in memory."""
-        return None
-
-    def get_cached_run(self, ledger_id: LedgerId, start: int, count: int) -> RecordBatch:
-        """Return an empty batch: no record is kept in memory."""
-        return RecordBatch.of([], [])
-
     def get_location(self, ledger_id: LedgerId, entry_id: int) -> int | None:
         """Return the location in memory, else that of the index."""
         pending = self.pending
         unflushed = pending.get(ledger_id, entry_id) if pending.count else None
         return unflushed or self._slots.get(ledger_id, entry_id)
 
-    def list_locations(
-        self, ledger_id: LedgerId, first: int, last: int
-    ) -> tuple[Int64Array, Int64Array]:
+    def list_locations(self, ledger_id: LedgerId, first: int, last: int) -> EntryLocations:
         """Return locations in memory merged with those of the index; the former win."""
         unflushed = self.pending.items(ledger_id, first, last)
         flushed = self.index.items(ledger_id, first, last)
         return merge_locations([unflushed, flushed]) if unflushed[0].size else flushed
-
-    def find_first_cached(self, ledger_id: LedgerId, first: int, last: int) -> int | None:
-        """Return None: no record is kept in memory."""
-        return None
 
     def drop_unflushed(self, ledger_id: LedgerId) -> None:
         """Drop the ledger's locations."""
@@ -176,10 +156,6 @@ class InterleavedWritePath(WritePath):
             self.index.flush()
             if self.options.index_first:
                 self.logger.flush()
-
-    def checkpoint(self) -> None:
-        """Flush everything, including the records of active logs."""
-        self.flush()
 
 
 class _PagewisePending(EntrySource):

@@ -99,9 +99,7 @@ class LedgerStates:
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the known ledgers in unsigned order, unflushed ones too."""
         scope = check_scope(scope)
-        unflushed = {
-            ledger_id for ledger_id in self._dirty if scope is None or ledger_id.scope == scope
-        }
+        unflushed = {each for each in self._dirty if scope is None or each.scope == scope}
         return sorted(unflushed.union(self._index.ledgers(scope)) - self._deleted)
 
     @property
@@ -112,9 +110,8 @@ class LedgerStates:
     def flush(self, ledger_ids: Iterable[LedgerId] | None = None) -> None:
         """Write changed states (of `ledger_ids` only, if given) to the index, without a sync. An
         explicit LAC that the index has no field for stays in memory, as in `FileInfo`."""
-        for ledger_id in sorted(
-            self._dirty if ledger_ids is None else self._dirty.intersection(ledger_ids)
-        ):
+        flushed = self._dirty if ledger_ids is None else self._dirty.intersection(ledger_ids)
+        for ledger_id in sorted(flushed):
             state = self._states[ledger_id]
             if state.explicit_lac is not None and not self._index.can_store_explicit_lac(ledger_id):
                 state = state._replace(explicit_lac=None)

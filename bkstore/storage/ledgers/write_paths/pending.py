@@ -14,7 +14,14 @@ from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
-from bkstore.ids import Int64Array, LedgerId, check_bounds, check_scope, is_ascending
+from bkstore.ids import (
+    EntryLocations,
+    Int64Array,
+    LedgerId,
+    check_bounds,
+    check_scope,
+    is_ascending,
+)
 from bkstore.index.api import EntrySource, LedgerLike, locations_of, sorted_distinct
 
 _T = TypeVar("_T")
@@ -51,12 +58,9 @@ class EntryRun(Generic[_T]):
 
     def find_slice(self, first: int, last: int | None) -> slice:
         """Return the slice of the ids first..last."""
-        start_offset, stop_offset = (
-            max(first - self.first, 0),
-            None if last is None else last - self.first + 1,
-        )
         if self.is_dense:
-            return slice(start_offset, None if stop_offset is None else max(stop_offset, 0))
+            stop = None if last is None else max(last - self.first + 1, 0)
+            return slice(max(first - self.first, 0), stop)
         stop = None if last is None else int(self.entry_ids.searchsorted(last, "right"))
         return slice(int(self.entry_ids.searchsorted(first)), stop)
 
@@ -65,15 +69,7 @@ class LedgerValues(Generic[_T]):
     """The values of one ledger; a single value takes precedence over a run's. Readers need no lock:
     a run is appended to `runs` before its first id is to `run_starts`."""
 
-    __slots__ = (
-        "highest",
-        "is_ordered",
-        "lowest",
-        "replaced_count",
-        "run_starts",
-        "runs",
-        "values",
-    )
+    __slots__ = ("highest", "is_ordered", "lowest", "replaced", "run_starts", "runs", "values")
 
     def __init__(self, first: int) -> None:
         self.values: dict[int, _T] = {}
@@ -83,7 +79,7 @@ class LedgerValues(Generic[_T]):
         self.highest = -1
         self.is_ordered = True
         """Whether the single values came in ascending order."""
-        self.replaced_count = 0
+        self.replaced = 0
         """Number of values in runs that a single value replaces."""
 
     def append(self, run: EntryRun[_T]) -> None:
@@ -95,7 +91,7 @@ class LedgerValues(Generic[_T]):
     def replace(self, entry_id: int, value: _T) -> None:
         """Replace a value that is present."""
         if entry_id not in self.values:
-            self.replaced_count += 1
+            self.replaced += 1
             self.is_ordered = False
         self.values[entry_id] = value
 
@@ -116,7 +112,7 @@ class LedgerValues(Generic[_T]):
 
     def count(self) -> int:
         """Return the number of entries."""
-        return len(self.values) + sum(map(len, self.runs)) - self.replaced_count
+        return len(self.values) + sum(map(len, self.runs)) - self.replaced
 
     def list_single_ids(self, first: int = 0, last: int | None = None) -> list[int]:
         """Return the sorted ids of first..last that are stored as single values. Visits the ids of
@@ -154,12 +150,10 @@ class LedgerValues(Generic[_T]):
     def find_first(self, first: int, last: int) -> int | None:
         """Return the lowest id of first..last that is present, None if there is none."""
         candidates = self._clamp_range(first, last)
-        lowest_single = (
-            next(filter(self.values.__contains__, candidates), None) if self.values else None
-        )
-        for run, id_slice in self.find_runs(
-            first, last if lowest_single is None else lowest_single
-        ):
+        single_ids = filter(self.values.__contains__, candidates) if self.values else iter(())
+        lowest_single = next(single_ids, None)
+        stop = last if lowest_single is None else lowest_single
+        for run, id_slice in self.find_runs(first, stop):
             return int(run.entry_ids[id_slice][0])
         return lowest_single
 
@@ -191,18 +185,15 @@ class PendingValues(EntrySource, Generic[_T]):
 
     def _table(self, ledger_id: LedgerId, first: int) -> LedgerValues[_T]:
         """Return the ledger's table; create it with lowest id `first` if there is none."""
-        return self._tables.get(ledger_id) or self._tables.setdefault(
-            ledger_id, LedgerValues(first)
-        )
+        table = self._tables.get(ledger_id)
+        return table or self._tables.setdefault(ledger_id, LedgerValues(first))
 
     def put(self, ledger_id: LedgerId, entry_id: int, value: _T) -> bool:
         """Store one value; return whether the entry is new."""
         table = self._tables.get(ledger_id) or self._table(ledger_id, entry_id)
         if entry_id > table.highest:
             table.highest = entry_id
-        elif entry_id in table.values or (
-            table.run_starts and table.get_from_runs(entry_id) is not None
-        ):
+        elif table.get(entry_id) is not None:
             if self.duplicates == "last":
                 table.replace(entry_id, value)
             return False
@@ -298,13 +289,11 @@ class PendingLocations(PendingValues[int]):
             for entry, location in zip(entry_ids.tolist(), locations.tolist()):
                 self.put(ledger_id, entry, location)
 
-    def items(
-        self, ledger_id: LedgerId, first: int, last: int | None
-    ) -> tuple[Int64Array, Int64Array]:
-        """Return (entries, locations) of first..last, sorted by entry. Cost: as `entry_ids`."""
+    def items(self, ledger_id: LedgerId, first: int, last: int | None) -> EntryLocations:
+        """Return (entries, locations) of first..last, sorted by entry. Cost: as `entries`."""
         table = self._tables.get(ledger_id)
         if table is None:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
+            return _NO_ENTRIES, _NO_ENTRIES
         single_ids = table.list_single_ids(first, last)
         parts = [(np.array(single_ids, np.int64), _values(table, single_ids))]
         for run, id_slice in table.find_runs(first, last):
@@ -316,9 +305,8 @@ class PendingLocations(PendingValues[int]):
         """Return the locations of these entries, 0 for absent ones."""
         if not entry_ids.size or ledger_id not in self._tables:
             return np.zeros(entry_ids.size, np.int64)
-        return locations_of(
-            entry_ids, *self.items(ledger_id, int(entry_ids.min()), int(entry_ids.max()))
-        )
+        rows = self.items(ledger_id, int(entry_ids.min()), int(entry_ids.max()))
+        return locations_of(entry_ids, *rows)
 
     def by_ledger(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
         """Yield (ledger, sorted entry ids, their locations), ledgers in unsigned order."""
@@ -330,7 +318,7 @@ def _values(table: LedgerValues[int], ids: list[int]) -> Int64Array:
     return np.fromiter(map(table.values.__getitem__, ids), np.int64, len(ids))
 
 
-def merge_locations(parts: list[tuple[Int64Array, Int64Array]]) -> tuple[Int64Array, Int64Array]:
+def merge_locations(parts: list[EntryLocations]) -> EntryLocations:
     """Return (entries, locations) of all parts, sorted; of equal entries the first stays."""
     entries, locations = (np.concatenate(columns) for columns in zip(*parts))
     return sorted_distinct(entries, locations, "first")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import EntryLocations, Int64Array, LedgerId
 from bkstore.index.api import EntrySource
 from bkstore.index.layered import LayeredSource
 from bkstore.storage.entry_log.writer import EntryLogger
@@ -22,28 +22,22 @@ class SortedWritePath(CachedWritePath):
 
     duplicates = "first"
 
-    def __init__(
-        self, index: HierarchicalIndex, logger: EntryLogger, options: StorageOptions
-    ) -> None:
-        super().__init__(index, logger, options, options.write_cache)
-        self.interleaved = InterleavedWritePath(index, logger, options)
+    def __init__(self, tree: HierarchicalIndex, logs: EntryLogger, options: StorageOptions) -> None:
+        super().__init__(tree, logs, options, options.write_cache)
+        self.interleaved = InterleavedWritePath(tree, logs, options)
         self.interleaved.lock, self.interleaved.states = self.lock, self.states
         self._compat = options.compat
 
     @property
     def unflushed(self) -> EntrySource:
         """The entries of the skip lists, and those whose locations are in memory."""
-        return LayeredSource(
-            LayeredSource(self.active_cache, self.snapshot), self.interleaved.unflushed
-        )
+        return LayeredSource(super().unflushed, self.interleaved.unflushed)
 
     def get_location(self, ledger_id: LedgerId, entry_id: int) -> int | None:
         """Inherited."""
         return self.interleaved.get_location(ledger_id, entry_id)
 
-    def list_locations(
-        self, ledger_id: LedgerId, first: int, last: int
-    ) -> tuple[Int64Array, Int64Array]:
+    def list_locations(self, ledger_id: LedgerId, first: int, last: int) -> EntryLocations:
         """Inherited."""
         return self.interleaved.list_locations(ledger_id, first, last)
 
@@ -51,18 +45,14 @@ class SortedWritePath(CachedWritePath):
         """Inherited."""
         return self.interleaved.get_locations(ledger_id, entry_ids)
 
-    def put_locations(
-        self, ledger_id: LedgerId, entry_ids: Int64Array, locations: Int64Array
-    ) -> None:
+    def put_locations(self, ledger: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
         """Inherited."""
-        self.interleaved.put_locations(ledger_id, entry_ids, locations)
+        self.interleaved.put_locations(ledger, entries, locations)
 
     @property
     def source(self) -> EntrySource:
         """All entries; in compat mode without the one that a real listing misses."""
-        return LayeredSource(
-            LayeredSource(self.active_cache, self.snapshot), self.interleaved.source
-        )
+        return LayeredSource(super().unflushed, self.interleaved.source)
 
     def read(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
         """Return one record; in compat mode one in a log precedes one in a skip list."""

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from bkstore.errors import InvalidArgument, TooManyRequests
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import LedgerId, count_consecutive, is_ascending
@@ -68,6 +69,17 @@ class WriteCache(PendingValues[bytes]):
         """Return whether one more record of this size stays within the limit."""
         return self.size + record_size + ENTRY_OVERHEAD <= self.limit
 
+    def has_room(self, size: int, auto_flush: bool) -> bool:
+        """Return whether a record fits; False means that a flush is due. Raises `InvalidArgument`
+        if it is larger than an empty cache, `TooManyRequests` if not and not `auto_flush`."""
+        if self.fits(size):
+            return True
+        if size + ENTRY_OVERHEAD > self.limit:
+            raise InvalidArgument(f"record of {size} bytes, the write cache has {self.limit}")
+        if not auto_flush:
+            raise TooManyRequests(f"the write cache of {self.limit} bytes is full: flush first")
+        return False
+
     def count_fitting(self, batch: RecordBatch) -> int:
         """Return how many records of a batch stay within the limit, if all are new; at least 1."""
         if self.size + int(batch.sizes.sum()) + ENTRY_OVERHEAD * len(batch) <= self.limit:
@@ -95,12 +107,8 @@ class WriteCache(PendingValues[bytes]):
         entries, table = batch.entries, self._table(ledger_id, int(batch.entries[0]))
         is_above_all = int(entries[0]) > table.highest
         if is_above_all and entries.size >= MIN_RUN_ENTRIES and is_ascending(entries):
-            own_batch = RecordBatch.of_frames(
-                entries.copy(),
-                _immutable_bytes(batch.buffer),
-                batch.offsets.copy(),
-                batch.sizes.copy(),
-            )
+            buffer, offsets = _immutable_bytes(batch.buffer), batch.offsets.copy()
+            own_batch = RecordBatch.of_frames(entries.copy(), buffer, offsets, batch.sizes.copy())
             self.put_run(ledger_id, _RecordRun(own_batch))
             self.size += int(batch.sizes.sum()) + ENTRY_OVERHEAD * entries.size
         else:
@@ -179,19 +187,18 @@ def _slice_run(
     assert isinstance(run, _RecordRun)
     entries = run.entry_ids[id_slice]
     count = count_consecutive(entries, start)
-    if table.replaced_count:
+    if table.replaced:
         replaced_ids = table.list_single_ids(start, start + count - 1)
         count = replaced_ids[0] - start if replaced_ids else count
     start_index = id_slice.start
     sliced = run.batch.between(start_index, start_index + count).framed()
-    copies = (column.copy() for column in (sliced.entries, sliced.offsets, sliced.sizes))
-    entries, offsets, sizes = copies
+    entries, offsets, sizes = sliced.entries.copy(), sliced.offsets.copy(), sliced.sizes.copy()
     return RecordBatch.of_frames(entries, sliced.buffer, offsets, sizes)
 
 
 def _replaced_bytes(table: LedgerValues[bytes]) -> int:
     """Return the bytes of records in runs that single records replace."""
-    if not table.replaced_count:
+    if not table.replaced:
         return 0
     return sum(len(table.get_from_runs(entry) or b"") for entry in table.values)
 

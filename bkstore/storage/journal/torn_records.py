@@ -1,23 +1,33 @@
-"""Blank sectors: traces of journal records that were not synced before a crash.
+"""Torn records: journal records of which a power loss took a part, and their blank sectors.
 
 A disk writes sectors whole or not at all, in any order. A sector that was not written reads as
-zeros if the file was preallocated or extended over it.
+zeros if the file was preallocated or extended over it, and the record looks whole, as a journal has
+no checksums. Upstream replays it, under whatever ids are left of it, over an entry that was
+acknowledged long ago. But entries with a CRC can be checked without a password; and an unverifiable
+record must not replace a stored entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bkstore.errors import BkstoreError, CorruptionError, SystemRefused
 from bkstore.files.opening import open_for_reading
 from bkstore.files.os_errors import convert_read_errors
-from bkstore.formats.entry import RecordBatch
+from bkstore.formats.entry import CHECKSUMS, RecordBatch, decode_explicit_lac, matching_checksum
 from bkstore.formats.journal import JournalRecord
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES, bytes_at
-from bkstore.ids import Int64Array
+from bkstore.ids import Int64Array, LedgerId
 
+if TYPE_CHECKING:
+    from bkstore.storage.ledger_storage import LedgerStorage
+
+_TORN_KEY_ZEROS = 4  # a key ending so is torn; 2^-32 of the intact ones do
 _SECTOR = 512
 _MAX_IDS_SIZE = 29 + SIZE_FIELD_BYTES
 """Size of flags, scope, ledger, entry and body length, without which a record is unreadable."""
@@ -80,3 +90,45 @@ def has_unwritten_ids(path: Path, offset: int, data: bytes) -> bool:
     return has_unwritten_sector(
         path, _find_blank_sectors(offset, offset + SIZE_FIELD_BYTES, data[:_MAX_IDS_SIZE])[:1]
     )
+
+
+def find_torn_reason(record: JournalRecord, storage: LedgerStorage) -> str | None:
+    """Return why a record with an unwritten sector must not be replayed, None if it may. An entry
+    with a matching CRC is whole. Without one it is torn if its ledger's last entry has a CRC;
+    otherwise (HMAC, no digest) it must not replace a stored entry."""
+    if record.kind == "master_key":
+        key = record.body
+        return "key" if key and not any(key[-_TORN_KEY_ZEROS:]) else None
+    if record.kind not in ("add", "explicit_lac") or has_crc(record):
+        return None
+    if _ledger_has_crcs(storage, record.ledger):
+        return "digest"
+    if record.kind == "add" and _is_stored(storage, record):
+        return "entry already stored"
+    return None
+
+
+def has_crc(record: JournalRecord) -> bool:
+    """Return whether an entry or explicit LAC has a matching CRC, so that it is whole."""
+    if record.kind == "add":
+        return matching_checksum(record.body) is not None
+    for digest_type in CHECKSUMS:
+        with suppress(CorruptionError):
+            decode_explicit_lac(record.body, digest_type)
+            return True
+    return False
+
+
+def _ledger_has_crcs(storage: LedgerStorage, ledger: LedgerId) -> bool:
+    """Return whether the ledger's last entry has a matching CRC."""
+    try:
+        last_record = storage.read_entry(ledger)
+    except SystemRefused:
+        raise
+    except BkstoreError:  # unknown, empty or unreadable ledger: no evidence
+        return False
+    return matching_checksum(last_record) is not None
+
+
+def _is_stored(storage: LedgerStorage, record: JournalRecord) -> bool:
+    return bool(storage.entries(record.ledger, record.entry_id, record.entry_id).size)

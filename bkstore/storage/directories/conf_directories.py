@@ -8,15 +8,18 @@ path; an ambiguous one is refused, never guessed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from bkstore.errors import InvalidArgument, UnsupportedLayout
+from bkstore.files.disk_changes import StrPath
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.storage.directories.server_conf import not_a_conf_error, read_server_conf
 
 _Role = Literal["ledger", "index", "journal"]
+
+_DEFAULT_JOURNAL = "/tmp/bk-txn"  # noqa: S108 (as `journalDirectory` of BookKeeper)
 
 _MAX_DEPTH = 6
 """Depth of the search below a root: leaves room for mount points and folders per host."""
@@ -32,9 +35,7 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
         names = {role: directory_names(settings, role) for role in roles}
     except InvalidArgument as error:
         raise UnsupportedLayout(f"{conf}: {error}") from None
-    dirs_by_role: dict[str, list[Path]] = {
-        role: _paths(conf, role_names) for role, role_names in names.items()
-    }
+    dirs_by_role = {str(role): _paths(conf, of_role) for role, of_role in names.items()}
     if not dirs_by_role["ledger"]:
         raise not_a_conf_error(conf, "names no ledgerDirectories")
     return dirs_by_role
@@ -52,6 +53,12 @@ def directory_names(settings: Configuration, role: _Role) -> list[str]:
     return [] if single is None else [single]
 
 
+def choose_journal_dirs(in_conf: Sequence[Path], in_cookie: Sequence[str]) -> Sequence[StrPath]:
+    """Return the journal directories of a conf's bookie: those that the conf names, else those of
+    the cookie, else BookKeeper's default."""
+    return in_conf or in_cookie or [_DEFAULT_JOURNAL]
+
+
 def _paths(conf: Path, names: list[str]) -> list[Path]:
     if "" in names:
         raise UnsupportedLayout(f"{conf}: lists a directory with an empty name: {', '.join(names)}")
@@ -61,9 +68,7 @@ def _paths(conf: Path, names: list[str]) -> list[Path]:
     return [conf.parent / name for name in names]
 
 
-def locate_directories(
-    conf: Path, directories: Iterable[Path], root: Path | None
-) -> dict[Path, Path]:
+def locate_directories(conf: Path, paths: Iterable[Path], root: Path | None) -> dict[Path, Path]:
     """Return the actual path of each configured directory, a folder with a ``current/``.
 
     Without `root`, these are the configured paths if any of them exists, else folders next to the
@@ -72,7 +77,7 @@ def locate_directories(
     folders, or two match the same. Searches to a depth of 6, but not inside folders that have a
     ``current/``.
     """
-    distinct = list(dict.fromkeys(directories))
+    distinct = list(dict.fromkeys(paths))
     existing = [directory for directory in distinct if _is_bookie_dir(directory)]
     if root is None and existing:
         for directory in distinct:
@@ -81,9 +86,7 @@ def locate_directories(
         return {directory: directory for directory in distinct}
     top = conf.parent if root is None else root
     bookie_dirs = sorted(_walk_bookie_dirs(top, _MAX_DEPTH))
-    actual_paths = {
-        directory: _find_copy(conf, directory, top, bookie_dirs) for directory in distinct
-    }
+    actual_paths = {path: _find_copy(conf, path, top, bookie_dirs) for path in distinct}
     owners: dict[Path, Path] = {}
     for directory, actual_path in actual_paths.items():
         other = owners.setdefault(actual_path.resolve(), directory)
