@@ -6,24 +6,15 @@ fastest counts. The verdict depends on the ratio of median CPU times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tools.lab.experiment import Context, Row as Values
-from tools.lab.sides import MIN_SAMPLE_SECONDS, Samples, TimedSide, run_samples
+from tools.lab.sides import MIN_SAMPLE_SECONDS, TimedSide, run_samples
 
-__all__ = [
-    "BenchmarkRow",
-    "Case",
-    "Context",
-    "Fact",
-    "FactCase",
-    "TimedSide",
-    "measure_case",
-    "run_row",
-]
+__all__ = ["BenchmarkRow", "Case", "Cases", "Context", "Fact", "FactCase", "TimedSide", "run_row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +73,38 @@ class FactCase:
     facts: Callable[[], list[Fact]]
 
 
+Cases = Generator[Case | FactCase, None, None]
+"""The cases of a row; the data of one is deleted when the next one is asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class BenchmarkRow:
     """A row of the benchmark: its name, title, method, and a function that yields its cases.
 
-    Cases are consumed one at a time, each with its data set. `long` rows run only on request.
+    `long` rows run only on request.
     """
 
     name: str
     title: str
     method: str
-    cases: Callable[[Context], AbstractContextManager[Iterable[Case | FactCase]]]
+    cases: Callable[[Context], Cases]
     long: bool = False
 
 
 def run_row(row: BenchmarkRow, context: Context, rounds: int) -> Iterator[Values]:
     """Set up a row's data, yield the values of each case and fact, and delete the data."""
     min_seconds = MIN_SAMPLE_SECONDS * min(context.scale, 1)
-    with row.cases(context) as cases:
+    with closing(row.cases(context)) as cases:
         for case in cases:
             key = {"row": row.name, "case": case.name, "items": case.items, "shape": case.shape}
             if isinstance(case, Case):
-                yield {**key, "what": "", **measure_case(case, rounds, min_seconds)}
+                yield {**key, "what": "", **_measure_case(case, rounds, min_seconds)}
             for fact in case.facts():
                 figures = {"value": fact.value, "target": fact.target, "holds": fact.holds}
                 yield {**key, "what": fact.name, **figures}
 
 
-def measure_case(case: Case, rounds: int, min_seconds: float = MIN_SAMPLE_SECONDS) -> Values:
+def _measure_case(case: Case, rounds: int, min_seconds: float) -> Values:
     """Run the sides of a case and return names, medians, ratio, verdict and samples."""
     ours, *baselines = all_samples = run_samples((case.ours, *case.baselines), rounds, min_seconds)
     baseline = min(baselines, key=lambda samples: samples.seconds)
@@ -126,14 +121,13 @@ def measure_case(case: Case, rounds: int, min_seconds: float = MIN_SAMPLE_SECOND
         "is": "baseline / ours" if case.kind == "speedup" else "ours / baseline",
         "target": case.target,
         "holds": case.holds(ratio),
-        "samples": [_samples_as_json(samples) for samples in all_samples],
-    }
-
-
-def _samples_as_json(samples: Samples) -> dict[str, Any]:
-    return {
-        "name": samples.side.name,
-        "repeats": samples.repeats,
-        "cpu_seconds": samples.cpu,
-        "wall_seconds": samples.wall,
+        "samples": [
+            {
+                "name": samples.side.name,
+                "repeats": samples.repeats,
+                "cpu_seconds": samples.cpu,
+                "wall_seconds": samples.wall,
+            }
+            for samples in all_samples
+        ],
     }

@@ -22,13 +22,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from bkstore.ids import Int64Array
-from tools.lab.sides import TimedSide
+from tools.lab.sides import TimedSide, rotate
 
 INDEX_FILE_ENDINGS = (".sst", ".log", ".idx")
 """The endings of files with index rows: RocksDB tables and write-ahead logs, index files."""
 
 Q = TypeVar("Q")
-T = TypeVar("T")
 
 
 class Latency(NamedTuple):
@@ -70,12 +69,6 @@ def measure_latencies_of(query_sets: Mapping[str, QuerySet], rounds: int) -> dic
     return result
 
 
-def rotate(sides: Sequence[T], round_number: int) -> list[T]:
-    """Return the order of the sides in a round: each round starts with another one."""
-    first = round_number % len(sides)
-    return [*sides[first:], *sides[:first]]
-
-
 def _time_queries(
     ask: Callable[[Q], object], queries: Sequence[Q], nanoseconds: Int64Array
 ) -> None:
@@ -97,6 +90,18 @@ def measure_milliseconds(work: Callable[[], object], rounds: int) -> float:
     for round_nanoseconds in nanoseconds:
         _time_queries(lambda _: work(), [None], round_nanoseconds)
     return float(np.median(nanoseconds)) / 1e6
+
+
+def record_wall(run: Callable[..., object], seconds: list[float]) -> Callable[..., object]:
+    """Return a function that does the same and appends its wall time to `seconds`."""
+
+    def timed(*arguments: object) -> object:
+        started = time.perf_counter()
+        result = run(*arguments)
+        seconds.append(time.perf_counter() - started)
+        return result
+
+    return timed
 
 
 @dataclass(slots=True)

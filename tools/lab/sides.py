@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from bkstore.offline.reading.freed_memory import keep_freed_memory
+
+T = TypeVar("T")
 
 MIN_SAMPLE_SECONDS = 0.02
 """The least duration of a sample; shorter work is repeated within its sample."""
@@ -80,17 +82,22 @@ class Samples:
         return statistics.median(self.wall)
 
 
+def rotate(sides: Sequence[T], round_number: int) -> list[T]:
+    """Return the order of the sides in a round: each round starts with another one."""
+    first = round_number % len(sides)
+    return [*sides[first:], *sides[:first]]
+
+
 def run_samples(
     sides: Sequence[TimedSide], rounds: int, min_seconds: float = MIN_SAMPLE_SECONDS
 ) -> list[Samples]:
     """Run the sides in turns, in rotating order, and return the samples of each."""
-    samples = [Samples(side_samples) for side_samples in sides]
+    samples = [Samples(side) for side in sides]
     with _settled_memory():
         for side_samples in samples:
             side_samples.warm_up(min_seconds)
         for round_number in range(rounds):
-            first = round_number % len(samples)
-            for side_samples in samples[first:] + samples[:first]:
+            for side_samples in rotate(samples, round_number):
                 side_samples.run_sample()
     return samples
 

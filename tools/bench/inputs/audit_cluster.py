@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,18 +21,21 @@ from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.durability import DueEntries, HeldEntries, missing_entries
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import UnsyncedFiles
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.schedule import expected, write_set
-from tools.bench.inputs.own_memory import peak_memory
+from tools.bench.inputs.own_memory import measure_peak
 
 BOOKIES = ("bookie-1", "bookie-2", "bookie-3")
 QUORUM = 2
 
 Missing = set[tuple[int, str, int]]
 """(ledger, bookie, entry) of each replica that is missing."""
+
+Bookies = Mapping[str, AvailabilitySource]
+"""The bookies of a cluster, by id."""
 
 
 class AuditCluster:
@@ -49,9 +51,7 @@ class AuditCluster:
             expected(0, entries - 1, bookie_index, len(BOOKIES), QUORUM)
             for bookie_index in range(len(BOOKIES))
         ]
-        self._complete_answers = [
-            expected_entries.to_bytes() for expected_entries in expected_per_bookie
-        ]
+        self._complete_answers = [answer.to_bytes() for answer in expected_per_bookie]
         self._incomplete_answers: dict[tuple[str, int], bytes] = {}
         for ledger in range(ledgers):
             self.store.create(_make_metadata(ledger, entries))
@@ -108,9 +108,8 @@ class _Encoded:
         self.cluster, self.name = cluster, name
 
     def availability(self, ledger: int | LedgerId) -> Availability:
-        return Availability.from_bytes(
-            self.cluster.encoded_availability(self.name, LedgerId.of(ledger).ledger)
-        )
+        encoded = self.cluster.encoded_availability(self.name, LedgerId.of(ledger).ledger)
+        return Availability.from_bytes(encoded)
 
 
 def _make_metadata(ledger: int, entries: int) -> LedgerMetadata:
@@ -128,7 +127,7 @@ def _make_metadata(ledger: int, entries: int) -> LedgerMetadata:
     )
 
 
-def run_audit(store: MetadataStore, bookies: Mapping[str, AvailabilitySource]) -> Missing:
+def run_audit(store: MetadataStore, bookies: Bookies) -> Missing:
     """Return what the auditor finds missing; it asks from the calling thread, whose time counts."""
     report = Auditor(store, bookies, options=AuditOptions(rechecks=0, concurrency=1)).run()
     return {
@@ -147,10 +146,8 @@ class DurabilityCheck:
         ledgers = range(cluster.ledgers)
         self._due, self._held = {}, {}
         for bookie_index, bookie in enumerate(BOOKIES):
-            rows = [
-                (ledger, 0, cluster.entries - 1, bookie_index, len(BOOKIES), QUORUM)
-                for ledger in ledgers
-            ]
+            share = (0, cluster.entries - 1, bookie_index, len(BOOKIES), QUORUM)
+            rows = [(ledger, *share) for ledger in ledgers]
             self._due[bookie] = DueEntries(*np.array(rows, np.int64).T)
             self._held[bookie] = HeldEntries.from_availabilities(
                 [(ledger, bookies[bookie].availability(ledger)) for ledger in ledgers]
@@ -166,9 +163,7 @@ class DurabilityCheck:
         }
 
 
-def find_missing_by_entry(
-    store: MetadataStore, bookies: Mapping[str, AvailabilitySource]
-) -> Missing:
+def find_missing_by_entry(store: MetadataStore, bookies: Bookies) -> Missing:
     """Return the same, ledger by ledger, from sets of entries and each entry's write set."""
     missing: Missing = set()
     for segment in _segments(store, bookies):
@@ -180,7 +175,7 @@ def find_missing_by_entry(
     return missing
 
 
-def find_missing_inline(store: MetadataStore, bookies: Mapping[str, AvailabilitySource]) -> Missing:
+def find_missing_inline(store: MetadataStore, bookies: Bookies) -> Missing:
     """Return the same, with the write set computed inline instead of by `write_set`."""
     missing: Missing = set()
     for segment in _segments(store, bookies):
@@ -203,9 +198,7 @@ class _SegmentEntries(NamedTuple):
     stored: list[set[int]]
 
 
-def _segments(
-    store: MetadataStore, bookies: Mapping[str, AvailabilitySource]
-) -> Iterator[_SegmentEntries]:
+def _segments(store: MetadataStore, bookies: Bookies) -> Iterator[_SegmentEntries]:
     for ledger_id in store.ledgers():
         metadata = store.read(ledger_id).metadata
         entries_of_bookie = {
@@ -214,9 +207,8 @@ def _segments(
         }
         for first, last, ensemble in metadata.segments_with_ends():
             stored = [entries_of_bookie[bookie] for bookie in ensemble]
-            yield _SegmentEntries(
-                ledger_id.ledger, metadata.write_quorum_size, first, last, ensemble, stored
-            )
+            quorum = metadata.write_quorum_size
+            yield _SegmentEntries(ledger_id.ledger, quorum, first, last, ensemble, stored)
 
 
 Layout = Literal["idx", "rocksdb"]
@@ -231,7 +223,9 @@ def write_directories(
     for bookie in BOOKIES:
         index_class = RocksIndex if layouts[bookie] == "rocksdb" else HierarchicalIndex
         with index_class(directory / bookie, writable=True, files=UnsyncedFiles()) as index:
-            for ledger, entries in _ledger_entries(cluster, bookie):
+            for ledger in range(cluster.ledgers):
+                availability = Availability.from_bytes(cluster.encoded_availability(bookie, ledger))
+                entries = availability.entries()
                 index.put_many(ledger, entries, 1028 + 104 * entries)
     return {bookie: directory / bookie for bookie in BOOKIES}
 
@@ -243,29 +237,15 @@ class SingleCallBookie:
         self.availability = bookie.availability
 
 
-def _ledger_entries(cluster: AuditCluster, bookie: str) -> Iterable[tuple[int, Int64Array]]:
-    for ledger in range(cluster.ledgers):
-        yield (
-            ledger,
-            Availability.from_bytes(cluster.encoded_availability(bookie, ledger)).entries(),
-        )
-
-
 def main(arguments: list[str]) -> dict[str, Any]:
     """Audit a cluster of the given size; return bytes and seconds."""
     if len(arguments) != 2:
         raise InvalidArgument("python -m tools.bench.inputs.audit_cluster LEDGERS ENTRIES")
     cluster = AuditCluster(int(arguments[0]), int(arguments[1]), seed=1)
-    memory_before, started = peak_memory(), time.perf_counter()
-    missing = run_audit(cluster.store, cluster.bookies())
-    seconds = time.perf_counter() - started
+    with measure_peak() as figures:
+        missing = run_audit(cluster.store, cluster.bookies())
     assert missing == cluster.lost
-    return {
-        "start": memory_before,
-        "peak": peak_memory(),
-        "seconds": seconds,
-        "missing": len(missing),
-    }
+    return {**figures, "missing": len(missing)}
 
 
 if __name__ == "__main__":

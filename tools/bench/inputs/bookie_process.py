@@ -17,9 +17,8 @@ from typing import cast
 from bkstore import Bookie
 from bkstore.storage.options import JournalOptions, StorageKind
 from bkstore.wire.server import BookieServer
+from tools.bench.inputs.own_process import CHECKOUT
 from tools.bench.inputs.wire_load import MeasuredProcess
-
-_CHECKOUT = Path(__file__).parents[3]
 
 
 class BenchmarkBookie:
@@ -54,7 +53,7 @@ def bookie_process(storage: StorageKind, directory: Path) -> Iterator[BenchmarkB
     """Yield a new bookie in a process of its own; end the process afterwards."""
     command = [sys.executable, "-m", __name__, storage, str(directory)]
     with subprocess.Popen(
-        command, cwd=_CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +23,7 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import dump
 from bkstore.tables import ENTRIES
-from tools.bench.inputs.own_memory import peak_memory
+from tools.bench.inputs.own_memory import measure_peak
 
 LookupIndex = Literal["idx", "rocksdb"]
 LOOKUP_INDEXES: tuple[LookupIndex, ...] = ("idx", "rocksdb")
@@ -83,15 +82,9 @@ def main(arguments: list[str]) -> dict[str, Any]:
         path = make_index(kind, Path(directory) / "bookie", int(arguments[1]))
         import pyarrow.parquet  # noqa: F401  (loaded before the clock runs)
 
-        memory_before, started = peak_memory(), time.perf_counter()
-        result = dump([path], Path(directory) / "out", jobs=int(arguments[2]))
-        seconds = time.perf_counter() - started
-    return {
-        "rows": result.rows["entries"],
-        "seconds": seconds,
-        "start": memory_before,
-        "peak": peak_memory(),
-    }
+        with measure_peak() as figures:
+            result = dump([path], Path(directory) / "out", jobs=int(arguments[2]))
+    return {**figures, "rows": result.rows["entries"]}
 
 
 if __name__ == "__main__":

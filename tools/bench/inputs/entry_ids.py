@@ -41,10 +41,12 @@ def new_directory(context: Context) -> Path:
     return Path(tempfile.mkdtemp(dir=context.directory))
 
 
+Ledgers = dict[LedgerLike, Int64Array]
+"""The entry ids of each ledger."""
+
+
 @contextmanager
-def idx_index(
-    context: Context, ledgers: dict[LedgerLike, Int64Array]
-) -> Iterator[HierarchicalIndex]:
+def idx_index(context: Context, ledgers: Ledgers) -> Iterator[HierarchicalIndex]:
     """Yield an index of .idx files with the ledgers, open for reading; delete it afterwards."""
     directory = new_directory(context)
     with HierarchicalIndex(directory, writable=True) as index:
@@ -56,7 +58,7 @@ def idx_index(
 
 
 @contextmanager
-def rocks_index(context: Context, ledgers: dict[LedgerLike, Int64Array]) -> Iterator[Path]:
+def rocks_index(context: Context, ledgers: Ledgers) -> Iterator[Path]:
     """Yield the directory of a RocksDB index with the ledgers; delete it afterwards."""
     directory = new_directory(context)
     with RocksIndex(directory, writable=True) as index:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from typing import cast
 
 from bkstore.formats.entry import Coder
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind
-from tools.bench.inputs.own_memory import peak_memory
+from tools.bench.inputs.own_memory import measure_peak
 
 PAYLOAD_BYTES = 100
 """Bytes of an entry's payload."""
@@ -25,33 +24,21 @@ _ENTRIES_PER_BATCH = 1000
 
 def main(arguments: list[str]) -> None:
     """Load, and print entries, wall seconds, and bytes of memory at the start and at the peak."""
-    storage, directory = arguments[:2]
+    kind, directory = cast(StorageKind, arguments[0]), arguments[1]
     count, ledgers = map(int, arguments[2:])
-    memory_before = peak_memory()
     coder, payloads = Coder("DUMMY"), [bytes(PAYLOAD_BYTES)] * _ENTRIES_PER_BATCH
-    started = time.perf_counter()
-    with LedgerStorage.open(directory, cast(StorageKind, storage)) as ledger_storage:
+    entries_per_ledger = count // ledgers
+    with measure_peak() as figures, LedgerStorage.open(directory, kind) as storage:
         for ledger in range(ledgers):
-            ledger_storage.set_master_key(ledger, b"k" * 20)
-        next_entry = 0
-        entries_per_ledger = count // ledgers
-        while next_entry < entries_per_ledger:
-            entry_ids = range(next_entry, min(next_entry + _ENTRIES_PER_BATCH, entries_per_ledger))
+            storage.set_master_key(ledger, b"k" * 20)
+        for first in range(0, entries_per_ledger, _ENTRIES_PER_BATCH):
+            entry_ids = range(first, min(first + _ENTRIES_PER_BATCH, entries_per_ledger))
             for ledger in range(ledgers):
-                ledger_storage.add_batch(
-                    coder.encode_batch(ledger, entry_ids, payloads[: len(entry_ids)])
-                )
-            next_entry = entry_ids.stop
-        ledger_storage.flush()
-        stored_entries = sum(len(ledger_storage.availability(ledger)) for ledger in range(ledgers))
-    seconds = time.perf_counter() - started
-    result = {
-        "entries": stored_entries,
-        "seconds": seconds,
-        "start": memory_before,
-        "peak": peak_memory(),
-    }
-    print(json.dumps(result))
+                batch = coder.encode_batch(ledger, entry_ids, payloads[: len(entry_ids)])
+                storage.add_batch(batch)
+        storage.flush()
+        stored_entries = sum(len(storage.availability(ledger)) for ledger in range(ledgers))
+    print(json.dumps({**figures, "entries": stored_entries}))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import numpy as np
 from bkstore.formats.entry import Coder
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
+from tools.bench.inputs.own_memory import peak_memory
 from tools.bench.inputs.records import MASTER_KEY
 
 _RESPONSE_BYTES = 28  # bytes of a response's frame without a record
@@ -61,10 +62,8 @@ def add_windows(
     """Return `window_count` windows of `window_size` adds each, of consecutive entries."""
     count = window_size * window_count
     entries = range(first_entry, first_entry + count)
-    records = (
-        Coder("CRC32C").encode_batch(ledger, entries, [bytes(payload_bytes)] * count).records()
-    )
-    frames = [frame(*v2.AddRequest(MASTER_KEY, record).parts()) for record in records]
+    batch = Coder("CRC32C").encode_batch(ledger, entries, [bytes(payload_bytes)] * count)
+    frames = [frame(*v2.AddRequest(MASTER_KEY, record).parts()) for record in batch.records()]
     return [
         Window(b"".join(frames[start : start + window_size]), window_size, _RESPONSE_BYTES)
         for start in range(0, count, window_size)
@@ -75,18 +74,13 @@ def read_windows(
     ledger: int, first_entry: int, window_size: int, window_count: int, payload_bytes: int
 ) -> list[Window]:
     """Return windows of reads of the same entries."""
-    size = len(Coder("CRC32C").encode_batch(ledger, [first_entry], [bytes(payload_bytes)])[0])
-    return [
-        Window(
-            b"".join(
-                frame(*v2.ReadRequest(ledger, entry).parts())
-                for entry in range(start, start + window_size)
-            ),
-            window_size,
-            _RESPONSE_BYTES + size,
-        )
-        for start in range(first_entry, first_entry + window_size * window_count, window_size)
-    ]
+    record = Coder("CRC32C").encode_batch(ledger, [first_entry], [bytes(payload_bytes)])[0]
+    windows = []
+    for start in range(first_entry, first_entry + window_size * window_count, window_size):
+        requests = (v2.ReadRequest(ledger, entry) for entry in range(start, start + window_size))
+        frames = b"".join(frame(*request.parts()) for request in requests)
+        windows.append(Window(frames, window_size, _RESPONSE_BYTES + len(record)))
+    return windows
 
 
 @dataclass(slots=True)
@@ -120,9 +114,7 @@ class _Client:
         if responses:
             self.latencies.append((time.perf_counter() - self.sent, responses))
         if self.missing_bytes < 0:
-            raise RuntimeError(
-                f"answers are {-self.missing_bytes} bytes longer than they should be"
-            )
+            raise RuntimeError(f"responses have {-self.missing_bytes} bytes more than they should")
         if not self.missing_bytes:
             self.windows.pop(0)
         return not self.missing_bytes
@@ -147,9 +139,8 @@ def run_load(address: tuple[str, int], work: Sequence[list[Window]]) -> WireLoad
         seconds = time.perf_counter() - started
     for client in clients:
         client.socket.close()
-    return WireLoadResult(
-        requests, seconds, [latency for client in clients for latency in client.latencies]
-    )
+    latencies = [latency for client in clients for latency in client.latencies]
+    return WireLoadResult(requests, seconds, latencies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,5 +157,4 @@ class MeasuredProcess:
 
     def peak_memory(self) -> int:
         """Return the highest resident size so far, in bytes."""
-        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        return int(dict(line.split(":", 1) for line in lines)["VmHWM"].removesuffix("kB")) * 1024
+        return peak_memory(self.pid)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
+from contextlib import ExitStack
+from functools import partial
 
 from bkstore import BookieDir
 from bkstore.cluster.audit import AvailabilitySource, DirectoryBookie
@@ -30,11 +26,11 @@ from tools.bench.inputs.audit_cluster import (
     write_directories,
 )
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import BenchmarkRow, Case, Context, Fact, FactCase, TimedSide
+from tools.bench.inputs.own_process import run_input
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 
 LEDGERS, ENTRIES = 20_000, 500
 _LONG_SIZE = (100_000, 500)
-_CHECKOUT = Path(__file__).parents[3]
 
 
 def _describe_cluster(cluster: AuditCluster) -> str:
@@ -46,66 +42,51 @@ def _describe_cluster(cluster: AuditCluster) -> str:
 
 
 FindMissing = Callable[[], Missing]
+Bookies = Mapping[str, AvailabilitySource]
 
 
 def _make_case(
-    name: str,
-    cluster: AuditCluster,
-    ours: FindMissing,
-    baselines: dict[str, FindMissing],
-    limit: float | None,
+    name: str, cluster: AuditCluster, ours: FindMissing, baseline: TimedSide, limit: float | None
 ) -> Case:
     def facts() -> list[Fact]:
         same = ours() == cluster.lost
         return [Fact("finds what was taken out", "yes" if same else "no", "yes", same)]
 
-    return Case(
-        name,
-        cluster.ledgers * cluster.entries,
-        _describe_cluster(cluster),
-        TimedSide("sequence groups", ours),
-        tuple(TimedSide(f"entry by entry, {method}", check) for method, check in baselines.items()),
-        limit,
-        facts=facts,
-    )
+    items, shape = cluster.ledgers * cluster.entries, _describe_cluster(cluster)
+    side = TimedSide("sequence groups", ours)
+    return Case(name, items, shape, side, (baseline,), limit, facts=facts)
+
+
+def _inline_side(store: MetadataStore, bookies: Bookies) -> TimedSide:
+    return TimedSide("entry by entry, in line", lambda: find_missing_inline(store, bookies))
 
 
 def _cases(
-    cluster: AuditCluster,
-    open_directories: Callable[[Mapping[str, Layout]], dict[str, DirectoryBookie]],
+    cluster: AuditCluster, open_directories: Callable[[Mapping[str, Layout]], Bookies]
 ) -> Iterator[Case]:
     """Yield the durability check alone, then audits with more and more of the real work."""
 
-    def audit_case(
-        name: str, store: MetadataStore, bookies: Mapping[str, AvailabilitySource]
-    ) -> Case:
-        return _make_case(
-            name, cluster, lambda: run_audit(store, bookies), inline_baseline(store, bookies), None
-        )
+    def audit_case(name: str, store: MetadataStore, bookies: Bookies, baseline: TimedSide) -> Case:
+        return _make_case(name, cluster, lambda: run_audit(store, bookies), baseline, None)
 
-    def inline_baseline(
-        store: MetadataStore, bookies: Mapping[str, AvailabilitySource]
-    ) -> dict[str, FindMissing]:
-        return {"in line": lambda: find_missing_inline(store, bookies)}
+    def inline_case(name: str, store: MetadataStore, bookies: Bookies) -> Case:
+        return audit_case(name, store, bookies, _inline_side(store, bookies))
 
     store, answers = DecodedStore(cluster), {name: DecodedBookie(cluster, name) for name in BOOKIES}
-    columns = DurabilityCheck(cluster)
-    yield _make_case(
-        "durability check", cluster, columns.missing, inline_baseline(store, answers), 50
-    )
-    baseline = {"write_set": lambda: find_missing_by_entry(store, answers)}
-    yield _make_case("audit", cluster, lambda: run_audit(store, answers), baseline, None)
-    yield audit_case("audit, in line", store, answers)
-    yield audit_case("audit, bytes to be decoded", cluster.store, cluster.bookies())
-    yield audit_case("audit, directories", cluster.store, open_directories(MIXED_LAYOUTS))
+    check, in_line = DurabilityCheck(cluster).missing, _inline_side(store, answers)
+    yield _make_case("durability check", cluster, check, in_line, 50)
+    find_missing: FindMissing = lambda: find_missing_by_entry(store, answers)  # noqa: E731
+    by_write_set = TimedSide("entry by entry, write_set", find_missing)
+    yield audit_case("audit", store, answers, by_write_set)
+    yield inline_case("audit, in line", store, answers)
+    yield inline_case("audit, bytes to be decoded", cluster.store, cluster.bookies())
+    yield inline_case("audit, directories", cluster.store, open_directories(MIXED_LAYOUTS))
     for layout in LAYOUTS:
         bookies = open_directories(dict.fromkeys(BOOKIES, layout))
         yield _batch_call_case(f"audit, directories, {layout}", cluster, bookies)
 
 
-def _batch_call_case(
-    name: str, cluster: AuditCluster, bookies: Mapping[str, AvailabilitySource]
-) -> Case:
+def _batch_call_case(name: str, cluster: AuditCluster, bookies: Bookies) -> Case:
     one_by_one = {bookie_id: SingleCallBookie(bookie) for bookie_id, bookie in bookies.items()}
     return Case(
         name,
@@ -117,44 +98,33 @@ def _batch_call_case(
     )
 
 
-@contextmanager
-def _audit_cases(context: Context) -> Iterator[Iterator[Case]]:
+def _audit_cases(context: Context) -> Cases:
     cluster = AuditCluster(context.scaled(LEDGERS), ENTRIES, context.seed)
     with ExitStack() as stack:
 
-        def open_directories(layouts: Mapping[str, Layout]) -> dict[str, DirectoryBookie]:
+        def open_directories(layouts: Mapping[str, Layout]) -> Bookies:
             paths = write_directories(cluster, new_directory(context), layouts)
-            return {
-                name: DirectoryBookie(stack.enter_context(BookieDir(path)))
-                for name, path in paths.items()
-            }
+            open_dirs = {name: stack.enter_context(BookieDir(paths[name])) for name in paths}
+            return {name: DirectoryBookie(bookie_dir) for name, bookie_dir in open_dirs.items()}
 
-        yield _cases(cluster, open_directories)
+        yield from _cases(cluster, open_directories)
 
 
-def _run_audit_process(ledgers: int, entries: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tools.bench.inputs.audit_cluster", str(ledgers), str(entries)]
-    process = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
-    result: dict[str, Any] = json.loads(process.stdout)
-    return result
-
-
-@contextmanager
-def _memory_figures(context: Context) -> Iterator[Iterator[FactCase]]:
-    def figures(ledgers: int, entries: int) -> FactCase:
-        def facts() -> list[Fact]:
-            result = _run_audit_process(ledgers, entries)
-            return [
-                Fact("MiB that the audit adds", round((result["peak"] - result["start"]) / 2**20)),
-                Fact("MiB before it, metadata included", round(result["start"] / 2**20)),
-                Fact("seconds", round(result["seconds"], 2)),
-            ]
-
+def _memory_figures(context: Context) -> Cases:
+    for ledgers, entries in ((LEDGERS, ENTRIES), (LEDGERS, 100 * ENTRIES), _LONG_SIZE):
+        ledgers = context.scaled(ledgers)
         name = f"{ledgers} ledgers of {entries} entries"
-        return FactCase(name, ledgers * entries, "2-of-3 striped", facts)
+        facts = partial(_memory_facts, ledgers, entries)
+        yield FactCase(name, ledgers * entries, "2-of-3 striped", facts)
 
-    sizes = [(LEDGERS, ENTRIES), (LEDGERS, 100 * ENTRIES), _LONG_SIZE]
-    yield (figures(context.scaled(ledgers), entries) for ledgers, entries in sizes)
+
+def _memory_facts(ledgers: int, entries: int) -> list[Fact]:
+    result = run_input("audit_cluster", ledgers, entries)
+    return [
+        Fact("MiB that the audit adds", round((result["peak"] - result["start"]) / 2**20)),
+        Fact("MiB before it, metadata included", round(result["start"] / 2**20)),
+        Fact("seconds", round(result["seconds"], 2)),
+    ]
 
 
 ROWS = (

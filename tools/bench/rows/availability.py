@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,12 +12,12 @@ from bkstore.availability import Availability
 from bkstore.ids import Int64Array
 from bkstore.index.hierarchical import HierarchicalIndex
 from tools.bench.inputs.entry_ids import idx_index, stored_ids
-from tools.bench.measure import BenchmarkRow, Case, Context, Fact, FactCase, TimedSide
+from tools.bench.inputs.own_memory import peak_allocated
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 from tools.lab.bitmaps import build_bitmap, serialize_bitmap
 
 
-@contextmanager
-def _idx_availability_cases(context: Context) -> Iterator[list[Case]]:
+def _idx_availability_cases(context: Context) -> Cases:
     entry_count = context.scaled(1_000_000)
     rng = np.random.default_rng(context.seed)
     holes = np.flatnonzero(rng.random(entry_count * 10 // 9) < 0.9)
@@ -29,79 +27,56 @@ def _idx_availability_cases(context: Context) -> Iterator[list[Case]]:
         "10 % holes": holes,
     }
     with idx_index(context, dict(enumerate(shapes.values()))) as index:
-        yield [
-            _idx_case(index, ledger, name, ids, name != "10 % holes")
-            for ledger, (name, ids) in enumerate(shapes.items())
-        ]
+        for ledger, (name, ids) in enumerate(shapes.items()):
+            yield _idx_case(index, ledger, name, ids.size)
 
 
-def _idx_case(
-    index: HierarchicalIndex, ledger: int, name: str, ids: Int64Array, has_limit: bool
-) -> Case:
+def _idx_case(index: HierarchicalIndex, ledger: int, name: str, count: int) -> Case:
     path = index.path(ledger)
     assert path is not None
-    return Case(
-        name,
-        ids.size,
-        f"{ids.size} entries, {name}",
-        TimedSide("HierarchicalIndex.availability", lambda: index.availability(ledger)),
-        (TimedSide("np.fromfile", lambda: np.fromfile(path, np.int64)),),
-        2.5 if has_limit else None,
-        "cost",
-    )
+    ours = TimedSide("HierarchicalIndex.availability", lambda: index.availability(ledger))
+    words = TimedSide("np.fromfile", lambda: np.fromfile(path, np.int64))
+    limit = None if name == "10 % holes" else 2.5
+    return Case(name, count, f"{count} entries, {name}", ours, (words,), limit, "cost")
 
 
 def _round_trip(ids: Int64Array) -> Availability:
     return Availability.from_bytes(Availability.from_entries(ids).to_bytes())
 
 
-@contextmanager
-def _encoding_rows(context: Context) -> Iterator[list[Case | FactCase]]:
+def _encoding_cases(context: Context) -> Cases:
     ids = stored_ids(context.scaled(1_000_000), 3, 2)
     pyroaring = context.import_optional("pyroaring")
     shape = f"{ids.size} stored ids of a 2-of-3 stripe, int64 array"
     data = Availability.from_entries(ids).to_bytes()
     bkstore_bytes = Fact("encoded bytes", len(data), "88", len(data) == 88)
     if pyroaring is None:
-        yield [FactCase("encode and decode", ids.size, shape, lambda: [bkstore_bytes])]
+        yield FactCase("encode and decode", ids.size, shape, lambda: [bkstore_bytes])
     else:
-        pyroaring_bytes = Fact(
-            "pyroaring bytes", len(serialize_bitmap(build_bitmap(pyroaring, ids)))
-        )
-        yield _encoding_cases(pyroaring, ids, shape, [bkstore_bytes, pyroaring_bytes])
+        bitmap_size = len(serialize_bitmap(build_bitmap(pyroaring, ids)))
+        sizes = [bkstore_bytes, Fact("pyroaring bytes", bitmap_size)]
+        yield from _pyroaring_cases(pyroaring, ids, shape, sizes)
 
 
-def _encoding_cases(
+def _pyroaring_cases(
     pyroaring: Any, ids: Int64Array, shape: str, sizes: list[Fact]
-) -> list[Case | FactCase]:
+) -> Iterator[Case]:
     def round_trip(bitmap: Any) -> Any:
         return pyroaring.BitMap.deserialize(serialize_bitmap(bitmap))
 
-    from_array = TimedSide(
-        "BitMap(array('I')), conversion included", lambda: round_trip(build_bitmap(pyroaring, ids))
+    def from_array() -> Any:
+        return round_trip(build_bitmap(pyroaring, ids))
+
+    ours = TimedSide("from_entries, to_bytes, from_bytes", lambda: _round_trip(ids))
+    bitmaps = (
+        TimedSide("BitMap(array('I')), conversion included", from_array),
+        TimedSide("BitMap(int64 array)", lambda: round_trip(pyroaring.BitMap(ids))),
     )
-    from_ids = TimedSide("BitMap(int64 array)", lambda: round_trip(pyroaring.BitMap(ids)))
-    back_to_ids = TimedSide(
-        "..., to_array()", lambda: round_trip(build_bitmap(pyroaring, ids)).to_array()
-    )
-    return [
-        Case(
-            "encode and decode",
-            ids.size,
-            shape,
-            TimedSide("from_entries, to_bytes, from_bytes", lambda: _round_trip(ids)),
-            (from_array, from_ids),
-            5,
-            facts=lambda: sizes,
-        ),
-        Case(
-            "and back to ids",
-            ids.size,
-            "the same, the decoded answer expanded to an array of ids",
-            TimedSide("..., entries()", lambda: _round_trip(ids).entries()),
-            (back_to_ids,),
-        ),
-    ]
+    yield Case("encode and decode", ids.size, shape, ours, bitmaps, 5, facts=lambda: sizes)
+    ours = TimedSide("..., entries()", lambda: _round_trip(ids).entries())
+    to_array = TimedSide("..., to_array()", lambda: from_array().to_array())
+    shape = "the same, the decoded answer expanded to an array of ids"
+    yield Case("and back to ids", ids.size, shape, ours, (to_array,))
 
 
 def _mask_difference(expected: Int64Array, stored: Int64Array) -> Int64Array:
@@ -111,66 +86,45 @@ def _mask_difference(expected: Int64Array, stored: Int64Array) -> Int64Array:
     return np.flatnonzero(mask)
 
 
-@contextmanager
-def _missing_entry_cases(context: Context) -> Iterator[Iterable[Case]]:
+def _missing_entry_cases(context: Context) -> Cases:
     entry_count = context.scaled(10_000_000)
     expected = schedule.expected(0, entry_count - 1, 1, 3, 2)
     rng = np.random.default_rng(context.seed)
     lost = Availability.from_entries(rng.choice(expected.entries(), 6, replace=False))
     pyroaring = context.import_optional("pyroaring")
-    yield (
-        case
-        for name, stored in (("none lost", expected), ("6 lost", expected - lost))
-        for case in _cases_of_loss(pyroaring, name, entry_count, expected, stored)
-    )
+    for name, stored in (("none lost", expected), ("6 lost", expected - lost)):
+        yield from _cases_of_loss(pyroaring, name, entry_count, expected, stored)
 
 
 def _cases_of_loss(
     pyroaring: Any, name: str, entry_count: int, expected: Availability, stored: Availability
 ) -> Iterator[Case]:
-    expected_ids, present_ids = expected.entries(), stored.entries()
-    expected_set, stored_set = set(expected_ids.tolist()), set(present_ids.tolist())
+    due_ids, stored_ids = expected.entries(), stored.entries()
+    due_set, stored_set = set(due_ids.tolist()), set(stored_ids.tolist())
     ours = TimedSide("Availability.missing, entries", lambda: stored.missing(expected).entries())
     differences = (
-        TimedSide(
-            "np.setdiff1d", lambda: np.setdiff1d(expected_ids, present_ids, assume_unique=True)
-        ),
-        TimedSide("Python sets", lambda: expected_set - stored_set),
+        TimedSide("np.setdiff1d", lambda: np.setdiff1d(due_ids, stored_ids, assume_unique=True)),
+        TimedSide("Python sets", lambda: due_set - stored_set),
     )
-    mask = TimedSide("boolean mask", lambda: _mask_difference(expected_ids, present_ids))
-    shape = (
-        f"{entry_count} entries, 2-of-3 stripe: {expected_ids.size} expected at one bookie, {name}"
-    )
+    mask = TimedSide("boolean mask", lambda: _mask_difference(due_ids, stored_ids))
+    count = due_ids.size
+    shape = f"{entry_count} entries, 2-of-3 stripe: {count} expected at one bookie, {name}"
 
     def peaks() -> list[Fact]:
-        ours_peak, mask_peak = _peak_bytes(ours), _peak_bytes(mask)
-        is_small = ours_peak < 100_000
+        peak = peak_allocated(ours.run)
         return [
-            Fact("peak bytes, missing", ours_peak, "O(groups): < 100 kB at any size", is_small),
-            Fact("peak bytes, boolean mask", mask_peak),
-            Fact("peak bytes, np.setdiff1d", _peak_bytes(differences[0])),
+            Fact("peak bytes, missing", peak, "O(groups): < 100 kB at any size", peak < 100_000),
+            Fact("peak bytes, boolean mask", peak_allocated(mask.run)),
+            Fact("peak bytes, np.setdiff1d", peak_allocated(differences[0].run)),
             Fact("sequence groups", len(stored.groups)),
         ]
 
-    yield Case(name, expected_ids.size, shape, ours, differences, 100, facts=peaks)
-    yield Case(f"{name}, mask", expected_ids.size, shape, ours, (mask,))
+    yield Case(name, count, shape, ours, differences, 100, facts=peaks)
+    yield Case(f"{name}, mask", count, shape, ours, (mask,))
     if pyroaring is not None:
-        expected_bits, stored_bits = (
-            build_bitmap(pyroaring, expected_ids),
-            build_bitmap(pyroaring, present_ids),
-        )
-        bitmaps = TimedSide(
-            "BitMap difference, to_array", lambda: (expected_bits - stored_bits).to_array()
-        )
-        yield Case(f"{name}, pyroaring", expected_ids.size, shape, ours, (bitmaps,))
-
-
-def _peak_bytes(side: TimedSide) -> int:
-    tracemalloc.start()
-    side.run()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
+        due, held = (build_bitmap(pyroaring, ids) for ids in (due_ids, stored_ids))
+        bitmaps = TimedSide("BitMap difference, to_array", lambda: (due - held).to_array())
+        yield Case(f"{name}, pyroaring", count, shape, ours, (bitmaps,))
 
 
 ROWS = (
@@ -190,7 +144,7 @@ ROWS = (
         "serialize, deserialize; made from the int64 array, and through array('I') with the "
         "conversion from int64 included, which is the fastest way in that was found. The faster "
         "counts. Without pyroaring there are the bytes alone.",
-        _encoding_rows,
+        _encoding_cases,
     ),
     BenchmarkRow(
         "missing",

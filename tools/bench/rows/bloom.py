@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mmh3
@@ -11,7 +10,7 @@ import numpy as np
 
 from bkstore.bloom import BloomFilter
 from bkstore.ids import Int64Array
-from tools.bench.measure import BenchmarkRow, Case, Context, Fact, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 
 _FPP = 0.01
 
@@ -21,11 +20,8 @@ _LOW_63 = 2**63 - 1
 
 def _fill_by_loop(keys: list[int], bit_count: int, hash_count: int) -> _Bits:
     """Return a bit array filled key by key in a plain loop: one mmh3 hash, then each bit."""
-    bits, digest, hash_numbers = (
-        bytearray(bit_count // 8),
-        mmh3.mmh3_x64_128_utupledigest,
-        range(hash_count),
-    )
+    bits, hash_numbers = bytearray(bit_count // 8), range(hash_count)
+    digest = mmh3.mmh3_x64_128_utupledigest
     for key in keys:
         h1, h2 = digest(key.to_bytes(8, "little", signed=True))
         for _ in hash_numbers:
@@ -36,12 +32,8 @@ def _fill_by_loop(keys: list[int], bit_count: int, hash_count: int) -> _Bits:
 
 
 def _probe_by_loop(bits: _Bits, keys: list[int], hash_count: int) -> list[bool]:
-    bit_count, digest, hash_numbers = (
-        len(bits) * 8,
-        mmh3.mmh3_x64_128_utupledigest,
-        range(hash_count),
-    )
-    answers = []
+    bit_count, hash_numbers, answers = len(bits) * 8, range(hash_count), []
+    digest = mmh3.mmh3_x64_128_utupledigest
     for key in keys:
         h1, h2 = digest(key.to_bytes(8, "little", signed=True))
         for _ in hash_numbers:
@@ -84,19 +76,11 @@ def _build_filter(keys: Int64Array) -> BloomFilter:
     return bloom_filter
 
 
-@contextmanager
-def _bloom_cases(context: Context) -> Iterator[Iterable[Case]]:
+def _bloom_cases(context: Context) -> Cases:
     count = context.scaled(1_000_000)
     ids = np.random.default_rng(context.seed).integers(-(2**63), 2**63, 2 * count)
-    yield _cases(context, ids[:count], ids[count:])
-
-
-def _cases(context: Context, keys: Int64Array, absent: Int64Array) -> Iterator[Case]:
-    make_fastbloom, bloom_filter, count = (
-        _fastbloom_factory(context),
-        _build_filter(keys),
-        keys.size,
-    )
+    keys, absent = ids[:count], ids[count:]
+    make_fastbloom, bloom_filter = _fastbloom_factory(context), _build_filter(keys)
     rbloom_side = _rbloom_side(context, keys)
     bit_count, hash_count = bloom_filter.bit_size, bloom_filter.hash_count
     bits = _fill_by_loop(keys.tolist(), bit_count, hash_count)
@@ -108,24 +92,18 @@ def _cases(context: Context, keys: Int64Array, absent: Int64Array) -> Iterator[C
         return fastbloom
 
     def facts() -> list[Fact]:
-        is_equal = (
-            bits == np.frombuffer(bloom_filter.to_bytes(), ">u8", offset=6).astype("<u8").tobytes()
-        )
+        words = np.frombuffer(bloom_filter.to_bytes(), ">u8", offset=6)
+        is_equal = bits == words.astype("<u8").tobytes()
         return [
             Fact("bit array equals the loop's", "yes" if is_equal else "no", "yes", is_equal),
             Fact("bytes of the filter", bloom_filter.nbytes),
         ]
 
     shape = f"{count} random 64-bit ids, int64 array, fpp {_FPP:g}"
-    work_kinds = _work_kinds(
-        keys,
-        absent,
-        bloom_filter,
-        bits,
-        fill_fastbloom(keys.tolist()) if make_fastbloom else None,
-        fill_fastbloom,
-    )
-    for name, items, ours, loop, batch in work_kinds:
+    filled_fastbloom = fill_fastbloom(keys.tolist()) if make_fastbloom else None
+    for name, items, ours, loop, batch in _work_kinds(
+        keys, absent, bloom_filter, bits, filled_fastbloom, fill_fastbloom
+    ):
         has_limit = name == "build and probe"
         make_facts = facts if has_limit else list
         yield Case(name, items, shape, ours, (loop,), 30 if has_limit else None, facts=make_facts)
@@ -136,6 +114,10 @@ def _cases(context: Context, keys: Int64Array, absent: Int64Array) -> Iterator[C
             yield Case(f"{name}, rbloom", items, shape, ours, (rbloom_side,))
 
 
+_WorkKind = tuple[str, int, TimedSide, TimedSide, TimedSide]
+"""A kind of work: its name, the ids handled, ours, the loop, fastbloom-rs."""
+
+
 def _work_kinds(
     keys: Int64Array,
     absent: Int64Array,
@@ -143,8 +125,7 @@ def _work_kinds(
     bits: _Bits,
     fastbloom: Any,
     fill_fastbloom: Callable[[list[int]], Any],
-) -> Iterator[tuple[str, int, TimedSide, TimedSide, TimedSide]]:
-    """Yield (name, ids handled, ours, the loop, fastbloom-rs) for each kind of work."""
+) -> Iterator[_WorkKind]:
     bit_count, hash_count = bloom_filter.bit_size, bloom_filter.hash_count
 
     def loop_both() -> list[bool]:
@@ -177,7 +158,7 @@ def _work_kinds(
 
 def _probe_kind(
     name: str, bloom_filter: BloomFilter, queried: Int64Array, bits: _Bits, fastbloom: Any
-) -> tuple[str, int, TimedSide, TimedSide, TimedSide]:
+) -> _WorkKind:
     key_list, hash_count = queried.tolist(), bloom_filter.hash_count
     return (
         f"probe {name} ids, from a list",

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bkstore.offline.dump import dump
 from tools.bench.inputs.dump_indexes import LOOKUP_INDEXES, LookupIndex, dump_by_row, make_index
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import BenchmarkRow, Case, Context, Fact, FactCase, TimedSide
+from tools.bench.inputs.own_process import run_input
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 
 ENTRIES = 2_000_000
 SIZES = (1_000_000, 10_000_000, 50_000_000)
 _MAX_PEAK_BYTES = 600 << 20
-_CHECKOUT = Path(__file__).parents[3]
 
 
 def _dump_case(context: Context, kind: LookupIndex) -> Case:
@@ -38,46 +33,27 @@ def _dump_case(context: Context, kind: LookupIndex) -> Case:
     )
 
 
-@contextmanager
-def _dump_cases(context: Context) -> Iterator[Iterator[Case]]:
+def _dump_cases(context: Context) -> Cases:
     import pyarrow.parquet  # noqa: F401  (its loading is not part of the work)
 
-    yield (_dump_case(context, kind) for kind in LOOKUP_INDEXES)
+    for kind in LOOKUP_INDEXES:
+        yield _dump_case(context, kind)
 
 
-def _run_dump_process(kind: LookupIndex, entries: int, jobs: int) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-m",
-        "tools.bench.inputs.dump_indexes",
-        kind,
-        str(entries),
-        str(jobs),
+def _size_facts(kind: LookupIndex, entries: int) -> list[Fact]:
+    result = run_input("dump_indexes", kind, entries, 1)
+    peak, target = result["peak"], f"< {_MAX_PEAK_BYTES >> 20}"
+    return [
+        Fact("million rows a second", round(result["rows"] / result["seconds"] / 1e6, 2)),
+        Fact("peak MiB", round(peak / 2**20), target, peak < _MAX_PEAK_BYTES),
     ]
-    process = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
-    result: dict[str, Any] = json.loads(process.stdout)
-    return result
 
 
-def _figures_of_size(context: Context, kind: LookupIndex, size: int) -> FactCase:
-    entries = context.scaled(size)
-
-    def facts() -> list[Fact]:
-        result = _run_dump_process(kind, entries, 1)
-        peak = result["peak"]
-        target = f"< {_MAX_PEAK_BYTES >> 20}"
-        return [
-            Fact("million rows a second", round(result["rows"] / result["seconds"] / 1e6, 2)),
-            Fact("peak MiB", round(peak / 2**20), target, peak < _MAX_PEAK_BYTES),
-        ]
-
-    return FactCase(f"{kind}, {size // 10**6}M entries", entries, "in one process", facts)
-
-
-@contextmanager
-def _size_figures(context: Context) -> Iterator[Iterator[FactCase]]:
-    cases = [(kind, size) for kind in LOOKUP_INDEXES for size in SIZES[: 3 if kind == "idx" else 2]]
-    yield (_figures_of_size(context, kind, size) for kind, size in cases)
+def _size_figures(context: Context) -> Cases:
+    for kind in LOOKUP_INDEXES:
+        for size in SIZES[: 3 if kind == "idx" else 2]:
+            entries, name = context.scaled(size), f"{kind}, {size // 10**6}M entries"
+            yield FactCase(name, entries, "in one process", partial(_size_facts, kind, entries))
 
 
 ROWS = (

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from bkstore.cluster import Cluster, LedgerHandle, MemoryStore
@@ -13,7 +14,7 @@ from bkstore.cluster.client.client import Client as ClusterClient
 from bkstore.network import Client
 from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import BenchmarkRow, Context, Fact, FactCase
+from tools.bench.measure import BenchmarkRow, Cases, Context, Fact, FactCase
 
 BOOKIES, _APPEND_COUNT, _READ_COUNT = 3, 20_000, 6000
 PAYLOAD = bytes(100)
@@ -55,13 +56,12 @@ def _measure_cost(bookies: list[BenchmarkBookie], work: Work, entries: int) -> E
 @contextmanager
 def _socket_cluster(context: Context) -> Iterator[tuple[Client, list[BenchmarkBookie]]]:
     store = MemoryStore()
-    with ExitStack() as undo:
-        processes = [
-            undo.enter_context(bookie_process("db", new_directory(context))) for _ in range(BOOKIES)
-        ]
+    with ExitStack() as stack:
+        opened = [bookie_process("db", new_directory(context)) for _ in range(BOOKIES)]
+        processes = [stack.enter_context(process) for process in opened]
         for process in processes:
             store.register_bookie(f"127.0.0.1:{process.address[1]}")
-        yield undo.enter_context(Client(store)), processes
+        yield stack.enter_context(Client(store)), processes
 
 
 def _append_singly(ledger: LedgerHandle, count: int) -> Work:
@@ -81,18 +81,12 @@ def _append_pipelined(ledger: LedgerHandle, count: int) -> Work:
     return run
 
 
-def _append_batch(ledger: LedgerHandle, count: int) -> Work:
-    return lambda: ledger.append_many([PAYLOAD] * count)
-
-
-def _append_facts(
-    client: ClusterClient, processes: list[BenchmarkBookie], count: int
-) -> list[Fact]:
+def _append_facts(client: ClusterClient, bookies: list[BenchmarkBookie], count: int) -> list[Fact]:
     single_count = max(count // 40, 20)
     ledger = client.create_ledger(3, 2, 2)
-    batch_cost = _measure_cost(processes, _append_batch(ledger, count), count)
-    pipelined_cost = _measure_cost(processes, _append_pipelined(ledger, count), count)
-    single_cost = _measure_cost(processes, _append_singly(ledger, single_count), single_count)
+    batch_cost = _measure_cost(bookies, lambda: ledger.append_many([PAYLOAD] * count), count)
+    pipelined_cost = _measure_cost(bookies, _append_pipelined(ledger, count), count)
+    single_cost = _measure_cost(bookies, _append_singly(ledger, single_count), single_count)
     return [
         *batch_cost.facts("append_many"),
         *pipelined_cost.facts("append_later"),
@@ -100,20 +94,14 @@ def _append_facts(
     ]
 
 
-@contextmanager
-def _append_figures(context: Context) -> Iterator[Iterator[FactCase]]:
-    yield _figures_of_appends(context)
-
-
-def _figures_of_appends(context: Context) -> Iterator[FactCase]:
+def _append_figures(context: Context) -> Cases:
     count = context.scaled(_APPEND_COUNT, 200)
     shape = f"{count} entries, payload 100 bytes, E 3, W 2, A 2, db storage"
     with _socket_cluster(context) as (client, processes):
-        yield FactCase(
-            "three processes", count, shape, lambda: _append_facts(client, processes, count)
-        )
+        facts = partial(_append_facts, client, processes, count)
+        yield FactCase("three processes", count, shape, facts)
     with Cluster.open(new_directory(context), bookies=BOOKIES, storage="db") as cluster:
-        yield FactCase("in this process", count, shape, lambda: _append_facts(cluster, [], count))
+        yield FactCase("in this process", count, shape, partial(_append_facts, cluster, [], count))
 
 
 def _read_facts(
@@ -139,21 +127,13 @@ def _read_facts(
     ratios = {"the clock": single_cost.wall / range_cost.wall}
     ratios["CPU of the client"] = single_cost.client_cpu / max(range_cost.client_cpu, 1e-9)
     return [
-        *(
-            Fact(f"single reads / range, by {measure}", round(ratio, 1))
-            for measure, ratio in ratios.items()
-        ),
+        *(Fact(f"single reads / range, by {by}", round(ratio, 1)) for by, ratio in ratios.items()),
         *range_cost.facts("range"),
         *single_cost.facts("single reads"),
     ]
 
 
-@contextmanager
-def _read_figures(context: Context) -> Iterator[Iterator[FactCase]]:
-    yield _figures_of_reads(context)
-
-
-def _figures_of_reads(context: Context) -> Iterator[FactCase]:
+def _read_figures(context: Context) -> Cases:
     count = context.scaled(_READ_COUNT, 200)
     with _socket_cluster(context) as (client, processes):
         yield from _figures_by_write_quorum(client, processes, "three processes", count)
@@ -165,10 +145,7 @@ def _figures_by_write_quorum(
     client: ClusterClient, processes: list[BenchmarkBookie], where: str, count: int
 ) -> Iterator[FactCase]:
     for quorums in ((3, 2, 2), (3, 3, 2)):
-
-        def facts(quorums: tuple[int, int, int] = quorums) -> list[Fact]:
-            return _read_facts(client, processes, quorums, count)
-
+        facts = partial(_read_facts, client, processes, quorums, count)
         shape = f"{count} entries, payload 100 bytes, E 3, W {quorums[1]}, db storage"
         yield FactCase(f"{where}, W {quorums[1]} of 3", count, shape, facts)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,11 @@ from bkstore.index.api import EntryIndex
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import BenchmarkRow, Case, Context, Fact, TimedSide
+from tools.bench.inputs.own_memory import peak_allocated
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 
 FILES = 100_000
 _ROCKS_LEDGERS, _ROCKS_ENTRIES = 5_000, 333
-
-
 _READ_BYTES = 16 << 10
 
 
@@ -67,22 +65,12 @@ def _list_one_by_one(index: EntryIndex, ledger_ids: list[LedgerId]) -> None:
         index.availability(ledger_id)
 
 
-def _peak_bytes(work: Callable[[], object]) -> int:
-    """Return the peak bytes that the work allocates, including numpy's."""
-    tracemalloc.start()
-    work()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
-
-
 def _memory_facts(index: EntryIndex, ledger_ids: list[LedgerId]) -> list[Fact]:
-    few, many = ledger_ids[: len(ledger_ids) // 10], ledger_ids
-    return [
-        Fact(f"KiB held while {len(listed)} ledgers are listed", round(peak / 1024))
-        for listed in (few, many)
-        for peak in [_peak_bytes(lambda listed=listed: _list_in_one_call(index, listed))]  # type: ignore[misc]
-    ]
+    facts = []
+    for listed in (ledger_ids[: len(ledger_ids) // 10], ledger_ids):
+        peak = peak_allocated(partial(_list_in_one_call, index, listed))
+        facts.append(Fact(f"KiB held while {len(listed)} ledgers are listed", round(peak / 1024)))
+    return facts
 
 
 def _index_file_cases(directory: Path, count: int) -> Iterator[Case]:
@@ -117,10 +105,8 @@ def _index_file_cases(directory: Path, count: int) -> Iterator[Case]:
         )
     ours = TimedSide("open, ledgers, availability_many", open_and_list)
     yield Case("index files, opening", count, shape, ours, (read_loop,), None, "cost")
-    walk_and_read = TimedSide("os.scandir, then the loop", lambda: find_and_read_files(directory))
-    yield Case(
-        "index files, opening, beside a walk", count, shape, ours, (walk_and_read,), 2, "cost"
-    )
+    walk = TimedSide("os.scandir, then the loop", lambda: find_and_read_files(directory))
+    yield Case("index files, opening, beside a walk", count, shape, ours, (walk,), 2, "cost")
 
 
 def _rocks_cases(directory: Path, count: int) -> Iterator[Case]:
@@ -142,13 +128,9 @@ def _rocks_cases(directory: Path, count: int) -> Iterator[Case]:
         )
 
 
-@contextmanager
-def _listing_cases(context: Context) -> Iterator[Iterator[Case]]:
-    def cases() -> Iterator[Case]:
-        yield from _index_file_cases(new_directory(context), context.scaled(FILES))
-        yield from _rocks_cases(new_directory(context), context.scaled(_ROCKS_LEDGERS))
-
-    yield cases()
+def _listing_cases(context: Context) -> Cases:
+    yield from _index_file_cases(new_directory(context), context.scaled(FILES))
+    yield from _rocks_cases(new_directory(context), context.scaled(_ROCKS_LEDGERS))
 
 
 ROWS = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from bkstore import BookieDir
@@ -28,20 +28,16 @@ from tools.bench.inputs.audit_cluster import (
 )
 from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import BenchmarkRow, Case, Context, Fact, FactCase, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 
 LEDGERS, ENTRIES = 20_000, 500
 _STORAGES: Mapping[Layout, StorageKind] = {"idx": "sorted", "rocksdb": "db"}
 
 
-def _fill_zookeeper(
-    server: ZooKeeperServer, cluster: AuditCluster, stack: ExitStack
-) -> ZooKeeperStore:
-    store = stack.enter_context(ZooKeeperStore.format(server.uri(), timeout=120))
+def _fill_store(store: ZooKeeperStore, cluster: AuditCluster) -> None:
     metadata = (cluster.store.read(ledger_id).metadata for ledger_id in cluster.store.ledgers())
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(store.create, metadata))
-    return store
 
 
 def _start_bookies(
@@ -64,14 +60,14 @@ def _cost_facts(
     work()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     bookie_cpu = sum(bookie.cpu_seconds() for bookie in bookies) - bookie_cpu
-    labels = (
-        "auditor's CPU, threads of ZooKeeper's client among it",
-        "CPU of three bookies",
-        "wall",
-    )
+    seconds_of_label = {
+        "auditor's CPU, threads of ZooKeeper's client among it": cpu,
+        "CPU of three bookies": bookie_cpu,
+        "wall": wall,
+    }
     return [
-        Fact(f"{label}, us a ledger", round(value / ledgers * 1e6, 1))
-        for label, value in zip(labels, (cpu, bookie_cpu, wall))
+        Fact(f"{label}, us a ledger", round(seconds / ledgers * 1e6, 1))
+        for label, seconds in seconds_of_label.items()
     ]
 
 
@@ -105,25 +101,25 @@ def _audit_case(
     )
 
 
-@contextmanager
-def _live_cases(context: Context) -> Iterator[Iterator[Case | FactCase]]:
+def _live_cases(context: Context) -> Cases:
     cluster = AuditCluster(context.scaled(LEDGERS), ENTRIES, context.seed)
     with ExitStack() as stack:
         try:
             server = stack.enter_context(ZooKeeperServer(new_directory(context)))
         except MissingDependency as error:
             reason = [Fact("not measured", str(error))]
-            yield iter([FactCase("no ZooKeeper", 0, "nothing", lambda: reason)])
+            yield FactCase("no ZooKeeper", 0, "nothing", lambda: reason)
             return
         paths = write_directories(cluster, new_directory(context))
         copies = {}
         for bookie_id, path in paths.items():
             copy = shutil.copytree(path, path.with_name(f"{bookie_id}-copy"))
             copies[bookie_id] = DirectoryBookie(stack.enter_context(BookieDir(copy)))
-        store = _fill_zookeeper(server, cluster, stack)
+        store = stack.enter_context(ZooKeeperStore.format(server.uri(), timeout=120))
+        _fill_store(store, cluster)
         bookies = _start_bookies(store, paths, stack)
         live = stack.enter_context(AuditedBookies(store, timeout=60.0))
-        yield iter([_audit_case(cluster, store, copies, bookies, live)])
+        yield _audit_case(cluster, store, copies, bookies, live)
 
 
 ROWS = (

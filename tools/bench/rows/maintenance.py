@@ -2,55 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import statistics
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from bkstore.storage.options import StorageKind
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.offline_task_process import LOGS, TASKS
-from tools.bench.measure import BenchmarkRow, Context, Fact, FactCase
+from tools.bench.inputs.own_process import run_input
+from tools.bench.measure import BenchmarkRow, Cases, Context, Fact, FactCase
 
 ENTRIES = 10_000_000
 ROUNDS = 5
 _MAX_PEAK_BYTES = 512 << 20
-_CHECKOUT = Path(__file__).parents[3]
+
+Runs = list[dict[str, Any]]
+"""What a task's process printed, run by run."""
 
 
-def _run_process(*arguments: object) -> str:
-    command = [
-        sys.executable,
-        "-m",
-        "tools.bench.inputs.offline_task_process",
-        *map(str, arguments),
-    ]
-    process = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
-    return process.stdout
-
-
-def _run_tasks(
-    context: Context, storage: StorageKind, entries: int
-) -> dict[str, list[dict[str, Any]]]:
+def _run_tasks(context: Context, storage: StorageKind, entries: int) -> dict[str, Runs]:
     """Run the tasks in turns for several rounds; return the costs of each task's runs."""
     directory = new_directory(context) / "bookie"
-    _run_process("make", storage, directory, entries)
-    runs_of_task: dict[str, list[dict[str, Any]]] = {task: [] for task in TASKS}
+    run_input("offline_task_process", "make", storage, directory, entries)
+    runs_of_task: dict[str, Runs] = {task: [] for task in TASKS}
     for _ in range(ROUNDS if context.scale == 1 else 1):
         for task, runs in runs_of_task.items():
-            runs.append(json.loads(_run_process(task, directory)))
+            runs.append(run_input("offline_task_process", task, directory))
     shutil.rmtree(directory)
     return runs_of_task
 
 
 def _facts(context: Context, storage: StorageKind, entries: int) -> list[Fact]:
     runs_of_task = _run_tasks(context, storage, entries)
-    size = runs_of_task["read"][0]["count"]
+    size, limit = runs_of_task["read"][0]["count"], f"<= {_MAX_PEAK_BYTES >> 20}"
     facts = [Fact("bytes of logs", size)]
     for task, runs in runs_of_task.items():
         cpu, wall = (statistics.median(run[name] for run in runs) for name in ("cpu", "wall"))
@@ -59,24 +44,17 @@ def _facts(context: Context, storage: StorageKind, entries: int) -> list[Fact]:
             Fact(f"{task}: CPU s", round(cpu, 2)),
             Fact(f"{task}: wall s", round(wall, 2)),
             Fact(f"{task}: MB of logs a wall s", round(size / wall / 1e6)),
-            Fact(
-                f"{task}: peak MiB",
-                round(peak / 2**20),
-                f"<= {_MAX_PEAK_BYTES >> 20}",
-                peak <= _MAX_PEAK_BYTES,
-            ),
+            Fact(f"{task}: peak MiB", round(peak / 2**20), limit, peak <= _MAX_PEAK_BYTES),
         ]
     return facts
 
 
-@contextmanager
-def _care_figures(context: Context) -> Iterator[Iterator[FactCase]]:
-    def figures(storage: StorageKind) -> FactCase:
-        entries = context.scaled(ENTRIES, 20_000)
-        shape = f"{entries} entries of 96 bytes in a thousand ledgers, {LOGS} logs"
-        return FactCase(storage, entries, shape, lambda: _facts(context, storage, entries))
-
-    yield (figures(storage) for storage in ("db", "sorted"))
+def _task_figures(context: Context) -> Cases:
+    storages: tuple[StorageKind, ...] = ("db", "sorted")
+    entries = context.scaled(ENTRIES, 20_000)
+    shape = f"{entries} entries of 96 bytes in a thousand ledgers, {LOGS} logs"
+    for storage in storages:
+        yield FactCase(storage, entries, shape, partial(_facts, context, storage, entries))
 
 
 ROWS = (
@@ -84,12 +62,12 @@ ROWS = (
         "care",
         "check, usage, diff and rebuild-index of one directory",
         "`python -m tools.bench.inputs.offline_task_process` in processes of their own, five "
-        "rounds in "
-        "turns: medians of CPU (all processes) and wall seconds, start of Python not counted, the "
-        "highest resident size of the largest process. `read` reads all logs, in order, one MiB "
-        "at a time; files are in the page cache for all of them. `diff` is of a directory with "
-        "itself, `rebuild-index` to the same layout with links to the logs, equality proven.",
-        _care_figures,
+        "rounds in turns: medians of CPU (all processes) and wall seconds, start of Python not "
+        "counted, the highest resident size of the largest process. `read` reads all logs, in "
+        "order, one MiB at a time; files are in the page cache for all of them. `diff` is of a "
+        "directory with itself, `rebuild-index` to the same layout with links to the logs, "
+        "equality proven.",
+        _task_figures,
         long=True,
     ),
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from sortedcontainers import SortedDict
@@ -11,7 +11,7 @@ from sortedcontainers import SortedDict
 from bkstore.ids import MAX_ENTRY_ID, Int64Array
 from bkstore.index.memtable import MemtableIndex
 from tools.bench.inputs.entry_ids import locations_of
-from tools.bench.measure import BenchmarkRow, Case, Context, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, TimedSide
 
 LATE_SHARE = 0.05
 """The share of entries that arrive late because other add requests overtake them."""
@@ -58,10 +58,10 @@ def _put_into_memtable(rows: list[tuple[int, int, int]]) -> MemtableIndex:
     return index
 
 
-@contextmanager
-def _single_put_cases(context: Context) -> Iterator[Iterable[Case]]:
+def _single_put_cases(context: Context) -> Cases:
     count = context.scaled(300_000)
-    yield (case for ledgers in (100, 1, 10_000) for case in _cases_of_puts(context, count, ledgers))
+    for ledgers in (100, 1, 10_000):
+        yield from _cases_of_puts(context, count, ledgers)
 
 
 def _cases_of_puts(context: Context, count: int, ledgers: int) -> Iterator[Case]:
@@ -79,17 +79,10 @@ def _cases_of_puts(context: Context, count: int, ledgers: int) -> Iterator[Case]
         ),
         5 if ledgers == 100 else None,
     )
-    yield Case(
-        f"{name}, and read",
-        count,
-        shape,
-        TimedSide("put, entries()", lambda: _list_entries(_put_into_memtable(rows), ledgers)),
-        (
-            TimedSide(
-                "SortedDict.setdefault, irange", lambda: _list_dict(_put_into_dict(rows), ledgers)
-            ),
-        ),
-    )
+    ours = TimedSide("put, entries()", lambda: _list_entries(_put_into_memtable(rows), ledgers))
+    list_dict = lambda: _list_dict(_put_into_dict(rows), ledgers)  # noqa: E731
+    irange = TimedSide("SortedDict.setdefault, irange", list_dict)
+    yield Case(f"{name}, and read", count, shape, ours, (irange,))
 
 
 Batch = tuple[int, Int64Array, Int64Array]
@@ -142,32 +135,22 @@ def _update_dict_by_batches(batches: list[Batch], ledgers: int) -> list[list[int
     return _list_dict(table, ledgers)
 
 
-@contextmanager
-def _batch_cases(context: Context) -> Iterator[list[Case]]:
+def _batch_cases(context: Context) -> Cases:
     count, ledgers = context.scaled(300_000), 100
     columns = make_arrivals(count, ledgers, context.seed)
-    yield [
-        _batch_case(_split_batches(columns, ledgers, per_batch), count, ledgers, per_batch)
-        for per_batch in (1000, 100)
-    ]
-
-
-def _batch_case(batches: list[Batch], count: int, ledgers: int, per_batch: int) -> Case:
-    return Case(
-        f"put_many, batches of {per_batch}",
-        count,
-        f"{count} entries over {ledgers} ledgers, batches of {per_batch}, {LATE_SHARE:.0%} late",
-        TimedSide("put_many, entries()", lambda: _put_batches_into_memtable(batches, ledgers)),
-        (
-            TimedSide(
-                "SortedDict.setdefault, irange", lambda: _put_batches_into_dict(batches, ledgers)
-            ),
-            TimedSide(
-                "SortedDict.update, irange", lambda: _update_dict_by_batches(batches, ledgers)
-            ),
-        ),
-        40 if per_batch == 1000 else None,
-    )
+    for per_batch, limit in ((1000, 40), (100, None)):
+        batches = _split_batches(columns, ledgers, per_batch)
+        name = f"batches of {per_batch}"
+        shape = f"{count} entries over {ledgers} ledgers, {name}, {LATE_SHARE:.0%} late"
+        ours, put, update = (
+            TimedSide(title, partial(work, batches, ledgers))
+            for title, work in (
+                ("put_many, entries()", _put_batches_into_memtable),
+                ("SortedDict.setdefault, irange", _put_batches_into_dict),
+                ("SortedDict.update, irange", _update_dict_by_batches),
+            )
+        )
+        yield Case(f"put_many, {name}", count, shape, ours, (put, update), limit)
 
 
 ROWS = (

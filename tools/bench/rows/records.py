@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 
 from bkstore.formats.entry import Coder, Entry, RecordBatch
 from bkstore.ids import LedgerId
 from tools.bench.inputs.entry_ids import SCOPE_0, SCOPED
-from tools.bench.measure import BenchmarkRow, Case, Context, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, TimedSide
 
 ENTRIES, PAYLOAD = 100_000, 60
 _MIN_SPEEDUP = 5.0
@@ -31,50 +30,31 @@ def _decode_singly(coder: Coder, batch: RecordBatch, ledger_id: LedgerId) -> lis
     return [coder.decode(record, ledger_id, entry_id) for entry_id, record in enumerate(batch)]
 
 
-@contextmanager
-def _record_cases(context: Context) -> Iterator[Iterator[Case]]:
+def _record_cases(context: Context) -> Cases:
     count = context.scaled(ENTRIES)
     rng = np.random.default_rng(context.seed)
-    mixed_payloads = [rng.bytes(int(size)) for size in rng.integers(0, 2 * PAYLOAD, count)]
-    equal_payloads = [rng.bytes(PAYLOAD) for _ in range(count)]
-
-    def cases() -> Iterator[Case]:
-        for digest in ("CRC32C", "HMAC"):
-            for suffix, ledger_id in _LEDGERS:
-                for shape, payloads in (
-                    (f"{PAYLOAD} bytes", equal_payloads),
-                    (f"0 to {2 * PAYLOAD}", mixed_payloads),
-                ):
-                    if digest == "CRC32C" or (ledger_id is SCOPE_0 and payloads is equal_payloads):
-                        limit = (
-                            _MIN_SPEEDUP
-                            if digest == "CRC32C" and payloads is equal_payloads
-                            else None
-                        )
-                        coder = Coder(digest, "pw")
-                        yield from _encode_and_verify_cases(
-                            coder, ledger_id, payloads, f"{shape}{suffix}", limit
-                        )
-
-    yield cases()
+    mixed = [rng.bytes(int(size)) for size in rng.integers(0, 2 * PAYLOAD, count)]
+    equal = [rng.bytes(PAYLOAD) for _ in range(count)]
+    crc, hmac = Coder("CRC32C", "pw"), Coder("HMAC", "pw")
+    for suffix, ledger_id in _LEDGERS:
+        equal_shape, mixed_shape = f"{PAYLOAD} bytes{suffix}", f"0 to {2 * PAYLOAD}{suffix}"
+        yield from _encode_and_verify_cases(crc, ledger_id, equal, equal_shape, _MIN_SPEEDUP)
+        yield from _encode_and_verify_cases(crc, ledger_id, mixed, mixed_shape)
+    yield from _encode_and_verify_cases(hmac, SCOPE_0, equal, f"{PAYLOAD} bytes")
 
 
 def _encode_and_verify_cases(
-    coder: Coder, ledger_id: LedgerId, payloads: list[bytes], shape: str, limit: float | None
+    coder: Coder, ledger_id: LedgerId, payloads: list[bytes], shape: str, limit: float | None = None
 ) -> Iterator[Case]:
-    ids, batch = (
-        np.arange(len(payloads)),
-        coder.encode_batch(ledger_id, range(len(payloads)), payloads),
-    )
+    ids = np.arange(len(payloads))
+    batch = coder.encode_batch(ledger_id, ids, payloads)
     title, data = f"{coder.digest.name}, {shape}", f"{len(payloads)} entries of one ledger"
     encode = TimedSide("encode_batch", lambda: coder.encode_batch(ledger_id, ids, payloads))
-    encode_singly = TimedSide(
-        "encode, one by one", lambda: _encode_singly(coder, ledger_id, payloads)
-    )
-    yield Case(f"encode, {title}", len(payloads), data, encode, (encode_singly,), limit)
+    singly = TimedSide("encode, one by one", lambda: _encode_singly(coder, ledger_id, payloads))
+    yield Case(f"encode, {title}", len(payloads), data, encode, (singly,), limit)
     decode = TimedSide("decode_batch", lambda: coder.decode_batch(batch, ledger_id))
-    decode_singly = TimedSide("decode, one by one", lambda: _decode_singly(coder, batch, ledger_id))
-    yield Case(f"verify, {title}", len(payloads), data, decode, (decode_singly,))
+    singly = TimedSide("decode, one by one", lambda: _decode_singly(coder, batch, ledger_id))
+    yield Case(f"verify, {title}", len(payloads), data, decode, (singly,))
 
 
 ROWS = (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from rocksdict import AccessType, Rdict, ReadOptions
+from rocksdict import AccessType, Rdict, RdictIter, ReadOptions
 
 from bkstore.ids import Int64Array
 from bkstore.index.api import IndexBatch
@@ -16,7 +17,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.keys import encode_locations, entry_keys, ledger_range
 from bkstore.index.rocks.options import location_options, reading_options
 from tools.bench.inputs.entry_ids import SCOPE_0, locations_of, new_directory, rocks_index
-from tools.bench.measure import BenchmarkRow, Case, Context, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, TimedSide
 from tools.lab.stores.other_stores import OtherStore, other_store_openers
 
 _PER_BATCH = 100_000
@@ -28,13 +29,17 @@ def _open_read_only(path: str) -> Rdict:
     return Rdict(path, options, {"default": options}, AccessType.read_only(False))
 
 
-def _scan_entry_ids(database: Rdict, lo: bytes, hi: bytes) -> list[int]:
-    """Return the entry ids of the keys in [lo, hi), read one by one by the binding's iterator."""
+def _iterator(database: Rdict, lo: bytes, hi: bytes) -> RdictIter:
+    """Return the binding's iterator of the keys in [lo, hi)."""
     bounds = ReadOptions()
     bounds.set_iterate_upper_bound(hi)
     iterator = database.iter(bounds)
     iterator.seek(lo)
-    entry_ids = []
+    return iterator
+
+
+def _scan_entry_ids(database: Rdict, lo: bytes, hi: bytes) -> list[int]:
+    iterator, entry_ids = _iterator(database, lo, hi), []
     while iterator.valid():
         entry_ids.append(int.from_bytes(iterator.key()[8:], "big"))
         iterator.next()
@@ -42,19 +47,14 @@ def _scan_entry_ids(database: Rdict, lo: bytes, hi: bytes) -> list[int]:
 
 
 def _scan_keys(database: Rdict, lo: bytes, hi: bytes) -> list[bytes]:
-    bounds = ReadOptions()
-    bounds.set_iterate_upper_bound(hi)
-    iterator = database.iter(bounds)
-    iterator.seek(lo)
-    keys = []
+    iterator, keys = _iterator(database, lo, hi), []
     while iterator.valid():
         keys.append(iterator.key())
         iterator.next()
     return keys
 
 
-@contextmanager
-def _availability_cases(context: Context) -> Iterator[list[Case]]:
+def _availability_cases(context: Context) -> Cases:
     ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
     with rocks_index(context, {SCOPE_0: ids, 8: ids[: ids.size // 10]}) as directory:
         database = _open_read_only(str(directory / "current" / "locations"))
@@ -64,27 +64,22 @@ def _availability_cases(context: Context) -> Iterator[list[Case]]:
             loop = TimedSide("seek, key, next; ids", lambda: _scan_entry_ids(database, lo, hi))
             keys = TimedSide("seek, key, next; keys only", lambda: _scan_keys(database, lo, hi))
             shape = f"{ids.size} contiguous entries, another ledger behind them"
-            with ExitStack() as open_until:
-                yield [
-                    Case("entry ids", ids.size, shape, ours, (loop,), 1.6),
-                    Case("keys only", ids.size, shape, ours, (keys,)),
-                    *(
-                        Case(f"entry ids, {name}", ids.size, shape, ours, (side,))
-                        for name, side in _peer_scans(context, ids, open_until)
-                    ),
-                ]
+            with ExitStack() as stack:
+                peer_sides = _peer_scans(context, ids, stack)
+                yield Case("entry ids", ids.size, shape, ours, (loop,), 1.6)
+                yield Case("keys only", ids.size, shape, ours, (keys,))
+                for name, side in peer_sides.items():
+                    yield Case(f"entry ids, {name}", ids.size, shape, ours, (side,))
         database.close()
 
 
-def _peer_scans(
-    context: Context, ids: Int64Array, open_until: ExitStack
-) -> Iterator[tuple[str, TimedSide]]:
-    """Yield a side for each installed peer that scans the same keys into an array of ids."""
+def _peer_scans(context: Context, ids: Int64Array, stack: ExitStack) -> dict[str, TimedSide]:
+    """Return a side for each installed peer that scans the same keys into an array of ids."""
     lo, hi = ledger_range(SCOPE_0)
+    sides = {}
     for name, open_store in other_store_openers(context).items():
-        directory = new_directory(context)
-        store = open_store(directory)
-        open_until.callback(store.close)
+        store = open_store(new_directory(context))
+        stack.callback(store.close)
         store.put_list(entry_keys(SCOPE_0, ids), encode_locations(locations_of(ids)), _PER_BATCH)
         store.compact()
 
@@ -94,7 +89,8 @@ def _peer_scans(
 
         if not np.array_equal(scan(), ids):
             raise RuntimeError(f"{name} lists other entries")
-        yield name, TimedSide("keys of a cursor, ids of them", scan)
+        sides[name] = TimedSide("keys of a cursor, ids of them", scan)
+    return sides
 
 
 def create_index(context: Context) -> RocksIndex:
@@ -109,13 +105,12 @@ def remove_index(index: RocksIndex) -> None:
     shutil.rmtree(directory)
 
 
-def _put_singly(database: Rdict, keys: list[bytes], encoded_locations: list[bytes]) -> None:
-    for key, encoded_location in zip(keys, encoded_locations):
-        database[key] = encoded_location
-
-
 def _put_loop_side(context: Context, ids: Int64Array, locations: Int64Array) -> TimedSide:
-    keys, encoded_locations = entry_keys(SCOPE_0, ids), encode_locations(locations)
+    keys, values = entry_keys(SCOPE_0, ids), encode_locations(locations)
+
+    def put_singly(database: Rdict) -> None:
+        for key, value in zip(keys, values):
+            database[key] = value
 
     def fresh() -> Rdict:
         options = location_options()
@@ -126,16 +121,10 @@ def _put_loop_side(context: Context, ids: Int64Array, locations: Int64Array) -> 
         database.close()
         shutil.rmtree(path)
 
-    return TimedSide(
-        "db[k] = v, keys made before",
-        lambda db: _put_singly(db, keys, encoded_locations),
-        fresh,
-        dispose,
-    )
+    return TimedSide("db[k] = v, keys made before", put_singly, fresh, dispose)
 
 
-@contextmanager
-def _fill_cases(context: Context) -> Iterator[list[Case]]:
+def _fill_cases(context: Context) -> Cases:
     ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
     locations = locations_of(ids)
     loop = _put_loop_side(context, ids, locations)
@@ -146,36 +135,23 @@ def _fill_cases(context: Context) -> Iterator[list[Case]]:
     def bulk_load(index: RocksIndex) -> None:
         index.bulk_load([IndexBatch.of_ledger(SCOPE_0, ids, locations)])
 
+    fresh = partial(create_index, context)
+    put_side = TimedSide("RocksIndex.put_many", put_many, fresh, remove_index)
+    load_side = TimedSide("RocksIndex.bulk_load", bulk_load, fresh, remove_index)
     shape = f"{ids.size} ascending entries of one ledger"
-    yield [
-        Case(
-            name,
-            ids.size,
-            shape,
-            TimedSide(f"RocksIndex.{name}", run, lambda: create_index(context), remove_index),
-            (loop,),
-            limit,
-        )
-        for name, run, limit in (("put_many", put_many, 3.5), ("bulk_load", bulk_load, 5.5))
-    ] + [
-        Case(
-            f"put_many, {name}",
-            ids.size,
-            shape,
-            TimedSide("RocksIndex.put_many", put_many, lambda: create_index(context), remove_index),
-            (side,),
-        )
-        for name, side in _peer_fills(context, ids, locations)
-    ]
+    yield Case("put_many", ids.size, shape, put_side, (loop,), 3.5)
+    yield Case("bulk_load", ids.size, shape, load_side, (loop,), 5.5)
+    for name, side in _peer_fills(context, ids, locations):
+        yield Case(f"put_many, {name}", ids.size, shape, put_side, (side,))
 
 
 def _peer_fills(
     context: Context, ids: Int64Array, locations: Int64Array
 ) -> Iterator[tuple[str, TimedSide]]:
-    keys, encoded_locations = entry_keys(SCOPE_0, ids), encode_locations(locations)
+    keys, values = entry_keys(SCOPE_0, ids), encode_locations(locations)
 
     def put(store_and_directory: tuple[OtherStore, Path]) -> None:
-        store_and_directory[0].put_list(keys, encoded_locations, _PER_BATCH)
+        store_and_directory[0].put_list(keys, values, _PER_BATCH)
 
     def dispose(store_and_directory: tuple[OtherStore, Path]) -> None:
         store_and_directory[0].close()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from typing import Literal, get_args
 
 import numpy as np
@@ -21,7 +22,7 @@ from tools.bench.inputs.wire_load import (
     read_windows,
     run_load,
 )
-from tools.bench.measure import BenchmarkRow, Context, Fact, FactCase
+from tools.bench.measure import BenchmarkRow, Cases, Context, Fact, FactCase
 
 _CONNECTIONS, WINDOW, _WINDOW_COUNT, PAYLOAD = 64, 50, 40, 100
 ROUNDS = 5
@@ -38,31 +39,24 @@ def _windows_of_round(
     windows_of_connection = []
     for connection in range(connections):
         is_adding = kind == "adds" or (kind == "half and half" and connection % 2 == 0)
-        if is_adding:
-            ledger = 1 + connection + (1000 if kind == "half and half" else 0)
-            windows_of_connection.append(add_windows(ledger, first, WINDOW, windows, PAYLOAD))
-        else:
-            windows_of_connection.append(
-                read_windows(1 + connection, first, WINDOW, windows, PAYLOAD)
-            )
+        ledger = 1 + connection + (1000 if is_adding and kind == "half and half" else 0)
+        make_windows = add_windows if is_adding else read_windows
+        windows_of_connection.append(make_windows(ledger, first, WINDOW, windows, PAYLOAD))
     return windows_of_connection
 
 
-def _latency_milliseconds(share: float, load: WireLoadResult, _cpu: float) -> float:
-    return load.percentile(share) * 1e3
+Runs = list[tuple[WireLoadResult, float]]
+"""The result of each round's load on a bookie, and the CPU seconds of the bookie's process."""
 
 
-def _bookie_facts(
-    name: str, bookie: MeasuredProcess, runs: Sequence[tuple[WireLoadResult, float]]
-) -> Iterator[Fact]:
-    def fact(label: str, metric: Callable[[WireLoadResult, float], float], digits: int) -> Fact:
-        value = float(np.median([metric(load, cpu) for load, cpu in runs]))
-        return Fact(f"{name}: {label}", round(value, digits))
+def _bookie_facts(name: str, bookie: MeasuredProcess, runs: Runs) -> Iterator[Fact]:
+    def fact(label: str, values: list[float], digits: int = 2) -> Fact:
+        return Fact(f"{name}: {label}", round(float(np.median(values)), digits))
 
-    yield fact("requests a second", lambda load, _: load.requests_per_second, 0)
+    yield fact("requests a second", [load.requests_per_second for load, _ in runs], 0)
     for share, label in ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")):
-        yield fact(f"{label}, ms", partial(_latency_milliseconds, share), 2)
-    yield fact("CPU, us a request", lambda load, cpu: cpu / load.requests * 1e6, 2)
+        yield fact(f"{label}, ms", [load.percentile(share) * 1e3 for load, _ in runs])
+    yield fact("CPU, us a request", [cpu / load.requests * 1e6 for load, cpu in runs])
     yield Fact(f"{name}: peak memory, MiB", bookie.peak_memory() >> 20)
 
 
@@ -70,26 +64,22 @@ def _measure_bookies(
     kind: RequestMix, bookies: dict[str, MeasuredProcess], connections: int, windows: int
 ) -> list[Fact]:
     """Run the load on the bookies in turns, round by round; return their figures."""
-    runs: dict[str, list[tuple[WireLoadResult, float]]] = {name: [] for name in bookies}
+    runs: dict[str, Runs] = {name: [] for name in bookies}
     for round_number in range(ROUNDS):
         windows_of_connection = _windows_of_round(kind, round_number, connections, windows)
         for name, bookie in bookies.items():
             cpu_before = bookie.cpu_seconds()
             load = run_load(bookie.address, windows_of_connection)
             runs[name].append((load, bookie.cpu_seconds() - cpu_before))
-    facts = [
-        fact for name, bookie in bookies.items() for fact in _bookie_facts(name, bookie, runs[name])
-    ]
+    facts = [list(_bookie_facts(name, bookie, runs[name])) for name, bookie in bookies.items()]
     if len(bookies) > 1:
-        ours, real = (
-            float(np.median([load.requests_per_second for load, _ in bookie_runs]))
-            for bookie_runs in runs.values()
-        )
-        facts.append(Fact("requests a second, ours / the real one's", round(ours / real, 2)))
-    return facts
+        rates = [[load.requests_per_second for load, _ in loads] for loads in runs.values()]
+        ours, real = np.median(rates, axis=1).tolist()
+        facts.append([Fact("requests a second, ours / the real one's", round(ours / real, 2))])
+    return [*chain.from_iterable(facts)]
 
 
-def _serving_figures(context: Context) -> Iterator[FactCase]:
+def _serving_figures(context: Context) -> Cases:
     connections = context.scaled(_CONNECTIONS, 2)
     windows = context.scaled(_WINDOW_COUNT, 2)
     for storage in _STORAGES:
@@ -108,11 +98,6 @@ def _serving_figures(context: Context) -> Iterator[FactCase]:
                 )
 
 
-@contextmanager
-def _serving(context: Context) -> Iterator[Iterator[FactCase]]:
-    yield _serving_figures(context)
-
-
 ROWS = (
     BenchmarkRow(
         "serving",
@@ -123,6 +108,6 @@ ROWS = (
         "by one half of the connections beside reads by the other. Adds are acknowledged when "
         "synced. Latency goes from the window's sending to the answer's arrival. Medians of "
         "five rounds; with BOOKKEEPER_CLASSPATH a real bookie takes turns.",
-        _serving,
+        _serving_figures,
     ),
 )

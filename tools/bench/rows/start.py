@@ -6,15 +6,14 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
 
-from tools.bench.measure import BenchmarkRow, Context, Fact, FactCase
+from tools.bench.inputs.own_process import CHECKOUT
+from tools.bench.measure import BenchmarkRow, Cases, Context, Fact, FactCase
+from tools.lab.sides import rotate
 
 _START_COUNT = 21
 _MIN_STARTS = 7
-_CHECKOUT = Path(__file__).parents[3]
 _NUMPY = "python -c 'import numpy'"
 _LIMITS = {"import bkstore": 0.5, "bkstore --help": 0.75}
 _COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -28,7 +27,7 @@ def cpu_seconds(arguments: tuple[str, ...]) -> float:
     """Return the CPU seconds, user and system, of one Python process from start to exit. Raises
     `CalledProcessError` if it exits with a code other than 0."""
     command = [sys.executable, *arguments]
-    with subprocess.Popen(command, cwd=_CHECKOUT, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.DEVNULL) as process:
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
@@ -38,19 +37,16 @@ def cpu_seconds(arguments: tuple[str, ...]) -> float:
 
 def measure_medians(starts: int) -> dict[str, float]:
     """Return the median CPU seconds of each command; their order rotates from round to round."""
-    names = list(_COMMANDS)
-    samples: dict[str, list[float]] = {name: [] for name in names}
+    samples: dict[str, list[float]] = {name: [] for name in _COMMANDS}
     for arguments in _COMMANDS.values():  # unrecorded: writes the compiled files
         cpu_seconds(arguments)
     for round_number in range(starts):
-        first = round_number % len(names)
-        for name in names[first:] + names[:first]:
+        for name in rotate(list(_COMMANDS), round_number):
             samples[name].append(cpu_seconds(_COMMANDS[name]))
     return {name: statistics.median(seconds) for name, seconds in samples.items()}
 
 
-@contextmanager
-def _start(context: Context) -> Iterator[Iterator[FactCase]]:
+def _start_figures(context: Context) -> Cases:
     starts = context.scaled(_START_COUNT, _MIN_STARTS)
 
     def facts() -> list[Fact]:
@@ -61,7 +57,7 @@ def _start(context: Context) -> Iterator[Iterator[FactCase]]:
             figures.append(Fact(f"{name} / {_NUMPY}", ratio, f"<= {limit:g}", ratio <= limit))
         return figures
 
-    yield iter([FactCase("processes", starts, f"{starts} starts of each, in turning order", facts)])
+    yield FactCase("processes", starts, f"{starts} starts of each, in turning order", facts)
 
 
 ROWS = (
@@ -71,6 +67,6 @@ ROWS = (
         "CPU time, the user's and the system's, of whole Python processes from start to end, "
         "compiled files written before: `import bkstore` and `python -m bkstore --help`, each "
         "over `import numpy` in the same run; medians.",
-        _start,
+        _start_figures,
     ),
 )

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from bkstore.availability import Availability
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, as_entry_ids, as_locations
-from bkstore.index.api import IndexBatch, LedgerLike
+from bkstore.index.api import IndexBatch
 from bkstore.index.hierarchical import file_slots
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.index import PUTS_PER_BATCH, RocksIndex
@@ -25,12 +25,13 @@ from bkstore.index.rocks.options import location_options
 from tools.bench.inputs.entry_ids import (
     SCOPE_0,
     SCOPED,
+    Ledgers,
     idx_index,
     locations_of,
     new_directory,
     rocks_index,
 )
-from tools.bench.measure import BenchmarkRow, Case, Context, Fact, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 from tools.bench.rows.rocks import create_index, remove_index
 
 LEDGER = SCOPE_0.ledger
@@ -54,9 +55,8 @@ def _put_many_64(database: Database, ledger: int, ids: Int64Array, locations: In
     ids, locations = as_entry_ids(ids), as_locations(locations)
     for start in range(0, ids.size, PUTS_PER_BATCH):
         rows = slice(start, start + PUTS_PER_BATCH)
-        database.put_list(
-            _keys_64(ledger, ids[rows]), encode_locations(locations[rows]), PUTS_PER_BATCH
-        )
+        values = encode_locations(locations[rows])
+        database.put_list(_keys_64(ledger, ids[rows]), values, PUTS_PER_BATCH)
 
 
 def _availability_64(database: Database, ledger: int) -> Availability:
@@ -94,7 +94,7 @@ def _remove_database(database: Database) -> None:
     shutil.rmtree(database.path.parent)
 
 
-def _write_cases(context: Context, ids: Int64Array, locations: Int64Array) -> list[Case]:
+def _write_cases(context: Context, ids: Int64Array, locations: Int64Array) -> Cases:
     shape = f"{ids.size} ascending entries of one ledger"
 
     def put_many(ledger_id: LedgerId) -> TimedSide:
@@ -109,33 +109,26 @@ def _write_cases(context: Context, ids: Int64Array, locations: Int64Array) -> li
         label = "scoped" if ledger_id.scope else "scope 0"
         return TimedSide(f"put_many, {label}", run, fresh, remove_index)
 
+    keys = TimedSide("entry_keys, scope 0", lambda: entry_keys(SCOPE_0, ids))
+    twin_keys = TimedSide("keys, 64-bit twin", lambda: _keys_64(LEDGER, ids))
+    yield Case("keys: scope 0 against twin", ids.size, shape, keys, (twin_keys,))
+
     twin = TimedSide(
         "put_many, 64-bit twin",
         lambda database: _put_many_64(database, LEDGER, ids, locations),
         lambda: _fresh_database(context),
         _remove_database,
     )
-    return [
-        Case(
-            "keys: scope 0 against twin",
-            ids.size,
-            shape,
-            TimedSide("entry_keys, scope 0", lambda: entry_keys(SCOPE_0, ids)),
-            (TimedSide("keys, 64-bit twin", lambda: _keys_64(LEDGER, ids)),),
-        ),
-        Case("rocks put_many: scope 0 against twin", ids.size, shape, put_many(SCOPE_0), (twin,)),
-        Case(
-            "rocks put_many: scoped against scope 0",
-            ids.size,
-            shape,
-            put_many(SCOPED),
-            (put_many(SCOPE_0),),
-            facts=lambda: _bytes_on_disk(context, ids, locations),
-        ),
-    ]
+    scope_0, scoped = put_many(SCOPE_0), put_many(SCOPED)
+    yield Case("rocks put_many: scope 0 against twin", ids.size, shape, scope_0, (twin,))
+    name, facts = (
+        "rocks put_many: scoped against scope 0",
+        partial(_disk_facts, context, ids, locations),
+    )
+    yield Case(name, ids.size, shape, scoped, (scope_0,), facts=facts)
 
 
-def _read_cases(directory: Path, stack: ExitStack, ids: Int64Array) -> list[Case]:
+def _read_cases(directory: Path, stack: ExitStack, ids: Int64Array) -> Cases:
     index = stack.enter_context(RocksIndex(directory))
     twin = Database(directory / "current" / "locations")
     stack.callback(twin.close)
@@ -143,32 +136,23 @@ def _read_cases(directory: Path, stack: ExitStack, ids: Int64Array) -> list[Case
     scope_0 = TimedSide("availability, scope 0", lambda: index.availability(SCOPE_0))
     twin_side = TimedSide("availability, 64-bit twin", lambda: _availability_64(twin, LEDGER))
     scoped = TimedSide("availability, scoped", lambda: index.availability(SCOPED))
-    entry_ids = np.linspace(0, ids.size - 1, GET_COUNT).astype(np.int64).tolist()
-    get = TimedSide("get, scope 0", lambda: [index.get(LEDGER, entry_id) for entry_id in entry_ids])
-    twin_get = TimedSide(
-        "get, 64-bit twin", lambda: [_get_64(twin, LEDGER, entry_id) for entry_id in entry_ids]
-    )
-    return [
-        Case("rocks availability: scope 0 against twin", ids.size, shape, scope_0, (twin_side,)),
-        Case("rocks availability: scoped against scope 0", ids.size, shape, scoped, (scope_0,)),
-        Case(
-            "rocks get: scope 0 against twin",
-            GET_COUNT,
-            f"{GET_COUNT} of {shape}",
-            get,
-            (twin_get,),
-        ),
-    ]
+    yield Case("rocks availability: scope 0 against twin", ids.size, shape, scope_0, (twin_side,))
+    yield Case("rocks availability: scoped against scope 0", ids.size, shape, scoped, (scope_0,))
+    ids_read = np.linspace(0, ids.size - 1, GET_COUNT).astype(np.int64).tolist()
+    get = TimedSide("get, scope 0", lambda: [index.get(LEDGER, entry_id) for entry_id in ids_read])
+    get_64 = lambda: [_get_64(twin, LEDGER, entry_id) for entry_id in ids_read]  # noqa: E731
+    twin_get = TimedSide("get, 64-bit twin", get_64)
+    shape = f"{GET_COUNT} of {shape}"
+    yield Case("rocks get: scope 0 against twin", GET_COUNT, shape, get, (twin_get,))
 
 
-@contextmanager
-def _scope_cases(context: Context) -> Iterator[list[Case]]:
+def _scope_cases(context: Context) -> Cases:
     ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
-    ledgers: dict[LedgerLike, Int64Array] = {SCOPE_0: ids, SCOPED: ids}
+    ledgers: Ledgers = {SCOPE_0: ids, SCOPED: ids}
     with ExitStack() as stack:
         directory = stack.enter_context(rocks_index(context, ledgers))
-        cases = _write_cases(context, ids, locations_of(ids))
-        cases += _read_cases(directory, stack, ids)
+        yield from _write_cases(context, ids, locations_of(ids))
+        yield from _read_cases(directory, stack, ids)
         index = stack.enter_context(idx_index(context, ledgers))
         path = index.path(SCOPE_0)
         assert path is not None
@@ -178,14 +162,11 @@ def _scope_cases(context: Context) -> Iterator[list[Case]]:
         scope_0 = TimedSide("availability, scope 0", lambda: index.availability(SCOPE_0))
         twin = TimedSide("availability, 64-bit twin", lambda: _idx_availability_64(fd, path))
         scoped = TimedSide("availability, scoped", lambda: index.availability(SCOPED))
-        yield [
-            *cases,
-            Case("idx availability: scope 0 against twin", ids.size, shape, scope_0, (twin,)),
-            Case("idx availability: scoped against scope 0", ids.size, shape, scoped, (scope_0,)),
-        ]
+        yield Case("idx availability: scope 0 against twin", ids.size, shape, scope_0, (twin,))
+        yield Case("idx availability: scoped against scope 0", ids.size, shape, scoped, (scope_0,))
 
 
-def _bytes_on_disk(context: Context, ids: Int64Array, locations: Int64Array) -> list[Fact]:
+def _disk_facts(context: Context, ids: Int64Array, locations: Int64Array) -> list[Fact]:
     """Return the bytes per entry in table files and in the write-ahead log."""
     facts: list[Fact] = []
     log_bytes, table_bytes = {}, {}

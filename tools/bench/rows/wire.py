@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from bkstore.wire.client import WireClient
 from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.records import MASTER_KEY, records_of
-from tools.bench.measure import BenchmarkRow, Case, Context, Fact, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 
 LEDGER = 7
 _PAYLOADS = (100, 1024)
@@ -37,12 +37,9 @@ def _cost_facts(name: str, bookie: BenchmarkBookie, work: Work, entries: int) ->
         client = time.thread_time() - client
         wall = time.perf_counter() - wall
         runs.append((client, bookie.cpu_seconds() - server, wall))
-    medians = np.median(np.array(runs), axis=0) / entries * 1e6
-    labels = ("client CPU", "server CPU", "wall")
-    return [
-        Fact(f"{name}: {label}, us an entry", round(float(value), 2))
-        for label, value in zip(labels, medians)
-    ]
+    medians = (np.median(np.array(runs), axis=0) / entries * 1e6).tolist()
+    labels = (f"{name}: {what}, us an entry" for what in ("client CPU", "server CPU", "wall"))
+    return [Fact(label, round(value, 2)) for label, value in zip(labels, medians)]
 
 
 def _wall_seconds(work: Work) -> float:
@@ -55,10 +52,11 @@ def _batch_speedup(batch: Work, single: Work) -> Fact:
     """Return the wall-time speedup of batch over single reads, the claim of BP-62; five rounds."""
     pairs = [(_wall_seconds(batch), _wall_seconds(single)) for _ in range(5)]
     batch_seconds, single_seconds = np.median(np.array(pairs), axis=0)
-    ratio = float(single_seconds / batch_seconds)
-    return Fact(
-        "entries a wall second, against single reads", round(ratio, 1), ">= 10", ratio >= 10
+    ratio, name = (
+        float(single_seconds / batch_seconds),
+        "entries a wall second, against single reads",
     )
+    return Fact(name, round(ratio, 1), ">= 10", ratio >= 10)
 
 
 def _read_in_batches(client: WireClient, entry_count: int, size: int) -> Work:
@@ -79,7 +77,7 @@ def _read_singly(client: WireClient, entry_count: int) -> Work:
     return run
 
 
-def _read_cases(context: Context) -> Iterator[Case]:
+def _read_cases(context: Context) -> Cases:
     entry_count = context.scaled(_READ_COUNT, 100)
     for payload_bytes in _PAYLOADS:
         records = records_of(context, entry_count, payload_bytes)
@@ -93,61 +91,35 @@ def _read_cases(context: Context) -> Iterator[Case]:
 
 
 def _cases_of_payload(
-    bookie: BenchmarkBookie,
-    client: WireClient,
-    v3: WireClient,
-    entry_count: int,
-    payload_bytes: int,
+    bookie: BenchmarkBookie, client: WireClient, v3: WireClient, count: int, payload_bytes: int
 ) -> Iterator[Case]:
-    shape = f"{entry_count} consecutive entries, payload {payload_bytes} bytes, db storage"
-    single = TimedSide("read_entry, one by one", _read_singly(client, entry_count))
+    shape = f"{count} consecutive entries, payload {payload_bytes} bytes, db storage"
+    single = TimedSide("read_entry, one by one", _read_singly(client, count))
+
+    def facts(batch: Work, size: int) -> list[Fact]:
+        return [
+            _batch_speedup(batch, single.run),
+            *_cost_facts(f"batches of {size}", bookie, batch, count),
+            *_cost_facts("single", bookie, single.run, count),
+        ]
+
     for size in BATCH_SIZES:
-        batch = _read_in_batches(client, entry_count, size)
+        batch = _read_in_batches(client, count, size)
+        name, ours = f"batches of {size}, {payload_bytes} bytes", f"read_entries, {size} a request"
+        side, batch_facts = TimedSide(ours, batch), partial(facts, batch, size)
+        yield Case(name, count, shape, side, (single,), 10, facts=batch_facts)
 
-        def facts(batch: Work = batch, size: int = size) -> list[Fact]:
-            return [
-                _batch_speedup(batch, single.run),
-                *_cost_facts(f"batches of {size}", bookie, batch, entry_count),
-                *_cost_facts("single", bookie, single.run, entry_count),
-            ]
-
-        ours = TimedSide(f"read_entries, {size} a request", batch)
-        yield Case(
-            f"batches of {size}, {payload_bytes} bytes",
-            entry_count,
-            shape,
-            ours,
-            (single,),
-            10,
-            facts=facts,
-        )
-
-    def read_pipelined() -> object:
-        return client.read_many(LEDGER, range(entry_count))
-
-    ours = TimedSide("read_many, 256 under way", read_pipelined)
-    yield Case(
-        f"pipelined, {payload_bytes} bytes",
-        entry_count,
-        shape,
-        ours,
-        (single,),
-        facts=lambda: _cost_facts("pipelined", bookie, read_pipelined, entry_count),
+    pipelined = TimedSide(
+        "read_many, 256 under way", lambda: client.read_many(LEDGER, range(count))
     )
-    batch = _read_in_batches(v3, entry_count, 500)
-    yield Case(
-        f"batches of 500 by v3, {payload_bytes} bytes",
-        entry_count,
-        shape,
-        TimedSide("read_entries, v3", batch),
-        (TimedSide("read_entry by v3, one by one", _read_singly(v3, entry_count)),),
-        facts=lambda: _cost_facts("batches of 500 by v3", bookie, batch, entry_count),
-    )
+    costs = partial(_cost_facts, "pipelined", bookie, pipelined.run, count)
+    yield Case(f"pipelined, {payload_bytes} bytes", count, shape, pipelined, (single,), facts=costs)
 
-
-@contextmanager
-def _reading(context: Context) -> Iterator[Iterator[Case]]:
-    yield _read_cases(context)
+    batches = TimedSide("read_entries, v3", _read_in_batches(v3, count, 500))
+    single_v3 = TimedSide("read_entry by v3, one by one", _read_singly(v3, count))
+    name = "batches of 500 by v3"
+    costs = partial(_cost_facts, name, bookie, batches.run, count)
+    yield Case(f"{name}, {payload_bytes} bytes", count, shape, batches, (single_v3,), facts=costs)
 
 
 def _batch_source(payload_bytes: int, count: int) -> Callable[[], RecordBatch]:
@@ -162,12 +134,7 @@ def _batch_source(payload_bytes: int, count: int) -> Callable[[], RecordBatch]:
     return fresh
 
 
-@contextmanager
-def _adding(context: Context) -> Iterator[Iterator[Case]]:
-    yield _add_cases(context)
-
-
-def _add_cases(context: Context) -> Iterator[Case]:
+def _add_cases(context: Context) -> Cases:
     count = context.scaled(_ADD_COUNT, 60)
     protocols: tuple[Literal["v2", "v3"], ...] = ("v2", "v3")
     for protocol in protocols:
@@ -215,7 +182,7 @@ ROWS = (
         "CPU; the headline beside it is of entries a wall second, and what an entry takes of "
         "client, server and clock follows. Pipelined: read_many, single reads under way "
         "together. Entries are in memory; digests are verified by neither.",
-        _reading,
+        _read_cases,
     ),
     BenchmarkRow(
         "wire-adds",
@@ -223,6 +190,6 @@ ROWS = (
         "The same two processes. Ours: WireClient.add_batch, records encoded before. Baseline: "
         "add_entry for each. All are acknowledged after a sync of the journal, which several "
         "adds under way share.",
-        _adding,
+        _add_cases,
     ),
 )

@@ -7,8 +7,8 @@ import shutil
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from bkstore.files.disk_changes import Files
@@ -18,7 +18,8 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.journal import list_journal_files
 from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.inputs.records import MASTER_KEY
-from tools.bench.measure import BenchmarkRow, Case, Context, Fact, FactCase, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
+from tools.lab.samples import record_wall
 
 _THREAD_COUNT = 8
 _ADD_COUNT = 2000
@@ -104,12 +105,10 @@ def _make_crashed_bookie(context: Context, count: int) -> Path:
     directory, coder = new_directory(context), Coder("CRC32C")
     payloads = [os.urandom(100) for _ in range(_ENTRIES_PER_BATCH)]
     with Bookie.open(directory, "sorted") as bookie:
-        for first_entry in range(0, count, _ENTRIES_PER_BATCH):
-            batch = payloads[: count - first_entry]
-            bookie.add_batch(
-                coder.encode_batch(SCOPE_0, range(first_entry, first_entry + len(batch)), batch),
-                MASTER_KEY,
-            )
+        for first in range(0, count, _ENTRIES_PER_BATCH):
+            entry_ids = range(first, min(first + _ENTRIES_PER_BATCH, count))
+            batch = coder.encode_batch(SCOPE_0, entry_ids, payloads[: len(entry_ids)])
+            bookie.add_batch(batch, MASTER_KEY)
         bookie.close(checkpoint=False)
     return directory
 
@@ -122,29 +121,11 @@ def _copy_file(journal: Path) -> None:
         os.fsync(target_file.fileno())
 
 
-class _WallTimes:
-    """Wall times of two sides, and their ratio."""
-
-    def __init__(self) -> None:
-        self.ours: list[float] = []
-        self.copy: list[float] = []
-
-    def timing(self, seconds: list[float], run: Callable[[Path], None]) -> Callable[[Path], None]:
-        def timed(directory: Path) -> None:
-            started = time.perf_counter()
-            run(directory)
-            seconds.append(time.perf_counter() - started)
-
-        return timed
-
-    def facts(self) -> list[Fact]:
-        ratio = round(statistics.median(self.ours) / statistics.median(self.copy), 2)
-        return [Fact("wall time, times the copy's", ratio, "<= 2", ratio <= 2)]
-
-
 def _replay_case(context: Context) -> Case:
     count = context.scaled(_REPLAY_COUNT)
-    prepared, walls = _make_crashed_bookie(context, count), _WallTimes()
+    prepared = _make_crashed_bookie(context, count)
+    replay_seconds: list[float] = []
+    copy_seconds: list[float] = []
 
     def fresh() -> Path:
         copied_dir = Path(shutil.copytree(prepared, new_directory(context) / "bookie"))
@@ -159,20 +140,20 @@ def _replay_case(context: Context) -> Case:
     def copy_journal(directory: Path) -> None:
         _copy_file(list_journal_files(directory / "journal" / "current")[-1][1])
 
-    ours = TimedSide("Bookie.open, replay", walls.timing(walls.ours, replay), fresh, shutil.rmtree)
-    by_hand = TimedSide(
-        "a copy of the journal, fsync", walls.timing(walls.copy, copy_journal), fresh, shutil.rmtree
-    )
+    def facts() -> list[Fact]:
+        medians = statistics.median(replay_seconds), statistics.median(copy_seconds)
+        ratio = round(medians[0] / medians[1], 2)
+        return [Fact("wall time, times the copy's", ratio, "<= 2", ratio <= 2)]
+
+    timed_replay = record_wall(replay, replay_seconds)
+    ours = TimedSide("Bookie.open, replay", timed_replay, fresh, shutil.rmtree)
+    timed_copy = record_wall(copy_journal, copy_seconds)
+    by_hand = TimedSide("a copy of the journal, fsync", timed_copy, fresh, shutil.rmtree)
     shape = f"{count} entries of 100 bytes"
-    return Case("replay", count, shape, ours, (by_hand,), None, "cost", walls.facts)
+    return Case("replay", count, shape, ours, (by_hand,), None, "cost", facts)
 
 
-@contextmanager
-def _journal_cases(context: Context) -> Iterator[Iterator[Case | FactCase]]:
-    yield _cases_in_turn(context)
-
-
-def _cases_in_turn(context: Context) -> Iterator[Case | FactCase]:
+def _journal_cases(context: Context) -> Cases:
     adds = context.scaled(_ADD_COUNT)
     shape = f"{adds} entries of 100 bytes, {_THREAD_COUNT} ledgers"
     kinds: tuple[tuple[str, type[_CountingFiles]], ...] = (
@@ -180,7 +161,7 @@ def _cases_in_turn(context: Context) -> Iterator[Case | FactCase]:
         ("synced adds, an fsync that sleeps 1 ms", _SlowSyncFiles),
     )
     for name, files in kinds:
-        yield FactCase(name, adds, shape, lambda: _sync_facts(context, files))  # noqa: B023
+        yield FactCase(name, adds, shape, partial(_sync_facts, context, files))
     yield _replay_case(context)
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from struct import Struct
 from typing import Any, cast
 
+from bkstore.formats.entry import RecordBatch
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.storage.ledger_storage import LedgerStorage
 from tools.bench.inputs.entry_ids import SCOPE_0
 from tools.bench.inputs.records import STORAGES, records_of, storage_with
-from tools.bench.measure import BenchmarkRow, Case, Context, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, TimedSide
 
 LEDGER = SCOPE_0.ledger
 _ENTRY_COUNT, BATCH_ENTRIES = 20_000, 1000
@@ -21,14 +22,14 @@ _ENTRY_COUNT, BATCH_ENTRIES = 20_000, 1000
 
 _PAYLOADS = (100, 1024)
 _IDX_HEADER_BYTES, _SLOT_BYTES, _PREFIX_BYTES = 1024, 8, 4
-_unpack_word, _unpack_size, _pack_key = (
-    Struct(">q").unpack,
-    Struct(">i").unpack_from,
-    Struct(">QQ").pack,
-)
+_unpack_word, _unpack_size = Struct(">q").unpack, Struct(">i").unpack_from
+_pack_key = Struct(">QQ").pack
 
 ReadEntry = Callable[[int, int], bytes]
 """(ledger, entry) -> record."""
+
+ReadRecord = Callable[[int], bytes]
+"""location -> record."""
 
 
 def _entries_to_read(entry_count: int) -> range:
@@ -40,47 +41,43 @@ def _read_singly(read: ReadEntry, entry_ids: range) -> Callable[[], list[bytes]]
     return lambda: [read(LEDGER, entry_id) for entry_id in entry_ids]
 
 
+def _describe_entries(entry_ids: range, payload_bytes: int) -> str:
+    return f"{len(entry_ids)} consecutive entries, payload {payload_bytes} bytes, in one log"
+
+
 def _batch_case(source: str, storage: LedgerStorage, payload_bytes: int, entry_ids: range) -> Case:
-    def read_batch() -> object:
+    def read_batch() -> RecordBatch:
         return storage.read_entries(LEDGER, entry_ids.start, len(entry_ids))
 
     read_singly = _read_singly(storage.read_entry, entry_ids)
-    assert storage.read_entries(LEDGER, entry_ids.start, len(entry_ids)).records() == read_singly()
+    assert read_batch().records() == read_singly()
     return Case(
         f"{storage.storage}, {source}, {payload_bytes} bytes",
         len(entry_ids),
-        f"{len(entry_ids)} consecutive entries, payload {payload_bytes} bytes, in one log",
+        _describe_entries(entry_ids, payload_bytes),
         TimedSide("read_entries", read_batch),
         (TimedSide("read_entry, one by one", read_singly),),
         10 if source == "from disk" else 3,
     )
 
 
-@contextmanager
-def _batch_reads(context: Context) -> Iterator[Iterator[Case]]:
-    yield _batch_cases(context)
-
-
-def _batch_cases(context: Context) -> Iterator[Case]:
+def _batch_cases(context: Context) -> Cases:
     entry_count = context.scaled(_ENTRY_COUNT)
+    entry_ids = _entries_to_read(entry_count)
     for payload_bytes in _PAYLOADS:
         records = records_of(context, entry_count, payload_bytes)
-        for storage_name in STORAGES:
-            with storage_with(context, storage_name, records, flushed=True) as storage:
-                yield _batch_case(
-                    "from disk", storage, payload_bytes, _entries_to_read(entry_count)
-                )
-            if storage_name != "interleaved":  # which keeps no record in memory
-                with storage_with(context, storage_name, records, flushed=False) as storage:
-                    yield _batch_case(
-                        "from cache", storage, payload_bytes, _entries_to_read(entry_count)
-                    )
+        for kind in STORAGES:
+            with storage_with(context, kind, records, flushed=True) as storage:
+                yield _batch_case("from disk", storage, payload_bytes, entry_ids)
+            if kind != "interleaved":  # which keeps no record in memory
+                with storage_with(context, kind, records, flushed=False) as storage:
+                    yield _batch_case("from cache", storage, payload_bytes, entry_ids)
 
 
 # -- the baseline: a read written by hand
 
 
-def _record_reader(fd_of_log: dict[int, int], read_bytes: int) -> Callable[[int], bytes]:
+def _record_reader(fd_of_log: dict[int, int], read_bytes: int) -> ReadRecord:
     """Return a function that reads the record at a location: one pread, with the size checked."""
     pread = os.pread
 
@@ -97,15 +94,12 @@ def _record_reader(fd_of_log: dict[int, int], read_bytes: int) -> Callable[[int]
     return read_record
 
 
-def _index_file_reader(
-    fd_of_ledger: dict[int, int], read_record: Callable[[int], bytes]
-) -> ReadEntry:
+def _index_file_reader(fd_of_ledger: dict[int, int], read_record: ReadRecord) -> ReadEntry:
     pread = os.pread
 
     def read(ledger: int, entry: int) -> bytes:
-        location: int = _unpack_word(
-            pread(fd_of_ledger[ledger], _SLOT_BYTES, _IDX_HEADER_BYTES + _SLOT_BYTES * entry)
-        )[0]
+        offset = _IDX_HEADER_BYTES + _SLOT_BYTES * entry
+        location: int = _unpack_word(pread(fd_of_ledger[ledger], _SLOT_BYTES, offset))[0]
         if location <= 0:
             raise KeyError(entry)
         return read_record(location)
@@ -113,7 +107,7 @@ def _index_file_reader(
     return read
 
 
-def _database_reader(get: Callable[[bytes], Any], read_record: Callable[[int], bytes]) -> ReadEntry:
+def _database_reader(get: Callable[[bytes], Any], read_record: ReadRecord) -> ReadEntry:
     def read(ledger: int, entry: int) -> bytes:
         value = get(_pack_key(ledger, entry))
         if value is None:
@@ -125,9 +119,8 @@ def _database_reader(get: Callable[[bytes], Any], read_record: Callable[[int], b
 
 def _handwritten_reader(storage: LedgerStorage, read_bytes: int, stack: ExitStack) -> ReadEntry:
     path = storage.write_paths[0]
-    fd_of_log = {
-        log_id: _open_file(path.logger.path(log_id), stack) for log_id in path.logger.log_ids
-    }
+    logger = path.logger
+    fd_of_log = {log_id: _open_file(logger.path(log_id), stack) for log_id in logger.log_ids}
     read_record = _record_reader(fd_of_log, read_bytes)
     if isinstance(path.index, RocksIndex):
         database = path.index._open["locations", False]
@@ -143,36 +136,25 @@ def _open_file(path: str | os.PathLike[str], stack: ExitStack) -> int:
     return fd
 
 
-@contextmanager
-def _single_reads(context: Context) -> Iterator[Iterator[Case]]:
-    yield _single_cases(context)
-
-
-def _single_cases(context: Context) -> Iterator[Case]:
+def _single_cases(context: Context) -> Cases:
     entry_count = context.scaled(_ENTRY_COUNT)
+    entry_ids = _entries_to_read(entry_count)
     for payload_bytes, read_bytes in zip(_PAYLOADS, (512, 2048)):
         records = records_of(context, entry_count, payload_bytes)
-        for storage_name in STORAGES:
-            with ExitStack() as stack:
-                storage = stack.enter_context(
-                    storage_with(context, storage_name, records, flushed=True)
-                )
-                entry_ids = _entries_to_read(entry_count)
+        shape = _describe_entries(entry_ids, payload_bytes)
+        for kind in STORAGES:
+            with (
+                storage_with(context, kind, records, flushed=True) as storage,
+                ExitStack() as stack,
+            ):
                 read_singly = _read_singly(storage.read_entry, entry_ids)
-                read_by_hand = _read_singly(
-                    _handwritten_reader(storage, read_bytes, stack), entry_ids
-                )
+                read_entry = _handwritten_reader(storage, read_bytes, stack)
+                read_by_hand = _read_singly(read_entry, entry_ids)
                 assert read_singly() == read_by_hand()
-                yield Case(
-                    f"{storage_name}, {payload_bytes} bytes",
-                    len(entry_ids),
-                    f"{len(entry_ids)} consecutive entries, payload {payload_bytes} bytes, in one "
-                    "log",
-                    TimedSide("read_entry", read_singly),
-                    (TimedSide("index get and pread by hand", read_by_hand),),
-                    2,
-                    "cost",
-                )
+                ours = TimedSide("read_entry", read_singly)
+                by_hand = TimedSide("index get and pread by hand", read_by_hand)
+                name = f"{kind}, {payload_bytes} bytes"
+                yield Case(name, len(entry_ids), shape, ours, (by_hand,), 2, "cost")
 
 
 ROWS = (
@@ -184,7 +166,7 @@ ROWS = (
         "read_entry of the same storage for each of them, the records collected in a list. From "
         "disk: flushed, warm page cache, index and logs open. From cache: in the write cache. "
         "A record is its payload and 36 bytes of header and digest.",
-        _batch_reads,
+        _batch_cases,
     ),
     BenchmarkRow(
         "single-read",
@@ -195,6 +177,6 @@ ROWS = (
         "against what came. Its descriptors are open and known by ledger and log, the bytes it "
         "reads at once suit the records. It does not check ids, nor whether the ledger is known, "
         "looks into no cache, and knows one storage.",
-        _single_reads,
+        _single_cases,
     ),
 )

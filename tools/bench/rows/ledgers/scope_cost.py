@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 
 from bkstore.ids import LedgerId
 from bkstore.index.rocks import RocksIndex
@@ -12,22 +13,18 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind
 from tools.bench.inputs.entry_ids import SCOPE_0, SCOPED, new_directory
 from tools.bench.inputs.records import STORAGES, empty_storage, records_of, remove_storage
-from tools.bench.measure import BenchmarkRow, Case, Context, Fact, FactCase, TimedSide
+from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 
 _ENTRY_COUNT, READ_COUNT, PAYLOAD = 20_000, 1000, 100
 
 
-@contextmanager
-def _scope_cases(context: Context) -> Iterator[Iterator[Case | FactCase]]:
-    yield _cases(context)
+Records = dict[LedgerId, list[bytes]]
+"""The records of each ledger."""
 
 
-def _cases(context: Context) -> Iterator[Case | FactCase]:
-    entry_count = context.scaled(_ENTRY_COUNT)
-    records = {
-        ledger_id: records_of(context, entry_count, PAYLOAD, ledger_id)
-        for ledger_id in (SCOPE_0, SCOPED)
-    }
+def _scope_cases(context: Context) -> Cases:
+    count = context.scaled(_ENTRY_COUNT)
+    records = {ledger: records_of(context, count, PAYLOAD, ledger) for ledger in (SCOPE_0, SCOPED)}
     for storage in STORAGES:
         yield _add_case(context, storage, records)
         with ExitStack() as stack:
@@ -35,17 +32,13 @@ def _cases(context: Context) -> Iterator[Case | FactCase]:
                 ledger_id: _fill_storage(context, storage, ledger_id, records, stack)
                 for ledger_id in records
             }
-            yield _read_case(storage, storages, range(min(READ_COUNT, entry_count)))
-    shape = f"{entry_count} entries of {PAYLOAD} bytes"
-    yield FactCase("bytes an entry", entry_count, shape, lambda: _byte_facts(context, records))
+            yield _read_case(storage, storages, range(min(READ_COUNT, count)))
+    shape = f"{count} entries of {PAYLOAD} bytes"
+    yield FactCase("bytes an entry", count, shape, lambda: _byte_facts(context, records))
 
 
 def _fill_storage(
-    context: Context,
-    storage: StorageKind,
-    ledger_id: LedgerId,
-    records: dict[LedgerId, list[bytes]],
-    stack: ExitStack,
+    context: Context, storage: StorageKind, ledger_id: LedgerId, records: Records, stack: ExitStack
 ) -> LedgerStorage:
     ledger_storage = empty_storage(context, storage, ledger_id)
     stack.callback(remove_storage, ledger_storage)
@@ -54,7 +47,7 @@ def _fill_storage(
     return ledger_storage
 
 
-def _add_case(context: Context, storage: StorageKind, records: dict[LedgerId, list[bytes]]) -> Case:
+def _add_case(context: Context, storage: StorageKind, records: Records) -> Case:
     def side(ledger_id: LedgerId) -> TimedSide:
         def run(ledger_storage: LedgerStorage) -> None:
             ledger_storage.add_entries(records[ledger_id])
@@ -62,7 +55,7 @@ def _add_case(context: Context, storage: StorageKind, records: dict[LedgerId, li
 
         label = f"add_entries, flush, {_scope_label(ledger_id)}"
         return TimedSide(
-            label, run, lambda: empty_storage(context, storage, ledger_id), remove_storage
+            label, run, partial(empty_storage, context, storage, ledger_id), remove_storage
         )
 
     count = len(records[SCOPE_0])
@@ -86,24 +79,19 @@ def _scope_label(ledger_id: LedgerId) -> str:
     return "scoped" if ledger_id.scope else "scope 0"
 
 
-def _byte_facts(context: Context, records: dict[LedgerId, list[bytes]]) -> list[Fact]:
+def _byte_facts(context: Context, records: Records) -> list[Fact]:
     """Return how many more bytes a scoped entry takes, by the sizes of the written files."""
     log_bytes, journal_bytes, key_bytes = {}, {}, {}
     for ledger_id, ledger_records in records.items():
         with ExitStack() as stack:
-            ledger_storage = _fill_storage(context, "db", ledger_id, records, stack)
-            logger = ledger_storage.write_paths[0].logger
-            log_bytes[ledger_id] = logger.path(logger.log_ids[0]).stat().st_size
-            index = ledger_storage.write_paths[0].index
-            assert isinstance(index, RocksIndex)
-            key_bytes[ledger_id] = len(
-                index._open["locations", bool(ledger_id.scope)].read_end_rows()[0][0]
-            )
+            path = _fill_storage(context, "db", ledger_id, records, stack).write_paths[0]
+            log_bytes[ledger_id] = path.logger.path(path.logger.log_ids[0]).stat().st_size
+            assert isinstance(path.index, RocksIndex)
+            database = path.index._open["locations", bool(ledger_id.scope)]
+            key_bytes[ledger_id] = len(database.read_end_rows()[0][0])
         with JournalWriter(new_directory(context)) as journal:
-            position_before = journal.position.position
-            journal_bytes[ledger_id] = (
-                journal.append_many(ledger_records).position - position_before
-            )
+            start = journal.position.position
+            journal_bytes[ledger_id] = journal.append_many(ledger_records).position - start
     count = len(records[SCOPE_0])
     return [
         Fact("entry log, bytes an entry, scope 0", round(log_bytes[SCOPE_0] / count, 2)),
@@ -113,10 +101,8 @@ def _byte_facts(context: Context, records: dict[LedgerId, list[bytes]]) -> list[
     ]
 
 
-def _difference_fact(
-    label: str, bytes_of_ledger: dict[LedgerId, int], count: int, expected: int
-) -> Fact:
-    difference = (bytes_of_ledger[SCOPED] - bytes_of_ledger[SCOPE_0]) / count
+def _difference_fact(label: str, sizes: dict[LedgerId, int], count: int, expected: int) -> Fact:
+    difference = (sizes[SCOPED] - sizes[SCOPE_0]) / count
     return Fact(label, difference, str(expected), difference == expected)
 
 
