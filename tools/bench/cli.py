@@ -13,7 +13,7 @@ from tools.lab.experiment import Rows
 from tools.lab.table import as_text, format_missed
 
 
-def _parse_row_name(text: str) -> str:
+def _parse_row(text: str) -> str:
     if text not in (names := [row.name for row in ROWS]):
         raise argparse.ArgumentTypeError(f"no row {text!r}; there are {', '.join(names)}")
     return text
@@ -28,9 +28,7 @@ class _ListRows(argparse.Action):
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--row", action="append", type=_parse_row_name, metavar="NAME", help="only this; repeatable"
-    )
+    add("--row", action="append", type=_parse_row, metavar="NAME", help="only this; repeatable")
     add("--long", action="store_true", help="the long rows as well")
     add("--list", action=_ListRows, nargs=0, help="list the rows and stop")
 

@@ -38,10 +38,8 @@ def make_directory(storage: StorageKind, directory: Path, entries: int) -> None:
     with LedgerStorage.open(directory, storage, options=options) as opened:
         for ledger in range(LEDGERS):
             opened.set_master_key(ledger, master_key(PASSWORD))
-        for first_entry in range(0, entries_per_ledger, _ENTRIES_PER_BATCH):
-            entry_ids = range(
-                first_entry, min(first_entry + _ENTRIES_PER_BATCH, entries_per_ledger)
-            )
+        for first in range(0, entries_per_ledger, _ENTRIES_PER_BATCH):
+            entry_ids = range(first, min(first + _ENTRIES_PER_BATCH, entries_per_ledger))
             for ledger in range(LEDGERS):
                 opened.add_batch(coder.encode_batch(ledger, entry_ids, [_PAYLOAD] * len(entry_ids)))
         opened.flush()
@@ -113,16 +111,11 @@ def main(arguments: list[str]) -> None:
     started, cpu_before = time.perf_counter(), time.process_time()
     count = TASKS[task](Path(operands[0]))
     wall = time.perf_counter() - started
-    usages = [
-        resource.getrusage(scope) for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    ]
-    result = {
-        "count": count,
-        "cpu": sum(usage.ru_utime + usage.ru_stime for usage in usages) - cpu_before,
-        "wall": wall,
-        "peak": max(peak_memory(), usages[1].ru_maxrss * MAXRSS_UNIT_BYTES),
-    }
-    print(json.dumps(result))
+    scopes = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    usages = [resource.getrusage(scope) for scope in scopes]
+    cpu = sum(usage.ru_utime + usage.ru_stime for usage in usages) - cpu_before
+    peak = max(peak_memory(), usages[1].ru_maxrss * MAXRSS_UNIT_BYTES)
+    print(json.dumps({"count": count, "cpu": cpu, "wall": wall, "peak": peak}))
 
 
 if __name__ == "__main__":

@@ -60,10 +60,8 @@ def real_bookie(storage: StorageKind, directory: Path) -> Iterator[MeasuredProce
             f"ledgerStorageClass=org.apache.bookkeeper.bookie.{_STORAGE_CLASSES[storage]}\n"
             f"metadataServiceUri={zookeeper.uri()}\n"
         )
-        open_options = [
-            f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES
-        ]
-        command = ["java", *open_options, "-Djava.net.preferIPv4Stack=true", "-Xmx2g"]
+        opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES]
+        command = ["java", *opened, "-Djava.net.preferIPv4Stack=true", "-Xmx2g"]
         main = "org.apache.bookkeeper.server.Main"
         with (
             (directory / "bookie.log").open("wb") as log,

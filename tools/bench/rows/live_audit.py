@@ -51,13 +51,11 @@ def _start_bookies(
     return processes
 
 
-def _cost_facts(
-    work: Callable[[], object], bookies: list[BenchmarkBookie], ledgers: int
-) -> list[Fact]:
+def _cost_facts(run: Callable[[], None], bookies: list[BenchmarkBookie], count: int) -> list[Fact]:
     """Return the cost of a ledger: CPU of the auditor's process and of the bookies, wall time."""
     bookie_cpu = sum(bookie.cpu_seconds() for bookie in bookies)
     wall, cpu = time.perf_counter(), time.process_time()
-    work()
+    run()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     bookie_cpu = sum(bookie.cpu_seconds() for bookie in bookies) - bookie_cpu
     seconds_of_label = {
@@ -66,7 +64,7 @@ def _cost_facts(
         "wall": wall,
     }
     return [
-        Fact(f"{label}, us a ledger", round(seconds / ledgers * 1e6, 1))
+        Fact(f"{label}, us a ledger", round(seconds / count * 1e6, 1))
         for label, seconds in seconds_of_label.items()
     ]
 

@@ -62,11 +62,8 @@ def _stream_cases(context: Context) -> Cases:
             return _LookupSide(stack.enter_context(lookup), queries)
 
         bloom = open_side("bloom")
-        others: tuple[tuple[Strategy, float | None], ...] = (
-            ("load-all", None),
-            ("sparse-index", 1),
-        )
-        for strategy, limit in others:
+        limits: dict[Strategy, float | None] = {"load-all": None, "sparse-index": 1}
+        for strategy, limit in limits.items():
             other = open_side(strategy)
             yield Case(
                 f"bloom, {strategy}",

@@ -121,10 +121,8 @@ def _write_cases(context: Context, ids: Int64Array, locations: Int64Array) -> Ca
     )
     scope_0, scoped = put_many(SCOPE_0), put_many(SCOPED)
     yield Case("rocks put_many: scope 0 against twin", ids.size, shape, scope_0, (twin,))
-    name, facts = (
-        "rocks put_many: scoped against scope 0",
-        partial(_disk_facts, context, ids, locations),
-    )
+    facts = partial(_disk_facts, context, ids, locations)
+    name = "rocks put_many: scoped against scope 0"
     yield Case(name, ids.size, shape, scoped, (scope_0,), facts=facts)
 
 

@@ -53,11 +53,9 @@ def _measure_rate(
 ) -> tuple[float, float]:
     """Return (synced adds per second, adds per fsync) of threads with a ledger each."""
     adds_per_thread = max(adds // threads, 2)
+    ids, payload = range(adds_per_thread), bytes(100)
     ledgers = [
-        [
-            encode(Entry(100 + thread, entry_id, -1, 5, bytes(100)), "CRC32C")
-            for entry_id in range(adds_per_thread)
-        ]
+        [encode(Entry(100 + thread, entry_id, -1, 5, payload), "CRC32C") for entry_id in ids]
         for thread in range(threads)
     ]
     ready = threading.Barrier(threads + 1)

@@ -143,10 +143,8 @@ def _single_cases(context: Context) -> Cases:
         records = records_of(context, entry_count, payload_bytes)
         shape = _describe_entries(entry_ids, payload_bytes)
         for kind in STORAGES:
-            with (
-                storage_with(context, kind, records, flushed=True) as storage,
-                ExitStack() as stack,
-            ):
+            with ExitStack() as stack:
+                storage = stack.enter_context(storage_with(context, kind, records, flushed=True))
                 read_singly = _read_singly(storage.read_entry, entry_ids)
                 read_entry = _handwritten_reader(storage, read_bytes, stack)
                 read_by_hand = _read_singly(read_entry, entry_ids)

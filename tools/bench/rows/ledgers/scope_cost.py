@@ -54,25 +54,22 @@ def _add_case(context: Context, storage: StorageKind, records: Records) -> Case:
             ledger_storage.flush()
 
         label = f"add_entries, flush, {_scope_label(ledger_id)}"
-        return TimedSide(
-            label, run, partial(empty_storage, context, storage, ledger_id), remove_storage
-        )
+        fresh = partial(empty_storage, context, storage, ledger_id)
+        return TimedSide(label, run, fresh, remove_storage)
 
     count = len(records[SCOPE_0])
     shape = f"{count} entries of {PAYLOAD} bytes"
     return Case(f"add, {storage}", count, shape, side(SCOPE_0), (side(SCOPED),))
 
 
-def _read_case(
-    storage: StorageKind, storages: dict[LedgerId, LedgerStorage], entry_ids: range
-) -> Case:
+def _read_case(kind: StorageKind, storages: dict[LedgerId, LedgerStorage], ids: range) -> Case:
     def side(ledger_id: LedgerId) -> TimedSide:
         read = storages[ledger_id].read_entry
-        run: Callable[[], object] = lambda: [read(ledger_id, entry_id) for entry_id in entry_ids]  # noqa: E731
+        run: Callable[[], object] = lambda: [read(ledger_id, entry_id) for entry_id in ids]  # noqa: E731
         return TimedSide(f"read_entry, {_scope_label(ledger_id)}", run)
 
-    shape = f"{len(entry_ids)} entries of {PAYLOAD} bytes, flushed"
-    return Case(f"read, {storage}", len(entry_ids), shape, side(SCOPE_0), (side(SCOPED),))
+    shape = f"{len(ids)} entries of {PAYLOAD} bytes, flushed"
+    return Case(f"read, {kind}", len(ids), shape, side(SCOPE_0), (side(SCOPED),))
 
 
 def _scope_label(ledger_id: LedgerId) -> str:
