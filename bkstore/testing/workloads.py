@@ -118,7 +118,7 @@ class Workload:
     def ids(self, batch: int = 1 << 16) -> Iterator[Arrivals]:
         """Return the ids of the same records, up to `batch` rows at once. About 1 us a row."""
         rows, size = self._arrange(_ids_of), check_batch("batch", batch)
-        return map(_columns_of, iter(lambda: list(islice(rows, size)), []))
+        return map(_columns_of, iter(lambda: list(islice(rows, size)), []))  # until no row is left
 
     def _arrange(self, items_of: Callable[[LedgerShape], Iterator[_T]]) -> Iterator[_T]:
         items = _take_turns([items_of(shape) for shape in self.ledgers], self.writers, self.seed)

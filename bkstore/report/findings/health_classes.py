@@ -17,8 +17,7 @@ HEALTH_CLASSES = (*DURABILITY_CLASSES, "in_part", "not_judged", "sound")
 """The classes of a ledger's health, the worst first. `in_part`: nothing is missing on the bookies
 in the dump, but some of the ledger's bookies are not in it."""
 
-_OTHER_CATEGORIES = ("placement", "overdue", "bookie_unavailable", "placement_soft")
-_CATEGORIES = (*DURABILITY_CLASSES, *_OTHER_CATEGORIES)
+_CATEGORIES = (*DURABILITY_CLASSES, "placement", "overdue", "bookie_unavailable", "placement_soft")
 _CATEGORY_RANKS = {name: rank for rank, name in enumerate(_CATEGORIES)}
 
 

@@ -76,9 +76,9 @@ def unindexed_ledgers_note(tables: Tables) -> list[str]:
 
 def _is_among(ids: Int64Array, others: Int64Array) -> npt.NDArray[np.bool_]:
     """Return for each id pair whether it is among `others`, which are distinct."""
+    # Equal pairs of both lists get the same index: mark those of `others`, then look up `ids`.
     distinct_ids, rows = np.unique(np.concatenate([others, ids]), axis=0, return_inverse=True)
+    of_others, of_ids = np.split(rows.reshape(-1), [len(others)])
     is_other = np.zeros(len(distinct_ids), np.bool_)
-    rows = rows.reshape(-1)
-    is_other[rows[: len(others)]] = True
-    result: npt.NDArray[np.bool_] = is_other[rows[len(others) :]]
-    return result
+    is_other[of_others] = True
+    return is_other[of_ids]
