@@ -45,10 +45,7 @@ def max_records(max_count: int, max_size: int) -> int:
 
 
 def count_fitting(
-    sizes: Int64Array,
-    max_count: int,
-    max_size: int,
-    compat: Literal["bookkeeper"] | None = None,
+    sizes: Int64Array, max_count: int, max_size: int, compat: Literal["bookkeeper"] | None = None
 ) -> int:
     """Return how many records of these `sizes` fit in a batch; at least 1, or 0 without any.
 

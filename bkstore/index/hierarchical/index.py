@@ -144,10 +144,7 @@ class HierarchicalIndex(HierarchicalReader):
 
 
 def _changed_header(
-    header: IdxHeader,
-    state: LedgerState,
-    max_version: int,
-    compat: Literal["bookkeeper"] | None,
+    header: IdxHeader, state: LedgerState, max_version: int, compat: Literal["bookkeeper"] | None
 ) -> IdxHeader:
     """Return the header for a new state; other state bits stay. An explicit LAC turns a header of
     version 0 into version 1, if `max_version` allows it."""

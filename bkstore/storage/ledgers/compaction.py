@@ -182,10 +182,7 @@ class _LiveRecords:
 
     @classmethod
     def of(
-        cls,
-        batch: LogBatch,
-        locations: Int64Array,
-        chosen: Iterable[tuple[LedgerId, Int64Array]],
+        cls, batch: LogBatch, locations: Int64Array, chosen: Iterable[tuple[LedgerId, Int64Array]]
     ) -> _LiveRecords:
         """Return the chosen rows of a batch; ledgers in the order of their first record."""
         ledger_indexes, ledger_ids = np.full(len(batch), -1), list[LedgerId]()

@@ -131,11 +131,7 @@ class LedgerAdds(KnownLedgers):
         return batch.entries
 
     def add_entries(
-        self,
-        records: Iterable[bytes],
-        *,
-        master_key: bytes | None = None,
-        recovery: bool = False,
+        self, records: Iterable[bytes], *, master_key: bytes | None = None, recovery: bool = False
     ) -> Int64Array:
         """Add records in order, by `add_batch`, about a thousand at a time; return their entry ids,
         int64[n]. Raises the error of the first that is refused, with `stored`."""
