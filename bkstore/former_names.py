@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -81,7 +82,7 @@ def with_former_members(**present_names: str) -> Callable[[_C], _C]:
 
         cls.__init__ = create_with_former  # type: ignore[misc]
         for former, present in present_names.items():
-            setattr(cls, former, property(lambda self, name=present: getattr(self, name)))
+            setattr(cls, former, property(attrgetter(present)))
         return cls
 
     return add_members
