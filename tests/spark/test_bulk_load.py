@@ -290,7 +290,7 @@ def test_sorted_files_are_compared_where_they_are_read(
 
     dumped, world = sorted_dump
     module = sys.modules["bkstore.offline.load.load_job"]
-    real = module.build
+    real = module.build_index
     name = max(world, key=lambda each: len(world[each][0]))
 
     def wrong(layout: str, currents: list[Path], *rest: Any) -> None:
@@ -316,7 +316,7 @@ def test_bulk_load_compares(
     from bkstore.spark import load
 
     module = sys.modules["bkstore.offline.load.load_job"]
-    real = module.build
+    real = module.build_index
     name = next(name for name, (held, _) in jumble[1].items() if held)
 
     def wrong(to: str, top: Path, *rest: Any) -> None:

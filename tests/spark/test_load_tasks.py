@@ -140,7 +140,7 @@ def test_a_piece_for_each_directory_and_width(tmp_path: Path, as_task: Any) -> N
     first one, once."""
     as_task(3, 17)
     made = pieces("rocksdb", tmp_path, ROWS)
-    columns = ("directory", "wide", "rows", "duplicates")
+    columns = ("directory", "has_scope", "rows", "duplicates")
 
     assert [(0, False, 4, 4), (0, True, 4, 0), (1, True, 1, 0), (2, False, 1, 0)] == [
         tuple(row[name] for name in columns) for row in made

@@ -22,12 +22,7 @@ from bkstore.offline.check.coverage import Coverage
 from bkstore.offline.check.entry_runs import EntryRuns
 from bkstore.offline.check.findings import CheckFinding
 from bkstore.storage.directories.layout import BookieFolders
-from bkstore.storage.journal.last_mark import (
-    NO_MARK,
-    last_mark_name,
-    list_journal_files,
-    read_mark,
-)
+from bkstore.storage.journal import last_mark
 from bkstore.storage.journal.scan import scan_journal
 
 _MAX_PENDING_ENTRIES = 1 << 16
@@ -103,13 +98,13 @@ def read_journals(
     for dir_index, current in enumerate(folders.journal):
         journal_index = dir_index if len(folders.journal) > 1 else None
         try:
-            files = list_journal_files(current)
+            files = last_mark.list_journal_files(current)
         except BkstoreError as error:
             yield CheckFinding.from_error("journal", error)
             continue
         marks: list[LogMark] = []
         yield from _check_marks(folders.ledger, journal_index, dict(files), marks)
-        mark = max(marks, default=NO_MARK)
+        mark = max(marks, default=last_mark.NO_MARK)
         for journal_id, path in files:
             yield from _read_journal_file(path, journal_id, mark, facts, coverage)
 
@@ -119,9 +114,9 @@ def _check_marks(
 ) -> Iterator[CheckFinding]:
     """Add the marks of a journal to `marks`; yield findings on them."""
     for current in currents:
-        path = current / last_mark_name(journal_index)
+        path = current / last_mark.last_mark_name(journal_index)
         try:
-            mark = read_mark(path)
+            mark = last_mark.read_mark(path)
         except BkstoreError as error:
             yield CheckFinding.from_error("last-mark", error)
             continue
@@ -132,7 +127,7 @@ def _check_marks(
             continue
         marks.append(mark)
         journal = files.get(mark.journal_id)
-        if mark == NO_MARK or not files:
+        if mark == last_mark.NO_MARK or not files:
             continue
         if journal is None:
             detail = f"points to journal {mark.journal_id:x}.txn, which is not here"
@@ -143,7 +138,7 @@ def _check_marks(
     if len(set(marks)) > 1:
         lowest, highest = min(marks), max(marks)
         detail = f"marks differ between the directories: from {tuple(lowest)} to {tuple(highest)}"
-        yield CheckFinding("last-mark", "oddity", detail, last_mark_name(journal_index))
+        yield CheckFinding("last-mark", "oddity", detail, last_mark.last_mark_name(journal_index))
 
 
 def _read_journal_file(
