@@ -15,9 +15,8 @@ def format_count(
     >>> format_count(1200, "byte", grouped=True)
     '1,200 bytes'
     """
-    return (
-        f"{number:{',' if grouped else ''}} {singular if number == 1 else plural or singular + 's'}"
-    )
+    noun = singular if number == 1 else plural or singular + "s"
+    return f"{number:{',' if grouped else ''}} {noun}"
 
 
 def join_words(names: Sequence[str]) -> str:

@@ -106,11 +106,9 @@ def due_replicas(
         if last < first:
             continue
         all_bookies_due = write_quorum == ensemble_size or last - first >= ensemble_size - 1
-        for bookie_index, bookie in enumerate(ensemble):
-            if all_bookies_due or has_due_entries(
-                first, last, bookie_index, ensemble_size, write_quorum
-            ):
-                yield bookie, first, last, bookie_index
+        for index, bookie in enumerate(ensemble):
+            if all_bookies_due or has_due_entries(first, last, index, ensemble_size, write_quorum):
+                yield bookie, first, last, index
 
 
 def missing_entries(due: DueEntries, held: HeldEntries) -> Iterator[tuple[int, Availability]]:
@@ -126,7 +124,7 @@ def missing_entries(due: DueEntries, held: HeldEntries) -> Iterator[tuple[int, A
     [(0, [4])]
     """
     for rows, groups in missing_groups(due, held):
-        starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
+        starts = _run_starts(rows)
         ends = np.concatenate((starts[1:], [rows.size]))
         for start, end in zip(starts.tolist(), ends.tolist()):
             missing = groups.take(np.arange(start, end))
@@ -138,12 +136,9 @@ def missing_groups(due: DueEntries, held: HeldEntries) -> Iterator[tuple[Int64Ar
     The groups of a row are ordered and disjoint; `canonicalize` makes them canonical."""
     for start_row, end_row in _split_by_axis(due):
         axis_due = DueEntries(*(column[start_row:end_row] for column in due))
-        first_ledger, last_ledger = int(axis_due.ledger_number[0]), int(axis_due.ledger_number[-1])
-        held_start, held_end = np.searchsorted(held.ledger_number, [first_ledger, last_ledger + 1])
-        axis_held = HeldEntries(
-            held.ledger_number[held_start:held_end],
-            held.groups.take(np.arange(held_start, held_end)),
-        )
+        first, last = axis_due.ledger_number[[0, -1]].tolist()
+        held_rows = np.arange(*np.searchsorted(held.ledger_number, [first, last + 1]))
+        axis_held = HeldEntries(held.ledger_number[held_rows], held.groups.take(held_rows))
         rows, missing = _missing_on_axis(axis_due, axis_held)
         if rows.size:
             yield start_row + rows, missing
@@ -151,11 +146,14 @@ def missing_groups(due: DueEntries, held: HeldEntries) -> Iterator[tuple[Int64Ar
 
 def _ledger_spans(due: DueEntries) -> tuple[Int64Array, Int64Array]:
     """Return where each ledger's rows start, and how many entry ids it takes up on an axis."""
-    ledger_starts = np.flatnonzero(
-        np.concatenate(([True], due.ledger_number[1:] != due.ledger_number[:-1]))
-    )
-    ledger_ends = np.concatenate((ledger_starts[1:], [due.ledger_number.size])) - 1
-    return ledger_starts, due.last[ledger_ends] + 1
+    starts = _run_starts(due.ledger_number)
+    ends = np.concatenate((starts[1:], [due.ledger_number.size])) - 1
+    return starts, due.last[ends] + 1
+
+
+def _run_starts(values: Int64Array) -> Int64Array:
+    """Return where each run of equal values starts."""
+    return np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
 
 
 def _split_by_axis(due: DueEntries) -> Iterator[tuple[int, int]]:
@@ -181,18 +179,16 @@ def _missing_on_axis(due: DueEntries, held: HeldEntries) -> tuple[Int64Array, Gr
     ledger_of_row = np.searchsorted(ledger_numbers, due.ledger_number)
     row_offsets = offsets[ledger_of_row]
     # Subtract what is held from what is due.
-    due_groups = expected_many(
-        due.first, due.last, due.bookie_index, due.ensemble_size, due.write_quorum, row_offsets
-    )
-    missing = combine_uncanonical(
-        due_groups, _place_on_axis(held, ledger_numbers, offsets, spans), "sub"
-    )
+    due_groups = expected_many(*due[1:], row_offsets)
+    held_groups = _place_on_axis(held, ledger_numbers, offsets, spans)
+    missing = combine_uncanonical(due_groups, held_groups, "sub")
     # Find the row of each group: rows ascend on the axis. Then move the groups back.
     row_of_group = np.searchsorted(due.first + row_offsets, missing.first, "right") - 1
-    group_offsets = row_offsets[row_of_group]
-    return row_of_group, Groups(
-        missing.first - group_offsets, missing.last - group_offsets, missing.size, missing.period
-    )
+    return row_of_group, _move(missing, -row_offsets[row_of_group])
+
+
+def _move(groups: Groups, offsets: Int64Array) -> Groups:
+    return groups._replace(first=groups.first + offsets, last=groups.last + offsets)
 
 
 def _place_on_axis(
@@ -210,15 +206,11 @@ def _place_on_axis(
     # Drop what lies past the last due entry: it would overlap the next ledger.
     is_in_span = groups.first < spans[ledger_of_group]
     groups, ledger_of_group = groups.take(is_in_span), ledger_of_group[is_in_span]
-    if (groups.ends > spans[ledger_of_group]).any():
-        groups, group_rows = clip_with_rows(
-            groups, groups.first, np.minimum(groups.ends, spans[ledger_of_group])
-        )
+    ends = np.minimum(groups.ends, spans[ledger_of_group])
+    if (groups.ends > ends).any():
+        groups, group_rows = clip_with_rows(groups, groups.first, ends)
         ledger_of_group = ledger_of_group[group_rows]
-    group_offsets = offsets[ledger_of_group]
-    return Groups(
-        groups.first + group_offsets, groups.last + group_offsets, groups.size, groups.period
-    )
+    return _move(groups, offsets[ledger_of_group])
 
 
 def find_worst_shortage(missing: Iterable[Availability]) -> Shortage | None:
@@ -235,9 +227,7 @@ def find_worst_shortage(missing: Iterable[Availability]) -> Shortage | None:
             layers[depth], carry = layer | carry, layer & carry
         if carry:
             layers.append(carry)
-    if not layers:
-        return None
-    return Shortage(len(layers), layers[-1].first_entry or 0)
+    return Shortage(len(layers), layers[-1].first_entry or 0) if layers else None
 
 
 Category = Literal[
@@ -292,16 +282,14 @@ class Violation(NamedTuple):
         return self.category, *ids, *replica, *_missing_cells(self.missing), self.detail
 
 
-def _missing_cells(
-    entries: Availability | None,
-) -> tuple[int | None, Int64Array | None, Int64Array | None]:
+def _missing_cells(entries: Availability | None) -> tuple[Any, ...]:
+    """Return the number of missing entries, their ranges unless too many, and their groups."""
     if entries is None:
         return None, None, None
     groups = entries.groups
-    is_listable = (
-        int(((groups[:, 1] - groups[:, 0]) // groups[:, 3].clip(1) + 1).sum()) <= MAX_RANGES
-    )
-    return len(entries), entries.ranges() if is_listable else None, groups
+    ranges_by_group = (groups[:, 1] - groups[:, 0]) // groups[:, 3].clip(1) + 1
+    ranges = entries.ranges() if int(ranges_by_group.sum()) <= MAX_RANGES else None
+    return len(entries), ranges, groups
 
 
 def violations_table(violations: Iterable[Violation]) -> Table:
@@ -331,12 +319,9 @@ def durability_violations(
 ) -> Iterator[Violation]:
     """Yield a violation for each segment and bookie; the worst entry sets their category."""
     category = categorize_shortage(write_quorum - worst.missing, write_quorum, ack_quorum)
-    for replicas in missing:
-        detail = (
-            f"index {replicas.bookie_index} of {' '.join(replicas.ensemble)}; W {write_quorum}, "
-            f"A {ack_quorum}; entry {worst.entry_id} of the ledger lacks {worst.missing} of "
-            f"{write_quorum} replicas"
-        )
-        yield Violation(
-            category, ledger, replicas.first_entry, replicas.bookie, replicas.missing, detail
-        )
+    quorums = f"W {write_quorum}, A {ack_quorum}"
+    shortage = f"lacks {worst.missing} of {write_quorum} replicas"
+    for gap in missing:
+        index = f"index {gap.bookie_index} of {' '.join(gap.ensemble)}"
+        detail = f"{index}; {quorums}; entry {worst.entry_id} of the ledger {shortage}"
+        yield Violation(category, ledger, gap.first_entry, gap.bookie, gap.missing, detail)

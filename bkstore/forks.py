@@ -29,7 +29,7 @@ _in_child = False
 
 
 def register(forkable: Forkable) -> None:
-    """Call `opened._forked()` in each child forked from now on. Keeps only a weak reference."""
+    """Call `forkable._forked()` in each child forked from now on. Keeps only a weak reference."""
     _registered.add(forkable)
 
 

@@ -16,22 +16,8 @@ if TYPE_CHECKING:
 
 LOOKUP_PREFIX = "bkstore_stream"
 
-LATENCY_BUCKETS_SECONDS = (
-    0.0001,
-    0.00025,
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    5,
-)
+_LATENCY_BUCKETS_MILLIS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 5000)
+LATENCY_BUCKETS_SECONDS = tuple(millis / 1000 for millis in _LATENCY_BUCKETS_MILLIS)
 _WAVES = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55)
 OBJECT_COUNT_BUCKETS = (0, 1, 2, 4, 8, 16, 32, 64)
 

@@ -99,12 +99,7 @@ def expected(
     if last < first:
         raise InvalidArgument(f"last entry {last} is before first entry {first}")
     row = np.array([[first, last, bookie_index, ensemble_size, write_quorum]], np.int64)
-    first_column, last_column, index_column, size_column, quorum_column = row.T
-    return Availability.from_canonical(
-        canonicalize(
-            expected_many(first_column, last_column, index_column, size_column, quorum_column)
-        )
-    )
+    return Availability.from_canonical(canonicalize(expected_many(*row.T)))
 
 
 def expected_many(

@@ -40,12 +40,14 @@ from bkstore.offline.analyses.catalog import Options as AnalysisOptions
 from bkstore.offline.analyses.local_engine import LocalEngine
 from bkstore.offline.dump import TABLES, dump
 from bkstore.offline.load import LocalLoadEngine as LocalLoad, load
+from bkstore.offline.rewrite.rewrite_job import OpenOptions
 from bkstore.schedule import bookie_index, write_set
 from bkstore.spark.source.options import SourceOptions
 from bkstore.storage.batch_limits import count_fitting
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.journal.writer import JournalWriter
+from bkstore.storage.ledgers.garbage_pass import CompactionOptions
 from bkstore.storage.options import JournalOptions, StorageOptions
 from bkstore.streams.image.stream_image import StreamImage
 from bkstore.streams.lookup.object_reader import ImageReader
@@ -184,11 +186,11 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
     WorldShape: {
         "nodes": POSITIVE,
         "streams": POSITIVE,
-        "per_object": PAIR,
+        "streams_per_object": PAIR,
         "slice_records": PAIR,
-        "alone": SHARE,
-        "lost": SHARE,
-        "moved": SHARE,
+        "stream_object_share": SHARE,
+        "lost_share": SHARE,
+        "move_probability": SHARE,
         "base": FROM_0,
     },
     Workload: {
@@ -229,7 +231,8 @@ def test_every_class_and_field_is_here() -> None:
             for value in vars(importlib.import_module(module.name)).values():
                 if isinstance(value, type) and value.__name__.endswith("Options"):
                     found.add(value)
-    ours = {kind for kind in found if kind.__module__.startswith("bkstore.")}
+    passed_on = {CompactionOptions, OpenOptions}  # the calls that get their fields check them
+    ours = {kind for kind in found - passed_on if kind.__module__.startswith("bkstore.")}
 
     assert {kind for kind in ours if dataclasses.is_dataclass(kind)} == set(BAD)
     for kind, rows in BAD.items():

@@ -70,6 +70,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "batch": OBJECT,
     "body": BYTES,
     "bookie": TEXT,
+    "bookie_id": TEXT,
     "custom_metadata": (5, SECRET, [SECRET], {"a": SECRET}, {"a": 5}, {1: SECRET_BYTES}),
     "data": BYTES,
     "digest_type": (True, "CRC", [SECRET], 1.5),
@@ -139,7 +140,7 @@ NONE_MEANS = {
 FREE = {
     *("recovery", "sync", "fence", "transactional", "checkpoint", "flush", "copies"),
     *("errors", "findings", "live_ledgers", "dir_index", "compat", "keep_registered"),
-    *("ensemble_size", "write_quorum", "ack_quorum", "known", "client", "storage"),
+    *("ensemble_size", "write_quorum", "ack_quorum", "supported", "client", "storage"),
 }
 """Flags, lists that are filled, and what `test_options` has."""
 
@@ -148,6 +149,7 @@ GOOD: dict[str, Any] = {
     "batch": Coder("CRC32C").encode_batch(7, [1], [b"x"]),
     "body": b"",
     "bookie": "bookie-1",
+    "bookie_id": "bookie-1",
     "data": b"x",
     "entries": [0],
     "entry": 0,
@@ -158,7 +160,7 @@ GOOD: dict[str, Any] = {
     "h2": 2,
     "key": KEY,
     "keys": [1],
-    "known": True,
+    "supported": True,
     "last": 0,
     "ledger": 7,
     "ledgers": [7],
@@ -237,11 +239,11 @@ ELSEWHERE = {
     "close",
     "flush",
     "scan",
-    "run",
+    "get_location_run",
     "bulk_load",
     "refuse_output",
     "metadata_cache",
-    "take_entry",  # its arguments are checked by `LedgerStorage.add_entry` and `Bookie.add_entry`
+    "add_record",  # its arguments are checked by `LedgerStorage.add_entry` and `Bookie.add_entry`
 }
 
 

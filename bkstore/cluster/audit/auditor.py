@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -109,7 +110,7 @@ class Auditor:
         the audited directories, and a file that another run has open (`DirectoryInUse`). Raises
         what the metadata store raises; damaged metadata of a ledger are in the report.
         """
-        return self._run(progress or _no_progress, resume, self._wait, description)
+        return self._run(progress or (lambda *_: None), resume, self._wait, description)
 
     def _run(
         self,
@@ -144,9 +145,9 @@ class Auditor:
             checker = BatchChecker(
                 self.store, self.bookies, self.placement, self.options, self._clock, pool
             )
-            pace = Throttle(self.options.rate, self._monotonic, wait)
-            self._first_round(checker, ledgers, outcomes, progress, pace)
-            self._later_rounds(checker, outcomes, wait, pace)
+            throttle = Throttle(self.options.rate, self._monotonic, wait)
+            self._first_round(checker, ledgers, outcomes, progress, throttle)
+            self._later_rounds(checker, outcomes, wait, throttle)
         report.unchecked_rules += self._rules_not_checked(report, checker.snapshots.has_marks)
         report.finish(self._clock())
         if self._metrics is not None:
@@ -170,15 +171,11 @@ class Auditor:
         throttle: Throttle,
     ) -> None:
         """Check all ledgers after `last_judged`; without rechecks, this round is final."""
-        last_checked = outcomes.last_judged
-        unchecked = (
-            ledgers
-            if last_checked is None
-            else [ledger for ledger in ledgers if ledger > last_checked]
-        )
-        done, final = len(ledgers) - len(unchecked), self.options.rechecks == 0
+        last_judged = outcomes.last_judged
+        done = 0 if last_judged is None else bisect_right(ledgers, last_judged)
+        final = self.options.rechecks == 0
         progress(done, len(ledgers))
-        for batch in self._batches(unchecked, throttle):
+        for batch in self._batches(ledgers[done:], throttle):
             outcomes.record(f"ledger {batch[-1].qualified_name}", checker.check(batch, final=final))
             done += len(batch)
             progress(done, len(ledgers))
@@ -188,10 +185,8 @@ class Auditor:
         if self.options.compat is not None:
             batches = group_by_leaf(ledgers)
         else:
-            batch_size = self.options.batch
-            batches = (
-                ledgers[start : start + batch_size] for start in range(0, len(ledgers), batch_size)
-            )
+            size = self.options.batch
+            batches = (ledgers[start : start + size] for start in range(0, len(ledgers), size))
         for batch in batches:
             yield from throttle.groups(batch)
             if throttle.stopped:
@@ -205,15 +200,15 @@ class Auditor:
         throttle: Throttle,
     ) -> None:
         """Recheck ledgers whose bookies gave no answer; the last round is final."""
-        for look in range(outcomes.rechecks + 1, self.options.rechecks + 1):
+        for recheck in range(outcomes.rechecks + 1, self.options.rechecks + 1):
             if not outcomes.to_recheck:
                 return
             if wait(self.options.recheck_delay):
                 raise _Stopped
-            final, merged = look == self.options.rechecks, BatchOutcome()
+            final, merged = recheck == self.options.rechecks, BatchOutcome()
             for batch in self._batches(outcomes.to_recheck, throttle):
                 merged.merge(checker.check(batch, final=final))
-            outcomes.record(f"look {look}", merged)
+            outcomes.record(f"look {recheck}", merged)
 
     def _rules_not_checked(self, report: AuditReport, has_marks: bool) -> list[str]:
         rules = []
@@ -222,9 +217,7 @@ class Auditor:
         elif self.options.grace_period is None:
             rules.append("overdue marks, as no grace period was given")
         if report.undated:
-            rules.append(
-                format_count(report.undated, "mark without a time", "marks without a time")
-            )
+            rules += [format_count(report.undated, "mark without a time", "marks without a time")]
         if self.store.registered_bookies() is None:
             rules.append("registered bookies, as the store does not list them")
         if self.store.unavailable_bookies() is None:
@@ -288,9 +281,7 @@ class _RefusesOutput(Protocol):
 class _Outcomes:
     """Adds outcomes to the report: first those of the resume file, then new ones."""
 
-    def __init__(
-        self, report: AuditReport, resume_file: ResumeFile | None, *, compat: bool
-    ) -> None:
+    def __init__(self, report: AuditReport, resume_file: ResumeFile | None, compat: bool) -> None:
         self.report = report
         self.to_recheck: list[LedgerId] = []
         self.last_judged: LedgerId | None = None
@@ -325,10 +316,6 @@ class _Outcomes:
 
 class _Stopped(Exception):
     """The run was stopped by its caller; never raised out of this module."""
-
-
-def _no_progress(done: int, total: int) -> None:
-    """Report nothing: the default progress function."""
 
 
 def _progress_until(stop: Event) -> Progress:

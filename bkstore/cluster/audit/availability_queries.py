@@ -71,9 +71,8 @@ class AvailabilityResponse:
         if not rows:
             return
         due = DueEntries(*np.array(rows, np.int64).T)
-        for row_index, missing in missing_entries(
-            due, HeldEntries.from_availabilities(self.availabilities)
-        ):
+        held = HeldEntries.from_availabilities(self.availabilities)
+        for row_index, missing in missing_entries(due, held):
             yield rows[row_index], missing
 
 
@@ -87,23 +86,17 @@ def query_bookies(
     # Split each bookie's ledgers into tasks; with a pool they start at once.
     tasks: list[tuple[str, Callable[[], AvailabilityResponse]]] = []
     answers = {bookie_id: AvailabilityResponse() for bookie_id in queries}
-    for bookie_id, questions in queries.items():
-        bookie = bookies.get(bookie_id)
+    for bookie_id, query in queries.items():
+        bookie, numbers = bookies.get(bookie_id), query.ledger_numbers
         if bookie is None:
-            answers[bookie_id].unanswered = dict.fromkeys(
-                questions.ledger_numbers, "no directory was given and no address is known"
-            )
+            reason = "no directory was given and no address is known"
+            answers[bookie_id].unanswered = dict.fromkeys(numbers, reason)
             answers[bookie_id].absent = True
             continue
-        step = len(questions.ledger_numbers) if _lists_many(bookie) else LEDGERS_PER_TASK
-        for start in range(0, len(questions.ledger_numbers), step):
-            ledger_numbers = questions.ledger_numbers[start : start + step]
-            if pool is None:
-                tasks.append((bookie_id, partial(_query_bookie, bookie, ledger_numbers, ledgers)))
-            else:
-                tasks.append(
-                    (bookie_id, pool.submit(_query_bookie, bookie, ledger_numbers, ledgers).result)
-                )
+        step = len(numbers) if _lists_many(bookie) else LEDGERS_PER_TASK
+        for start in range(0, len(numbers), step):
+            part = partial(_query_bookie, bookie, numbers[start : start + step], ledgers)
+            tasks.append((bookie_id, part if pool is None else pool.submit(part).result))
     # Collect the results in order.
     for bookie_id, task in tasks:
         task_answers = task()
@@ -122,14 +115,12 @@ def _query_bookie(
 ) -> AvailabilityResponse:
     """Ask one bookie for some ledgers, given by number; errors become part of the answers."""
     availability_of: Callable[[LedgerId], Availability] = bookie.availability
-    if _lists_many(bookie):
-        availability_of = _BatchedAnswers(
-            bookie, [ledgers[number] for number in ledger_numbers]
-        ).availability_of
+    max_failures = _MAX_FAILURES
+    if _lists_many(bookie):  # all by one call: a failure costs no further requests
+        listed = [ledgers[number] for number in ledger_numbers]
+        availability_of = _BatchedAnswers(bookie, listed).availability_of
+        max_failures = len(listed)
     answers = AvailabilityResponse()
-    max_failures = (
-        len(ledger_numbers) if _lists_many(bookie) else _MAX_FAILURES
-    )  # no more requests: all at once above
     failures, reason = 0, ""
     for position, number in enumerate(ledger_numbers):
         if position % LEDGERS_PER_TASK == 0:

@@ -31,6 +31,7 @@ from bkstore.cluster.audit.report import Absence
 from bkstore.cluster.placement.policies import Adherence, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.durability import (
+    Category,
     MissingReplicas,
     Violation,
     due_replicas,
@@ -100,14 +101,9 @@ class BatchChecker:
             verdict, reason = self._judge_placement(segment.ensemble, *quorums)
             if verdict == Adherence.MEETS_STRICT:
                 continue
-            category = "placement" if verdict == Adherence.FAIL else "placement_soft"
+            category: Category = "placement" if verdict == Adherence.FAIL else "placement_soft"
             detail = f"ensemble {' '.join(segment.ensemble)}: {reason}"
-            yield Violation(
-                category,  # type: ignore[arg-type]
-                metadata.ledger,
-                segment.first_entry,
-                detail=detail,
-            )
+            yield Violation(category, metadata.ledger, segment.first_entry, detail=detail)
 
     def _check_replicas(self, subjects: list[CheckedLedger], outcome: BatchOutcome) -> None:
         queries: dict[str, AvailabilityQuery] = {}
@@ -117,7 +113,7 @@ class BatchChecker:
             for bookie, row in _due_rows(number, subject):
                 queries.setdefault(bookie, AvailabilityQuery()).add(row)
                 subject.has_due_entries = True
-        ledgers = [subject.metadata.ledger for subject in subjects]
+        ledgers = [subject.ledger for subject in subjects]
         answers = query_bookies(self._bookies, queries, ledgers, self._pool)
         for bookie, bookie_answers in answers.items():
             outcome.replicas += len(bookie_answers.availabilities)
@@ -130,23 +126,18 @@ class BatchChecker:
         query: AvailabilityQuery,
         answers: AvailabilityResponse,
     ) -> None:
-        missing_by_row = (
-            _compat_missing(query, answers) if self._is_compat else answers.find_missing(query)
-        )
-        for row, missing in missing_by_row:
+        find_missing = _compat_missing if self._is_compat else AvailabilityResponse.find_missing
+        for row, missing in find_missing(answers, query):
             subject = subjects[row[0]]
             first, _, ensemble = _segment_of(subject, row)
             subject.missing_replicas.append(MissingReplicas(first, ensemble, row[3], missing))
         for row in query.rows if answers.unanswered or answers.unlisted else ():
-            subject = subjects[row[0]]
-            for unknown_of_subject, reasons in (
-                (subject.unanswered, answers.unanswered),
-                (subject.unlisted, answers.unlisted),
-            ):
-                if row[0] in reasons:
-                    unknown_of_subject.setdefault(bookie, (reasons[row[0]], []))[1].append(
-                        _segment_of(subject, row)
-                    )
+            number, subject = row[0], subjects[row[0]]
+            kinds = ((subject.unanswered, answers.unanswered), (subject.unlisted, answers.unlisted))
+            for unknown_by_bookie, reasons in kinds:
+                if number in reasons:
+                    _, segments = unknown_by_bookie.setdefault(bookie, (reasons[number], []))
+                    segments.append(_segment_of(subject, row))
             if answers.absent:
                 subject.absent.add(bookie)
 
@@ -168,11 +159,10 @@ class BatchChecker:
         changed: list[LedgerId] = []
         lists = BookieLists(self._store)
         for subject, is_unchanged in self.snapshots.read_again(with_problems, outcome):
-            ledger = subject.metadata.ledger
             if is_unchanged is False:
-                changed.append(ledger)
+                changed.append(subject.ledger)
             elif is_unchanged and subject.unanswered and not final:
-                outcome.to_recheck.append(ledger)
+                outcome.to_recheck.append(subject.ledger)
             elif is_unchanged:
                 self._add_verdict(subject, lists, outcome)
         return changed
@@ -183,7 +173,7 @@ class BatchChecker:
         unreachable = list(self._unavailability_violations(subject, lists, outcome))
         violations = [*subject.placement_violations, *_durability_violations(subject), *unreachable]
         if violations:
-            outcome.violations[subject.metadata.ledger] = violations
+            outcome.violations[subject.ledger] = violations
         for bookie, (reason, segments) in subject.unlisted.items():
             absence = Absence(1, len(segments), reason)
             outcome.unlisted[bookie] = outcome.unlisted.get(bookie, _NO_ABSENCE) + absence
@@ -192,12 +182,12 @@ class BatchChecker:
 
     def _add_compat_verdict(self, subject: CheckedLedger, outcome: BatchOutcome) -> None:
         """Add a verdict as upstream does: no second read, bookies without an answer only listed."""
-        ledger = subject.metadata.ledger
         violations = [*subject.placement_violations, *_durability_violations(subject)]
         if violations:
-            outcome.violations.setdefault(ledger, []).extend(violations)
+            outcome.violations.setdefault(subject.ledger, []).extend(violations)
         if subject.unanswered or subject.unlisted:
-            outcome.unanswered[ledger] = tuple(sorted({*subject.unanswered, *subject.unlisted}))
+            silent = {*subject.unanswered, *subject.unlisted}
+            outcome.unanswered[subject.ledger] = tuple(sorted(silent))
         if not subject.is_marked:
             outcome.checked += 1
             outcome.empty += not subject.has_due_entries
@@ -210,7 +200,7 @@ class BatchChecker:
         little information to decide, the ledger counts as unanswered."""
         if not subject.unanswered:
             return
-        registered, unavailable = lists.registered, lists.unavailable
+        ledger, registered, unavailable = subject.ledger, lists.registered, lists.unavailable
         undecided = []
         is_absent = has_violation = False
         for bookie, (reason, segments) in sorted(subject.unanswered.items()):
@@ -228,23 +218,16 @@ class BatchChecker:
                     outcome.absent[bookie] = outcome.absent.get(bookie, _NO_ABSENCE) + absence
                     is_absent = True
                     continue
-                for segment in segments:
+                for first, _, _ in segments:
                     has_violation = True
-                    yield Violation(
-                        "bookie_unavailable",
-                        subject.metadata.ledger,
-                        segment.first_entry,
-                        bookie,
-                        None,
-                        detail,
-                    )
+                    yield Violation("bookie_unavailable", ledger, first, bookie, None, detail)
             elif registered is None or unavailable is None:
                 undecided.append(bookie)
             else:
                 outcome.excused[bookie] += 1
         outcome.without += is_absent and not has_violation
         if undecided:
-            outcome.unanswered[subject.metadata.ledger] = tuple(undecided)
+            outcome.unanswered[ledger] = tuple(undecided)
 
 
 @contextmanager
@@ -257,11 +240,9 @@ def _timed(seconds: Counter[str], timer: str) -> Iterator[None]:
 
 def _due_rows(ledger_number: int, subject: CheckedLedger) -> Iterator[tuple[str, DueRow]]:
     """Yield (bookie, row) for each bookie of each segment that should hold entries."""
-    ensemble_size, write_quorum = subject.metadata.ensemble_size, subject.metadata.write_quorum_size
-    for bookie, first, last, bookie_index in due_replicas(
-        subject.segments, ensemble_size, write_quorum
-    ):
-        yield bookie, (ledger_number, first, last, bookie_index, ensemble_size, write_quorum)
+    sizes = subject.metadata.ensemble_size, subject.metadata.write_quorum_size
+    for bookie, first, last, bookie_index in due_replicas(subject.segments, *sizes):
+        yield bookie, (ledger_number, first, last, bookie_index, *sizes)
 
 
 def _segment_of(subject: CheckedLedger, row: DueRow) -> SegmentRange:
@@ -270,7 +251,7 @@ def _segment_of(subject: CheckedLedger, row: DueRow) -> SegmentRange:
 
 
 def _compat_missing(
-    query: AvailabilityQuery, answers: AvailabilityResponse
+    answers: AvailabilityResponse, query: AvailabilityQuery
 ) -> Iterator[tuple[DueRow, Availability]]:
     """Yield (row, entries that upstream's check reports as missing)."""
     held = dict(answers.availabilities)

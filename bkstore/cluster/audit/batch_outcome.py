@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from bkstore.availability import Availability
@@ -19,8 +20,7 @@ from bkstore.ids import LedgerId, check_entry_id
 
 @dataclass
 class BatchOutcome(AuditCounts):
-    """The verdicts on a batch; `to_recheck` are ledgers without a verdict yet, to be checked
-    again."""
+    """The verdicts on a batch; `to_recheck` are ledgers without one, to be checked again."""
 
     violations: dict[LedgerId, list[Violation]] = field(default_factory=dict)
     to_recheck: list[LedgerId] = field(default_factory=list)
@@ -35,16 +35,10 @@ class BatchOutcome(AuditCounts):
         """Return the outcome as plain values, for `from_json`."""
         plain: dict[str, Any] = {name: getattr(self, name) for name in NUMBER_FIELDS}
         plain |= {name: dict(getattr(self, name)) for name in COUNTER_FIELDS}
-        for field_name in ABSENCE_FIELDS:
-            plain[field_name] = {
-                bookie: list(absence) for bookie, absence in getattr(self, field_name).items()
-            }
+        for name in ABSENCE_FIELDS:
+            plain[name] = {bookie: list(absence) for bookie, absence in getattr(self, name).items()}
         return plain | {
-            "found": [
-                _violation_to_json(violation)
-                for violations in self.violations.values()
-                for violation in violations
-            ],
+            "found": list(map(_violation_to_json, chain.from_iterable(self.violations.values()))),
             "unreadable": [[ledger.qualified_name, reason] for ledger, reason in self.unreadable],
             "unsettled": [ledger.qualified_name for ledger in self.unsettled],
             "unanswered": {
@@ -60,23 +54,15 @@ class BatchOutcome(AuditCounts):
         counts: dict[str, Any] = {name: int(_check_number(plain[name])) for name in NUMBER_FIELDS}
         outcome = cls(**counts)
         for name in COUNTER_FIELDS:
-            counts_by_key = {
-                _check_text(key): _check_number(count) for key, count in plain[name].items()
-            }
-            getattr(outcome, name).update(counts_by_key)
+            for key, count in plain[name].items():
+                getattr(outcome, name)[_check_text(key)] = _check_number(count)
         for row in plain["found"]:
             name, *fields = row
             ledger = _parse_ledger_id(name)
             outcome.violations.setdefault(ledger, []).append(_violation_from_json(ledger, *fields))
-        for field_name in ABSENCE_FIELDS:
-            setattr(
-                outcome,
-                field_name,
-                {
-                    _check_text(name): _absence_from_json(*absence)
-                    for name, absence in plain[field_name].items()
-                },
-            )
+        for name in ABSENCE_FIELDS:
+            for bookie, absence in plain[name].items():
+                getattr(outcome, name)[_check_text(bookie)] = _absence_from_json(*absence)
         outcome.unreadable = [
             (_parse_ledger_id(name), _check_text(reason)) for name, reason in plain["unreadable"]
         ]
@@ -90,16 +76,10 @@ class BatchOutcome(AuditCounts):
 
 
 def _violation_to_json(violation: Violation) -> list[Any]:
-    groups = None if violation.missing is None else violation.missing.groups.tolist()
-    ledger_name = None if violation.ledger is None else violation.ledger.qualified_name
-    return [
-        ledger_name,
-        violation.category,
-        violation.first_entry,
-        violation.bookie,
-        groups,
-        violation.detail,
-    ]
+    category, ledger, first_entry, bookie, missing, detail = violation
+    groups = None if missing is None else missing.groups.tolist()
+    ledger_name = None if ledger is None else ledger.qualified_name
+    return [ledger_name, category, first_entry, bookie, groups, detail]
 
 
 def _violation_from_json(

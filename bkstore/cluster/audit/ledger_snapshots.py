@@ -50,11 +50,15 @@ class CheckedLedger:
         return self.versioned.metadata
 
     @property
+    def ledger(self) -> LedgerId:
+        """The ledger's id."""
+        return self.versioned.metadata.ledger
+
+    @property
     def has_problem(self) -> bool:
         """Whether there is a problem, so that the ledger is read again before a verdict."""
-        return bool(
-            self.placement_violations or self.missing_replicas or self.unanswered or self.unlisted
-        )
+        unknown = self.unanswered or self.unlisted
+        return bool(self.placement_violations or self.missing_replicas or unknown)
 
 
 class BookieLists:
@@ -93,28 +97,23 @@ class LedgerSnapshots:
         # Read the marks. With compat a marked ledger is checked all the same, if its mark is read.
         marked_ledgers = [ledger_id for ledger_id in ledgers if ledger_id in self._marked]
         marks = dict(self._store.marks_of(marked_ledgers)) if marked_ledgers else {}
-        mark_was_read = {
-            ledger_id: self._skip_marked(ledger_id, mark, outcome)
-            for ledger_id, mark in marks.items()
-        }
-        skipped = {
-            ledger_id
-            for ledger_id, was_read in mark_was_read.items()
-            if not (was_read and self._is_compat)
-        }
-        ledgers_to_read = (
-            [ledger_id for ledger_id in ledgers if ledger_id not in skipped] if skipped else ledgers
-        )
+        skipped = set()
+        for ledger_id, mark in marks.items():
+            was_read = self._skip_marked(ledger_id, mark, outcome)
+            if not (was_read and self._is_compat):
+                skipped.add(ledger_id)
+        if skipped:
+            ledgers = [ledger_id for ledger_id in ledgers if ledger_id not in skipped]
         # Read the metadata; a ledger that is not returned was deleted.
         subjects, read_count = [], 0
-        for ledger_id, versioned in self._store.read_many(ledgers_to_read):
+        for ledger_id, versioned in self._store.read_many(ledgers):
             read_count += 1
             subject = self._check_metadata(ledger_id, versioned, outcome)
             if subject is not None:
                 subject.is_marked = ledger_id in marks
                 subjects.append(subject)
-        if read_count < len(ledgers_to_read):
-            outcome.skipped["gone"] += len(ledgers_to_read) - read_count
+        if read_count < len(ledgers):
+            outcome.skipped["gone"] += len(ledgers) - read_count
         return subjects
 
     def _check_metadata(
@@ -139,13 +138,11 @@ class LedgerSnapshots:
     ) -> Iterator[tuple[CheckedLedger, bool | None]]:
         """Read marks and metadata again; yield each ledger, and whether it is unchanged, None if it
         is skipped."""
-        ledger_ids = [subject.metadata.ledger for subject in subjects]
+        ledger_ids = [subject.ledger for subject in subjects]
         marks = dict(self._store.marks_of(ledger_ids))
-        current_metadata = dict(
-            self._store.read_many([ledger_id for ledger_id in ledger_ids if ledger_id not in marks])
-        )
-        for subject in subjects:
-            ledger_id = subject.metadata.ledger
+        unmarked = [ledger_id for ledger_id in ledger_ids if ledger_id not in marks]
+        current_metadata = dict(self._store.read_many(unmarked))
+        for subject, ledger_id in zip(subjects, ledger_ids):
             if ledger_id in marks:
                 self._skip_marked(ledger_id, marks[ledger_id], outcome)
                 yield subject, None

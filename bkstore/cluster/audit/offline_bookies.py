@@ -78,8 +78,6 @@ class GroupsBookie:
             return Availability.from_canonical(canonicalize(groups))
         # Groups of several directories overlap: merge them one by one.
         entries = Availability()
-        for row in range(start, stop):
-            entries |= Availability.from_canonical(
-                canonicalize(self._groups.take(np.arange(row, row + 1)))
-            )
+        for row in range(stop - start):
+            entries |= Availability.from_canonical(canonicalize(groups.take(np.array([row]))))
         return entries

@@ -35,14 +35,6 @@ class Absence(NamedTuple):
         return Absence(self.ledgers + other.ledgers, self.segments + other.segments, other.reason)
 
 
-def _absence_violation(bookie: str, absence: Absence) -> Violation:
-    segments = format_count(absence.segments, "segment")
-    scope_text = f"{segments} of {_ledgers(absence.ledgers)} judged without it"
-    return Violation(
-        "bookie_unavailable", None, None, bookie, None, f"{absence.reason}: {scope_text}"
-    )
-
-
 @dataclass(kw_only=True)
 class AuditCounts:
     """The outcome of checks by ledger, for a batch or a whole run; counts are of ledgers.
@@ -111,14 +103,8 @@ class AuditReport(AuditCounts):
     @property
     def clean(self) -> bool:
         """Whether the run ended, without violations and without ledgers left unchecked."""
-        problems = (
-            self.violations,
-            self.unreadable,
-            self.unsettled,
-            self.unanswered,
-            self.unlisted,
-        )
-        return self.ended_at is not None and not any(problems)
+        unchecked = (self.unreadable, self.unsettled, self.unanswered, self.unlisted)
+        return self.ended_at is not None and not self.violations and not any(unchecked)
 
     @property
     def checked_nothing(self) -> bool:
@@ -129,20 +115,16 @@ class AuditReport(AuditCounts):
     @property
     def ledgers_by_outcome(self) -> dict[str, int]:
         """Number of ledgers by outcome: checked, skipped by reason, unreadable, unsettled."""
-        counts = {"checked": self.checked} | {
-            str(reason): self.skipped[reason] for reason in _SKIPS
-        }
-        return counts | {"unreadable": len(self.unreadable), "unsettled": len(self.unsettled)}
+        skipped = {str(reason): self.skipped[reason] for reason in _SKIPS}
+        unchecked = {"unreadable": len(self.unreadable), "unsettled": len(self.unsettled)}
+        return {"checked": self.checked} | skipped | unchecked
 
     @property
     def stats(self) -> dict[str, float]:
         """Gauges and timers (milliseconds) under upstream's names, scope replication/auditor."""
-        values: dict[str, float] = {
-            gauge: self.counts[category] for gauge, category in _GAUGES.items()
-        }
-        for timer in AUDIT_TIMERS:
-            values[timer] = round(self.seconds[timer] * 1000, 3)
-        return values
+        gauges = {gauge: self.counts[category] for gauge, category in _GAUGES.items()}
+        timers = {timer: round(self.seconds[timer] * 1000, 3) for timer in AUDIT_TIMERS}
+        return {**gauges, **timers}
 
     def add(self, violations: list[Violation]) -> None:
         """Add all violations of one ledger, and count it once in each category; if a segment fails
@@ -160,9 +142,12 @@ class AuditReport(AuditCounts):
     def finish(self, ended_at: float) -> None:
         """Set the end time, add a violation for each absent bookie, and sort the findings."""
         self.ended_at = ended_at
-        self.violations += [
-            _absence_violation(bookie, absence) for bookie, absence in self.absent.items()
-        ]
+        for bookie, (ledgers, segments, reason) in self.absent.items():
+            checked = f"{format_count(segments, 'segment')} of {_ledgers(ledgers)}"
+            detail = f"{reason}: {checked} judged without it"
+            self.violations.append(
+                Violation("bookie_unavailable", None, None, bookie, None, detail)
+            )
         if self.without:
             self.counts["bookie_unavailable"] += self.without
         self.violations.sort(key=lambda violation: violation.sort_key)
@@ -172,9 +157,8 @@ class AuditReport(AuditCounts):
 
     def summary(self) -> list[str]:
         """Return lines that describe the run, the most important first."""
-        lines = [
-            f"{name}: {_ledgers(self.counts[name])}" for name in CATEGORIES if self.counts[name]
-        ]
+        counts, skipped = self.counts, self.skipped
+        lines = [f"{name}: {_ledgers(counts[name])}" for name in CATEGORIES if counts[name]]
         lines += [f"not judged: {reason}" for reason in self.unchecked_rules]
         if self.unanswered:
             silent_bookies = sorted({name for names in self.unanswered.values() for name in names})
@@ -190,17 +174,10 @@ class AuditReport(AuditCounts):
         ]
         lines += [f"ledger {ledger} not judged: {reason}" for ledger, reason in self.unreadable]
         lines += [f"ledger {ledger} not judged: it kept changing" for ledger in self.unsettled]
-        skipped = [
-            f"{self.skipped[skip_reason]} {skip_reason}"
-            for skip_reason in _SKIPS
-            if self.skipped[skip_reason]
-        ]
-        lines.append(
-            f"{self.checked} of {_ledgers(self.ledgers)} checked ({self.empty} of them empty), "
-            f"{format_count(self.replicas, 'answer')} of bookies; "
-            f"skipped: {', '.join(skipped) or 'none'}"
-        )
-        return lines
+        skips = ", ".join(f"{skipped[reason]} {reason}" for reason in _SKIPS if skipped[reason])
+        checked = f"{self.checked} of {_ledgers(self.ledgers)} checked ({self.empty} of them empty)"
+        answers = f"{format_count(self.replicas, 'answer')} of bookies"
+        return [*lines, f"{checked}, {answers}; skipped: {skips or 'none'}"]
 
 
 def _ledgers(count: int) -> str:

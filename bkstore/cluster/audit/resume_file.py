@@ -178,9 +178,7 @@ def _open_and_lock(path: Path) -> int:
             try:
                 if fd is not None:
                     take_lock(fd, path, f"{path}: another audit is using this file")
-                    if _is_named(
-                        fd, path
-                    ):  # else an audit has just ended and removed it: try again
+                    if _is_named(fd, path):  # else an audit that ended removed it: try again
                         locked_fd, fd = fd, None
                         return locked_fd
             finally:

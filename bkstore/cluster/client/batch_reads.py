@@ -33,14 +33,11 @@ class BatchReader:
 
     def unsupported_reason(self) -> str | None:
         """Return why this ledger cannot be read in batches, None if it can."""
-        access = self.access
-        ensemble_size, write_quorum = (
-            access.metadata.ensemble_size,
-            access.metadata.write_quorum_size,
-        )
+        metadata = self.access.metadata
+        ensemble_size, write_quorum = metadata.ensemble_size, metadata.write_quorum_size
         if ensemble_size != write_quorum:
             return f"the ledger is striped: {write_quorum} of {ensemble_size} bookies have an entry"
-        if not access.context.options.batch_reads:
+        if not self.access.context.options.batch_reads:
             return "batch reads are disabled"
         return self.bookie_refusal
 
@@ -54,9 +51,8 @@ class BatchReader:
             raise IllegalOperation(
                 f"cannot read in batches from ledger {self.access.ledger}: {reason}"
             )
-        return self._read_batch(
-            start, _limit_count(start, max_count, last), self._size_limit(max_size), fence
-        )
+        count = _limit_count(start, max_count, last)
+        return self._read_batch(start, count, self._size_limit(max_size), fence)
 
     def read_with_fallback(
         self, start: int, max_count: int, max_size: int, last: int | None, *, fence: bool
@@ -133,17 +129,15 @@ class BatchReader:
 
     def _batch_error(self, start: int, answers: list[BookieAnswer[list[Entry]]]) -> BkstoreError:
         """Return the error to raise if no bookie returned entries. Sets `bookie_refusal` if one has
-        no batch reads, with `compat` also if it is down, as upstream's client cannot
-        distinguish."""
+        no batch reads, with `compat` also if it is down: upstream does not distinguish these."""
         request = f"batch from entry {start} of ledger {self.access.ledger}"
         error_types: tuple[type[BkstoreError], ...] = (IllegalOperation,)
         if self.access.context.options.compat is not None:
             error_types = (IllegalOperation, BookieUnavailable)
         if any(isinstance(answer.error, error_types) for answer in answers):
-            self.bookie_refusal = (
-                f"a bookie does not support batch reads ({describe_answers(answers)})"
-            )
-            return IllegalOperation(f"{request}: {describe_answers(answers)}")
+            described = describe_answers(answers)
+            self.bookie_refusal = f"a bookie does not support batch reads ({described})"
+            return IllegalOperation(f"{request}: {described}")
         return combine_errors(request, answers)
 
     # -- one by one

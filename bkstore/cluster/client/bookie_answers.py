@@ -72,9 +72,7 @@ def _call(
     try:
         client = bookies.get(bookie_id)
         if client is None:
-            return BookieAnswer(
-                bookie_id, None, BookieUnavailable(f"{bookie_id} is unknown to this client")
-            ), None
+            raise BookieUnavailable(f"{bookie_id} is unknown to this client")
         return BookieAnswer(bookie_id, request(client), None), client
     except BkstoreError as error:
         return BookieAnswer(bookie_id, None, error), client
@@ -87,12 +85,10 @@ def describe_answers(answers: Sequence[BookieAnswer[_T]]) -> str:
     >>> describe_answers([BookieAnswer("b1", b"", None), BookieAnswer("b2", None, error)])
     'b1: OK; b2: NoSuchEntry: not here'
     """
-    descriptions = []
-    for bookie_id, _, error in answers:
-        descriptions.append(
-            f"{bookie_id}: {'OK' if error is None else f'{type(error).__name__}: {error}'}"
-        )
-    return "; ".join(descriptions)
+    return "; ".join(
+        f"{bookie_id}: {'OK' if error is None else f'{type(error).__name__}: {error}'}"
+        for bookie_id, _, error in answers
+    )
 
 
 def combine_errors(request: str, answers: Sequence[BookieAnswer[_T]]) -> BkstoreError:

@@ -6,7 +6,6 @@ Source: `client/LedgerHandle`, `client/ReadOnlyLedgerHandle`, `client/api`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import Self
 
 from bkstore.arguments import bytes_like as as_data, iterable
@@ -57,17 +56,14 @@ class LedgerHandle:
 
     def __repr__(self) -> str:
         role = "reader" if self._writer is None else "writer"
-        return f"<LedgerHandle {self.ledger} {self.metadata.state} {role} {self._known_lac()}>"
+        return (
+            f"<LedgerHandle {self.ledger} {self.metadata.state} {role} {self.last_add_confirmed}>"
+        )
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
 
@@ -101,14 +97,11 @@ class LedgerHandle:
     @property
     def last_add_pushed(self) -> int:
         """The highest entry that was sent, -1 if none was; a reader's is the LAC."""
-        return self._known_lac() if self._writer is None else self._writer.last_pushed
+        return self.last_add_confirmed if self._writer is None else self._writer.last_pushed
 
     @property
     def last_add_confirmed(self) -> int:
         """The LAC as this handle knows it, -1 if nothing is confirmed; sends no request."""
-        return self._known_lac()
-
-    def _known_lac(self) -> int:
         return self._lac if self._writer is None else self._writer.last_confirmed
 
     @property
@@ -221,10 +214,9 @@ class LedgerHandle:
         499500
         """
         self._check_range(first, last)
-        if last > self._known_lac():
-            raise InvalidArgument(
-                f"entry {last} of ledger {self.ledger} is beyond the LAC, {self._known_lac()}"
-            )
+        lac = self.last_add_confirmed
+        if last > lac:
+            raise InvalidArgument(f"entry {last} of ledger {self.ledger} is beyond the LAC, {lac}")
         return self._ranges.scan(first, last)
 
     def read_unconfirmed(self, first: int, last: int) -> list[Entry]:
@@ -242,7 +234,7 @@ class LedgerHandle:
 
     def read_last(self) -> Entry:
         """Return the entry at the LAC; raises `NoSuchEntry` if nothing is confirmed."""
-        last = self._known_lac()
+        last = self.last_add_confirmed
         if last < 0:
             raise NoSuchEntry(f"ledger {self.ledger} has no confirmed entry")
         return self.read_entry(last)
@@ -255,7 +247,7 @@ class LedgerHandle:
         """
         if self._writer is None:
             self._follow(read_lac(self._access))
-        return self._known_lac()
+        return self.last_add_confirmed
 
     def read_explicit_lac(self) -> int:
         """Return the highest explicit LAC of the last ensemble's bookies, -1 if there is none or
@@ -283,13 +275,13 @@ class LedgerHandle:
         answers fences the ledger. Raises `IllegalOperation` if the ledger is striped, or batch
         reads are disabled or not supported (which the handle remembers), and otherwise as `read`.
         """
-        return self._batches.read(start, max_count, max_size, self._known_lac(), fence=fence)
+        return self._batches.read(start, max_count, max_size, self.last_add_confirmed, fence=fence)
 
     def read_batch_with_fallback(
         self, start: int, max_count: int = 0, max_size: int = 0, *, fence: bool = False
     ) -> list[Entry]:
         """Return entries as `read_batch` does, by single reads where that is not possible."""
-        last = self._known_lac()
+        last = self.last_add_confirmed
         return self._batches.read_with_fallback(start, max_count, max_size, last, fence=fence)
 
     def read_batch_unconfirmed(

@@ -54,6 +54,5 @@ def _highest_lac(min_lac: int, answers: list[BookieAnswer[tuple[int, Entry | Non
     values = [answer.value for answer in answers if answer.value is not None]
     explicit = max((lac for lac, _ in values), default=NO_ENTRY)
     last_entries = [entry for _, entry in values if entry is not None]
-    return LacRead(
-        max([min_lac, explicit, *(entry.lac for entry in last_entries)]), explicit, last_entries
-    )
+    lac = max([min_lac, explicit, *(entry.lac for entry in last_entries)])
+    return LacRead(lac, explicit, last_entries)

@@ -166,7 +166,7 @@ class LedgerAccess:
         return self.map(lambda question: self.call_bookie(*question), requests)
 
     def map(self, function: Callable[[_A], _T], items: Iterable[_A]) -> Iterator[_T]:
-        """Yield the result of `request` for each item, in order. With workers all calls start at
+        """Yield the result of `function` for each item, in order. With workers all calls start at
         once, otherwise one after another as the results are consumed."""
         if self.context.workers is None:
             return map(function, items)
@@ -203,8 +203,8 @@ class LedgerAccess:
         return lac
 
     def call_with_replicas(self, entry_id: int, function: Callable[[list[str]], _T]) -> _T:
-        """Call `request` with the replicas of an entry and return its result. If it fails, read the
-        metadata again, and call it once more if the ensemble has changed (by the writer or a
+        """Call `function` with the replicas of an entry and return its result. If it fails, read
+        the metadata again, and call it once more if the ensemble has changed (by the writer or a
         re-replication) or a bookie has a new address."""
         replicas = self.write_set_of(entry_id, self.metadata.ensemble_at(entry_id))
         try:
@@ -235,18 +235,12 @@ class LedgerAccess:
 
     def read_length(self, entry_id: int, known_entries: Sequence[Entry] = ()) -> int:
         """Return the payload bytes up to and including an entry; 0 for entry -1. Taken from
-        `known_entries` entries if the entry itself or the next one is among them, else read."""
+        `known_entries` if the entry itself or the next one is among them, else read."""
         if entry_id < 0:
             return 0
-        for seen_entry in known_entries:
-            if seen_entry.entry_id == entry_id:
-                return seen_entry.length
-            if seen_entry.entry_id == entry_id + 1:
-                return seen_entry.length - len(seen_entry.payload)
+        for entry in known_entries:
+            if entry.entry_id == entry_id:
+                return entry.length
+            if entry.entry_id == entry_id + 1:
+                return entry.length - len(entry.payload)
         return self.read(entry_id).length
-
-
-def check_record_size(size: int, limit: int) -> None:
-    """Raise `InvalidArgument` if a record exceeds the frame limit."""
-    if size > limit:
-        raise InvalidArgument(f"record of {size} bytes exceeds the frame limit of {limit}")

@@ -18,7 +18,7 @@ from bkstore.cluster.client.batch_reads import BatchReader
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.many_entries import ManyEntries, read_entries_from, verify_batch
 from bkstore.cluster.client.open_ledger import LedgerAccess
-from bkstore.errors import BkstoreError, BookieUnavailable, IllegalOperation
+from bkstore.errors import BookieUnavailable, IllegalOperation
 from bkstore.formats.entry import Entry
 
 _MAX_SHARE_ENTRIES = 512
@@ -117,19 +117,15 @@ class RangeReader:
         entries = unread[: sum(len(share.entries) for share in shares)]
         if len(entries) == 1:  # `_yield_chunk` reads it as a single entry
             return _Chunk(entries, [], iter(()))
-        return _Chunk(
-            entries, shares, self._access.map(partial(self._read_share, unresponsive), shares)
-        )
+        answers = self._access.map(partial(self._read_share, unresponsive), shares)
+        return _Chunk(entries, shares, answers)
 
     def _striped_shares(self, entries: range, ensemble: Sequence[str]) -> list[_Share]:
         """Return one share for each write set: every E-th entry has the same bookies."""
-        ensemble_size = len(ensemble)
+        size = len(ensemble)
         return [
-            _Share(
-                entries[index::ensemble_size],
-                tuple(self._access.write_set_of(first_entry, ensemble)),
-            )
-            for index, first_entry in enumerate(entries[:ensemble_size])
+            _Share(entries[index::size], tuple(self._access.write_set_of(first_entry, ensemble)))
+            for index, first_entry in enumerate(entries[:size])
         ]
 
     # -- one share, in a thread of the workers
@@ -168,12 +164,8 @@ class RangeReader:
             if not client.batch_reads:
                 raise IllegalOperation(f"{bookie} does not support batch reads")
             while next_entry < entries.stop and received_bytes < SHARE_BYTES:
-                batch = client.read_entries(
-                    self._access.ledger,
-                    next_entry,
-                    entries.stop - next_entry,
-                    SHARE_BYTES - received_bytes,
-                )
+                max_count, max_size = entries.stop - next_entry, SHARE_BYTES - received_bytes
+                batch = client.read_entries(self._access.ledger, next_entry, max_count, max_size)
                 verify_batch(self._access, batch, answers)
                 next_entry += len(batch)
                 received_bytes += int(batch.sizes.sum())
@@ -181,36 +173,25 @@ class RangeReader:
         error = self._access.call_bookie(bookie, read).error
         if error is None:
             return ()
-        self._record_error(bookie, error)
+        if isinstance(error, (IllegalOperation, BookieUnavailable)):
+            self._single_reads_until[bookie] = time.monotonic() + _SINGLE_READ_SECONDS
         unread = entries[next_entry - entries.start :]
         if isinstance(error, BookieUnavailable):
             answers.errors.update(dict.fromkeys(unread, error))
             return ()
         return unread
 
-    def _record_error(self, bookie: str, error: BkstoreError) -> None:
-        if isinstance(error, (IllegalOperation, BookieUnavailable)):
-            self._single_reads_until[bookie] = time.monotonic() + _SINGLE_READ_SECONDS
-
 
 def _mirrored_shares(
     entries: range, ensemble: Sequence[str], max_share_entries: int, chunk_number: int
 ) -> list[_Share]:
     """Split entries that every bookie has into shares, each with another bookie to ask first."""
-    ensemble_size = len(ensemble)
-    share_count = min(max(ensemble_size, 2), -(-len(entries) // _MIN_SHARE_ENTRIES))
-    entries_per_share = min(max_share_entries, -(-len(entries) // share_count))
-    shares = (
-        entries[start : start + entries_per_share]
-        for start in range(0, min(len(entries), share_count * entries_per_share), entries_per_share)
-    )
-    return [
-        _Share(
-            share,
-            (
-                *ensemble[(chunk_number + index) % ensemble_size :],
-                *ensemble[: (chunk_number + index) % ensemble_size],
-            ),
-        )
-        for index, share in enumerate(shares)
-    ]
+    size = len(ensemble)
+    share_count = min(max(size, 2), -(-len(entries) // _MIN_SHARE_ENTRIES))
+    per_share = min(max_share_entries, -(-len(entries) // share_count))
+    shares = []
+    for index, start in enumerate(range(0, min(len(entries), share_count * per_share), per_share)):
+        first = (chunk_number + index) % size
+        bookies = (*ensemble[first:], *ensemble[:first])
+        shares.append(_Share(entries[start : start + per_share], bookies))
+    return shares

@@ -79,14 +79,14 @@ class _WindowRead(NamedTuple):
 
 
 class _Recovery:
-    """One recovery. `initial_metadata` is the metadata at its start: entries are read from its last
-    ensemble. Ensemble changes stay in `new_metadata` until the ledger is closed: another recovery
-    may be running, and must see the writer's ensemble in the metadata store."""
+    """One recovery. `initial` is the metadata at its start: entries are read from its last
+    ensemble. Ensemble changes stay in `changed` until the ledger is closed: another recovery may be
+    running, and must see the writer's ensemble in the metadata store."""
 
-    def __init__(self, access: LedgerAccess, begun: LedgerMetadata) -> None:
+    def __init__(self, access: LedgerAccess, initial: LedgerMetadata) -> None:
         self.access = access
-        self.initial_metadata = begun
-        self.new_metadata = begun
+        self.initial = initial
+        self.changed = initial
         self.last_entries: list[Entry] = []
         self.unresponsive: set[str] = set()
         """Bookies that did not respond: they are asked for entries after the others."""
@@ -108,15 +108,12 @@ class _Recovery:
     def _fence(self) -> int:
         """Fence the last ensemble; return the highest entry that is known to be confirmed: those
         before the last segment were when it was added."""
-        segment_start, ensemble = self.initial_metadata.segments[-1]
+        metadata = self.initial
+        segment_start, ensemble = metadata.segments[-1]
         answers = list(self.access.call_bookies((bookie, self._fence_at) for bookie in ensemble))
         self._add_silent(answers)
         has_answered = [answer.value is not None or answer.is_not_found for answer in answers]
-        write_quorum, ack_quorum = (
-            self.initial_metadata.write_quorum_size,
-            self.initial_metadata.ack_quorum_size,
-        )
-        if not is_covered(has_answered, write_quorum, ack_quorum):
+        if not is_covered(has_answered, metadata.write_quorum_size, metadata.ack_quorum_size):
             raise NotEnoughBookies(
                 f"ledger {self.access.ledger}: too few bookies could be fenced: "
                 f"{describe_answers(answers)}"
@@ -145,6 +142,7 @@ class _Recovery:
         It does if more than W - A bookies state that they lack that entry: it cannot have been
         acknowledged, and, as reads fence, those bookies will not accept it any more.
         """
+        max_lacking = self.initial.write_quorum_size - self.initial.ack_quorum_size
         window_read = self._read_replicas(window)
         entries: list[Entry] = []
         for entry_id in window:
@@ -153,11 +151,7 @@ class _Recovery:
                 entries.append(entry)
                 continue
             answers = window_read.answers[entry_id]
-            lacking_count = sum(answer.is_not_found for answer in answers)
-            if (
-                lacking_count
-                > self.initial_metadata.write_quorum_size - self.initial_metadata.ack_quorum_size
-            ):
+            if sum(answer.is_not_found for answer in answers) > max_lacking:
                 return entries, True
             if entries or entry_id in window_read.skipped:  # in the next window it comes first
                 return entries, False
@@ -169,31 +163,25 @@ class _Recovery:
 
     def _read_replicas(self, window: range) -> _WindowRead:
         """Read entries, each from its first replica that has it, unresponsive ones asked last."""
-        ensemble = self.initial_metadata.segments[-1].ensemble
+        ensemble, is_last = self.initial.segments[-1].ensemble, self.unresponsive.__contains__
         window_read = _WindowRead({}, {entry: [] for entry in window}, set())
         replica_order = {
-            entry: sorted(
-                self.access.write_set_of(entry, ensemble), key=self.unresponsive.__contains__
-            )
+            entry: sorted(self.access.write_set_of(entry, ensemble), key=is_last)
             for entry in window
         }
-        for replica_index in range(self.initial_metadata.write_quorum_size):
-            unread_entries = [entry for entry in window if window_read.needs_next_replica(entry)]
+        for replica_index in range(self.initial.write_quorum_size):
             shares: dict[str, list[int]] = {}
-            for entry in unread_entries:
+            for entry in filter(window_read.needs_next_replica, window):
                 shares.setdefault(replica_order[entry][replica_index], []).append(entry)
-            for (bookie, entries), result in zip(
-                shares.items(), self.access.map(self._read_share, shares.items())
-            ):
+            results = self.access.map(self._read_share, shares.items())
+            for (bookie, entries), result in zip(shares.items(), results):
                 window_read.record_result(bookie, entries, result)
         for answers in window_read.answers.values():
             self._add_silent(answers)
         return window_read
 
-    def _read_share(self, bookie_and_entries: tuple[str, list[int]]) -> ManyEntries:
-        return read_entries_from(
-            self.access, *bookie_and_entries, _MAX_BYTES_PER_BOOKIE, fence=True
-        )
+    def _read_share(self, share: tuple[str, list[int]]) -> ManyEntries:
+        return read_entries_from(self.access, *share, _MAX_BYTES_PER_BOOKIE, fence=True)
 
     def _rewrite(self, entries: Sequence[Entry]) -> None:
         """Write entries to their whole write sets: the writer may have reached one bookie only.
@@ -205,7 +193,7 @@ class _Recovery:
         coder = self.access.coder
         records = [coder.encode(entry._replace(lac=entry.entry_id - 1)) for entry in entries]
         batch = RecordBatch.of(records, [entry.entry_id for entry in entries])
-        ensemble = self.new_metadata.segments[-1].ensemble
+        ensemble = self.changed.segments[-1].ensemble
         started = time.monotonic()
         silent = {
             bookie: answer
@@ -213,36 +201,28 @@ class _Recovery:
             if started < skip_until
         }
         previously_silent = set(silent)
-        if (
-            len(entries) > 1
-            and not previously_silent
-            and add_to_all(self.access, batch, ensemble, recovery=True)
-        ):
+        may_batch = len(entries) > 1 and not previously_silent
+        if may_batch and add_to_all(self.access, batch, ensemble, recovery=True):
             return
         # Singly: bookies that fail are replaced, and those that do not respond join `unresponsive`.
         for entry, record in zip(entries, records):
             self._rewrite_entry(entry.entry_id, record, silent)
         finished = time.monotonic()
+        skip_until = finished + _BACKOFF_FACTOR * (finished - started)
         for bookie in silent.keys() - previously_silent:
-            self.skipped_bookies[bookie] = (
-                silent[bookie],
-                finished + _BACKOFF_FACTOR * (finished - started),
-            )
+            self.skipped_bookies[bookie] = (silent[bookie], skip_until)
 
     def _rewrite_entry(
         self, entry_id: int, record: bytes, unresponsive: dict[str, BookieAnswer[int]]
     ) -> None:
         def change(failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:
-            current_ensemble = self.new_metadata.segments[-1].ensemble
-            new_ensemble = choose_replacement(
-                self.access.context, self.new_metadata, current_ensemble, failed, refused
-            )
+            new_ensemble = choose_replacement(self.access.context, self.changed, failed, refused)
             if new_ensemble is not None:
-                self.new_metadata = add_segment(self.new_metadata, entry_id, new_ensemble)
+                self.changed = add_segment(self.changed, entry_id, new_ensemble)
             return new_ensemble
 
-        ensemble = self.new_metadata.segments[-1].ensemble
-        add = QuorumAdd(
+        ensemble = self.changed.segments[-1].ensemble
+        QuorumAdd(
             self.access,
             entry_id,
             record,
@@ -250,32 +230,22 @@ class _Recovery:
             change,
             recovery=True,
             unresponsive=unresponsive,
-        )
-        add.run()
+        ).run()
 
     def _close(self, last: int, length: int) -> LedgerMetadata:
-        last_segment_index = len(self.initial_metadata.segments) - 1
+        last_index = len(self.initial.segments) - 1
 
         def close_metadata(metadata: LedgerMetadata) -> LedgerMetadata | None:
             if metadata.closed:  # by another recovery, or by the writer
                 return None
-            if (
-                metadata.segments[last_segment_index:]
-                != self.initial_metadata.segments[last_segment_index:]
-            ):
+            if metadata.segments[last_index:] != self.initial.segments[last_index:]:
                 raise IllegalOperation(
                     f"ledger {metadata.ledger}: its ensembles changed during recovery"
                 )
             # Older segments may have had a lost bookie replaced meanwhile.
+            segments = (*metadata.segments[:last_index], *self.changed.segments[last_index:])
             return replace(
-                metadata,
-                state="CLOSED",
-                last_entry_id=last,
-                length=length,
-                segments=(
-                    *metadata.segments[:last_segment_index],
-                    *self.new_metadata.segments[last_segment_index:],
-                ),
+                metadata, state="CLOSED", last_entry_id=last, length=length, segments=segments
             )
 
         return self.access.update(close_metadata)

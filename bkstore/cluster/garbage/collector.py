@@ -74,8 +74,8 @@ class BackgroundCollector(Closeable):
         self._condition = threading.Condition()
         self._pass_lock = threading.Lock()
         self._closed = False
-        self._next_pass_at: float | None = None
-        """When the next scheduled pass starts; None without a schedule."""
+        self._next_pass_at = math.inf
+        """When the next scheduled pass starts; infinite without a schedule."""
         self._forced: frozenset[CompactionKind] | None = None
         """The kinds that the requested pass may compact; None if no pass is requested."""
         self._suspended: dict[CompactionKind, set[str]] = {"major": set(), "minor": set()}
@@ -92,7 +92,7 @@ class BackgroundCollector(Closeable):
         """Start the schedule: the first pass runs after `gc_wait_time`. Idempotent."""
         with self._condition:
             self._check_open()
-            if self.options.gc_wait_time and self._next_pass_at is None:
+            if self.options.gc_wait_time and self._next_pass_at == math.inf:
                 self._next_pass_at = self._clock() + self.options.gc_wait_time
                 self._start_thread()
                 self._condition.notify_all()
@@ -189,16 +189,14 @@ class BackgroundCollector(Closeable):
                 with self._condition:
                     if forced is not None:
                         self._forced = None
-                    if self._next_pass_at is not None:
+                    if self._next_pass_at < math.inf:
                         self._next_pass_at = self._clock() + self.options.gc_wait_time
 
     def _wait_for_work(self) -> bool:
         """Wait until a pass is due or requested; return False once this is closed."""
         with self._condition:
             while not self._closed and self._forced is None:
-                remaining = (
-                    math.inf if self._next_pass_at is None else self._next_pass_at - self._clock()
-                )
+                remaining = self._next_pass_at - self._clock()
                 if remaining <= 0:
                     break
                 self._condition.wait(min(remaining, threading.TIMEOUT_MAX))
@@ -265,16 +263,14 @@ class BackgroundCollector(Closeable):
         def is_cancelled() -> bool:
             return self._closed or self._suspensions[kind] != suspension_count
 
-        storage_options = self.bookie.storage.options
+        full_log = self.bookie.storage.options.entry_log_size
         return CompactionOptions(
             threshold=options.threshold(kind),
             kind=kind,
             transactional=options.use_transactional_compaction,
             max_seconds=options.max_time(kind),
             max_outstanding=options.compaction_max_outstanding_requests,
-            target_log_bytes=storage_options.entry_log_size
-            if options.use_target_entry_log_size_for_gc
-            else 0,
+            target_log_bytes=full_log if options.use_target_entry_log_size_for_gc else 0,
             throttle=CompactionThrottle(
                 options.compaction_rate,
                 by_bytes=options.is_throttle_by_bytes,
@@ -336,10 +332,8 @@ class BackgroundCollector(Closeable):
         if storage.storage != "db":
             return {}
         indexes = (cast("RocksIndex", path.index) for path in storage.write_paths)
-        index_dirs = self.bookie.directories.index
-        return {
-            str(index_dir / "locations"): index for index_dir, index in zip(index_dirs, indexes)
-        }
+        paths = (str(index_dir / "locations") for index_dir in self.bookie.directories.index)
+        return dict(zip(paths, indexes))
 
     def compact_locations(self, index: RocksIndex) -> None:
         """Compact one `locations` database and count it."""

@@ -72,9 +72,7 @@ class DeletedLedgerFinder:
 
     def _check_cluster(self) -> None:
         """Raise if the instance id differs: formatting a cluster changes or removes it."""
-        read_instance_id: Callable[[], str | None] | None = getattr(
-            self._store, "instance_id", None
-        )
+        read_instance_id = getattr(self._store, "instance_id", None)
         if read_instance_id is None or self._instance_id is None:
             return
         instance_id = read_instance_id()

@@ -1,4 +1,4 @@
-"""The figures of a garbage collector as Prometheus metrics, under upstream's names.
+"""The stats of a garbage collector as Prometheus metrics, under upstream's names.
 
 Source: `bookie/stats/GarbageCollectorStats` (``bookie_gc_...``); others: ``bkstore_gc_...``.
 """
@@ -42,7 +42,7 @@ _RUNTIME_FIELDS = {
 
 
 class GarbageMetrics:
-    """A Prometheus collector of a `BackgroundCollector`'s figures."""
+    """A Prometheus collector of a `BackgroundCollector`'s stats."""
 
     def __init__(self, collector: BackgroundCollector) -> None:
         self._collector = collector
@@ -51,44 +51,40 @@ class GarbageMetrics:
         """Yield the metrics with their current values."""
         from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-        figures = self._collector.stats
+        stats = self._collector.stats
         passes = self._collector.bookie.storage.garbage_passes
         counts = {
-            name: (getattr(figures, field), help_text)
+            name: (getattr(stats, field), help_text)
             for name, (field, help_text) in _COUNTER_FIELDS.items()
         }
         for kind in _KINDS:
             name = f"{kind.upper()}_COMPACTION_TOTAL"
             counts[name] = (passes.counts[kind], f"Passes with a {kind} compaction")
-        help_text = "Compactions of databases of entry locations"
-        counts["ENTRY_LOCATION_COMPACTION_TOTAL"] = (
-            self._collector.location_compactions,
-            help_text,
-        )
+        value, help_text = self._collector.location_compactions, "Compactions of databases"
+        counts["ENTRY_LOCATION_COMPACTION_TOTAL"] = (value, f"{help_text} of entry locations")
         for name, (value, help_text) in counts.items():
-            metric = Metric(
-                f"{_UPSTREAM_PREFIX}{name}", help_text, "unknown"
-            )  # "counter" would add a suffix
+            # "unknown", because "counter" would add a suffix to the name.
+            metric = Metric(f"{_UPSTREAM_PREFIX}{name}", help_text, "unknown")
             metric.add_sample(metric.name, {}, value)
             yield metric
         for name, (field, help_text) in _GAUGE_FIELDS.items():
-            yield GaugeMetricFamily(f"{_UPSTREAM_PREFIX}{name}", help_text, getattr(figures, field))
-        for bucket, log_count in enumerate(figures.usage, 1):
+            yield GaugeMetricFamily(f"{_UPSTREAM_PREFIX}{name}", help_text, getattr(stats, field))
+        for bucket, log_count in enumerate(stats.usage, 1):
             name = f"{_UPSTREAM_PREFIX}entry_log_usage_buckets_le_{bucket * 10}"
             help_text = f"Entry logs of which {bucket * 10 - 10} to {bucket * 10} % are live"
             yield GaugeMetricFamily(name, help_text, log_count)
         for name, (field, help_text) in _RUNTIME_FIELDS.items():
-            yield _summary(f"{_UPSTREAM_PREFIX}{name}", help_text, getattr(figures, field))
+            yield _summary(f"{_UPSTREAM_PREFIX}{name}", help_text, getattr(stats, field))
         yield from self._bkstore_metrics()
 
     def _bkstore_metrics(self) -> Iterator[Metric]:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
-        figures = self._collector.stats
+        stats = self._collector.stats
         help_text = "Passes that judged no ledger because the metadata store did not answer in full"
-        yield CounterMetricFamily("bkstore_gc_unjudged", help_text, figures.deletion_scans.failed)
+        yield CounterMetricFamily("bkstore_gc_unjudged", help_text, stats.deletion_scans.failed)
         help_text = "Bytes of records that compactions copied"
-        yield CounterMetricFamily("bkstore_gc_copied_bytes", help_text, figures.moved_bytes)
+        yield CounterMetricFamily("bkstore_gc_copied_bytes", help_text, stats.moved_bytes)
         help_text = "Whether compactions of a kind are suspended"
         suspended = GaugeMetricFamily("bkstore_gc_suspended", help_text, labels=("kind",))
         for kind in _KINDS:

@@ -69,19 +69,21 @@ class GarbageOptions:
                     raise InvalidArgument(
                         f"{minor} must be below {major}, not {minor_value:g} >= {major_value:g}"
                     )
-        interval = self.entry_location_compaction_interval
-        if 0 < interval < self.gc_wait_time:
-            raise _too_short_error(
-                "entry_location_compaction_interval", interval, self.gc_wait_time
-            )
+        if self.entry_location_compaction_interval > 0:
+            self._validate_interval("entry_location_compaction_interval")
 
     def _validate_kind(self, kind: CompactionKind) -> None:
-        threshold, interval = self.threshold(kind), self.interval(kind)
+        threshold = self.threshold(kind)
         if threshold > 1:
             name = f"{kind}_compaction_threshold"
             raise InvalidArgument(f"{name} must be at most 1, not {threshold:g}")
-        if interval < self.gc_wait_time:
-            raise _too_short_error(f"{kind}_compaction_interval", interval, self.gc_wait_time)
+        self._validate_interval(f"{kind}_compaction_interval")
+
+    def _validate_interval(self, name: str) -> None:
+        wait, interval = self.gc_wait_time, getattr(self, name)
+        if interval < wait:
+            message = f"{name} must be at least gc_wait_time, {wait:g} s, not {interval:g} s"
+            raise InvalidArgument(message)
 
     def threshold(self, kind: CompactionKind) -> float:
         """Return the threshold of minor or major compaction."""
@@ -113,10 +115,6 @@ class GarbageOptions:
         if self.is_throttle_by_bytes:
             return self.compaction_rate_by_bytes
         return self.compaction_rate_by_entries
-
-
-def _too_short_error(name: str, interval: float, wait: float) -> InvalidArgument:
-    return InvalidArgument(f"{name} must be at least gc_wait_time, {wait:g} s, not {interval:g} s")
 
 
 _check_seconds = number(-_MAX_SECONDS, _MAX_SECONDS)

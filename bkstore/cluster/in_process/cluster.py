@@ -254,7 +254,7 @@ class Cluster(Client, Closeable):
 
     def set_batch_reads(self, bookie: str, supported: bool) -> None:
         """Set whether a bookie supports batch reads, which servers before 4.18 do not."""
-        self._server(bookie).batch_reads = boolean("known", supported)
+        self._server(bookie).batch_reads = boolean("supported", supported)
 
     # -- damage
 

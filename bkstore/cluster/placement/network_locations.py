@@ -10,6 +10,7 @@ Upstream uses a `DNSToSwitchMapping`; the file of its `TableMapping` has this fo
 from __future__ import annotations
 
 import os
+from itertools import takewhile
 
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import read_file
@@ -31,10 +32,7 @@ def read_network_locations(path: str | os.PathLike[str]) -> dict[str, str]:
             words = line.decode("utf-8").split()
         except UnicodeDecodeError as error:
             raise CorruptionError(path, offset + error.start, "not UTF-8") from error
-        comment_index = next(
-            (index for index, word in enumerate(words) if word.startswith("#")), len(words)
-        )
-        words = words[:comment_index]
+        words = list(takewhile(lambda word: not word.startswith("#"), words))  # without comments
         if words:
             if len(words) != 2 or not words[1].startswith("/"):
                 raise CorruptionError(path, offset, "not a bookie id and its /location")

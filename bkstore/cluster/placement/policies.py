@@ -31,14 +31,16 @@ class Adherence(IntEnum):
     MEETS_STRICT = 5
 
 
+Verdict = tuple[Adherence, str]
+"""How well an ensemble meets a policy and, unless strictly, the reason in words."""
+
+
 @runtime_checkable
 class PlacementPolicy(Protocol):
     """Judges ensembles and chooses bookies. Thread-safe."""
 
-    def judge(
-        self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
-    ) -> tuple[Adherence, str]:
-        """Return the verdict and, unless it is strict, the reason in words."""
+    def judge(self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int) -> Verdict:
+        """Return the verdict on an ensemble."""
         ...
 
     def new_ensemble(
@@ -69,9 +71,7 @@ class DefaultPlacement:
     def __init__(self, *, seed: int | None = None) -> None:
         self._random = random.Random(seed)  # noqa: S311  (no secret: a choice of bookies)
 
-    def judge(
-        self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
-    ) -> tuple[Adherence, str]:
+    def judge(self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int) -> Verdict:
         """Return `MEETS_STRICT`: this policy has no requirements."""
         return Adherence.MEETS_STRICT, ""
 
@@ -165,31 +165,33 @@ class RackPlacement(DefaultPlacement):
     ) -> None:
         """Take the racks; raises `InvalidArgument` unless 1 <= `min_racks` <= `desired_racks`."""
         super().__init__(seed=seed)
-        self._locations = _check_places(racks)
+        self._locations = _check_locations(racks)
         self._min_count, self._desired_count = _check_spread(min_racks, desired_racks, "racks")
         self._enforce = boolean("enforce", enforce)
 
-    def judge(
-        self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
-    ) -> tuple[Adherence, str]:
+    def judge(self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int) -> Verdict:
         """Return the worst verdict of all write sets (`isEnsembleAdheringToPlacementPolicy`)."""
         worst = (Adherence.MEETS_STRICT, "")
         for write_set in _list_write_sets(ensemble, write_quorum):
-            locations = [
-                self._locations[bookie] for bookie in write_set if bookie in self._locations
-            ]
-            worst = min(worst, self._judge_set(write_set, locations), key=lambda result: result[0])
+            racks = [self._locations[bookie] for bookie in write_set if bookie in self._locations]
+            worst = min(worst, self._judge_set(write_set, racks), key=lambda verdict: verdict[0])
         return worst
 
-    def _judge_set(
-        self, write_set: Sequence[str], locations: Sequence[str]
-    ) -> tuple[Adherence, str]:
-        """Judge one write set; `locations` are those of its bookies, as far as known."""
-        if self._enforce and DEFAULT_RACK in locations:
+    def _judge_set(self, write_set: Sequence[str], racks: Sequence[str]) -> Verdict:
+        """Judge one write set; `racks` are those of its bookies, as far as known."""
+        if self._enforce and DEFAULT_RACK in racks:
             return Adherence.FAIL, f"{' '.join(write_set)}: a bookie is in {DEFAULT_RACK}"
-        return _judge_spread(
-            write_set, len(set(locations)), self._min_count, self._desired_count, "racks"
-        )
+        return self._judge_spread(write_set, len(set(racks)), "racks")
+
+    def _judge_spread(self, write_set: Sequence[str], count: int, unit: str) -> Verdict:
+        """Judge a write set that is spread over `count` racks or regions."""
+        bookies, required = " ".join(write_set), min(len(write_set), self._min_count)
+        if count < required:
+            return Adherence.FAIL, f"{bookies}: {count} of {required} {unit}"
+        desired = self._desired_count
+        if count < min(len(write_set), desired):
+            return Adherence.MEETS_SOFT, f"{bookies}: {count} of {desired} {unit} desired"
+        return Adherence.MEETS_STRICT, ""
 
     def _attempt_count(self, choices: int) -> int:
         return 20
@@ -237,16 +239,12 @@ class RegionPlacement(RackPlacement):
         desired = max(min_regions, len(regions)) if desired_regions is None else desired_regions
         self._min_count, self._desired_count = _check_spread(min_regions, desired, "regions")
 
-    def _judge_set(
-        self, write_set: Sequence[str], locations: Sequence[str]
-    ) -> tuple[Adherence, str]:
-        regions = {_region_of(location) for location in locations}
+    def _judge_set(self, write_set: Sequence[str], racks: Sequence[str]) -> Verdict:
+        regions = set(map(_region_of, racks))
         if self._enforce and DEFAULT_REGION in regions:
             return Adherence.FAIL, f"{' '.join(write_set)}: a bookie is in {DEFAULT_REGION}"
-        verdict = _judge_spread(
-            write_set, len(regions), self._min_count, self._desired_count, "regions"
-        )
-        if verdict[0] == Adherence.MEETS_STRICT and len(set(locations)) < len(locations):
+        verdict = self._judge_spread(write_set, len(regions), "regions")
+        if verdict[0] == Adherence.MEETS_STRICT and len(set(racks)) < len(racks):
             return Adherence.MEETS_SOFT, f"{' '.join(write_set)}: two bookies are on one rack"
         return verdict
 
@@ -258,21 +256,18 @@ class RegionPlacement(RackPlacement):
         return same_region * (len(nearby) + 1) + sum(location == neighbor for neighbor in nearby)
 
 
-def _check_places(locations: Mapping[str, str]) -> dict[str, str]:
-    for bookie, place in instance(Mapping)("places", locations).items():
-        if not isinstance(place, str) or not place.startswith("/") or "" in place.split("/")[1:]:
-            raise InvalidArgument(f"{bookie} is at {place!r}, which is not a path like /rack-1")
+def _check_locations(locations: Mapping[str, str]) -> dict[str, str]:
+    for bookie, path in instance(Mapping)("locations", locations).items():
+        if not isinstance(path, str) or not path.startswith("/") or "" in path.split("/")[1:]:
+            raise InvalidArgument(f"{bookie} is at {path!r}, which is not a path like /rack-1")
     return dict(locations)
 
 
 def check_quorum_sizes(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
     """Raise `InvalidArgument` unless ensemble >= write quorum >= ack quorum >= 1, i32 all."""
-    for name, value in (
-        ("ensemble_size", ensemble_size),
-        ("write_quorum", write_quorum),
-        ("ack_quorum", ack_quorum),
-    ):
-        integer(1, 2**31 - 1)(name, value)
+    sizes = {"ensemble_size": ensemble_size, "write_quorum": write_quorum, "ack_quorum": ack_quorum}
+    for name, size in sizes.items():
+        integer(1, 2**31 - 1)(name, size)
     if not ack_quorum <= write_quorum <= ensemble_size:
         raise InvalidArgument(
             f"ensemble_size {ensemble_size}, write_quorum {write_quorum}, ack_quorum "
@@ -297,20 +292,6 @@ def _neighbors(ensemble: Sequence[str], index: int, write_quorum: int) -> list[s
     distances = range(-write_quorum + 1, write_quorum)
     neighbor_indexes = {(index + distance) % size for distance in distances} - {index}
     return [ensemble[i] for i in neighbor_indexes if ensemble[i]]
-
-
-def _judge_spread(
-    bookies: Sequence[str], count: int, minimum: int, desired: int, unit: str
-) -> tuple[Adherence, str]:
-    """Return the verdict on a write set that is spread over `count` racks or regions."""
-    if count < min(len(bookies), minimum):
-        return (
-            Adherence.FAIL,
-            f"{' '.join(bookies)}: {count} of {min(len(bookies), minimum)} {unit}",
-        )
-    if count < min(len(bookies), desired):
-        return Adherence.MEETS_SOFT, f"{' '.join(bookies)}: {count} of {desired} {unit} desired"
-    return Adherence.MEETS_STRICT, ""
 
 
 def _region_of(location: str) -> str:

@@ -7,7 +7,7 @@ use, on any `KeyValues`: five calls over versioned values, as etcd and ZooKeeper
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from bkstore.arguments import interface
 from bkstore.errors import CorruptionError
@@ -20,6 +20,11 @@ check_store = interface("MetadataStore", "read", "ledgers")
 
 Watcher = Callable[[LedgerId], None]
 """Called with the ledger whose metadata or mark has changed."""
+
+_T = TypeVar("_T")
+
+ValuesOrErrors = Iterator[tuple[LedgerId, _T | CorruptionError]]
+"""Ledgers, each with a value of the store, or the error of a value that cannot be read."""
 
 
 class Versioned(NamedTuple):
@@ -46,9 +51,7 @@ class MetadataStore(Protocol):
         """Return metadata and version; raises `NoSuchLedger` if the ledger is not there."""
         ...
 
-    def read_many(
-        self, ledgers: Iterable[int | LedgerId]
-    ) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
+    def read_many(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[Versioned]:
         """Yield (ledger, metadata and version, or an error) of those that are there, in order."""
         ...
 
@@ -93,9 +96,7 @@ class MetadataStore(Protocol):
         """Return the ledgers that have a mark, without reading it; None as `underreplicated`."""
         ...
 
-    def marks_of(
-        self, ledgers: Iterable[int | LedgerId]
-    ) -> Iterator[tuple[LedgerId, UnderreplicatedMark | CorruptionError]]:
+    def marks_of(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[UnderreplicatedMark]:
         """Yield (ledger, mark) of those that have one, in order, or an error for a damaged mark."""
         ...
 

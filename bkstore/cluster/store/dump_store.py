@@ -14,17 +14,8 @@ from pathlib import Path
 
 from bkstore.cluster.store.api import MetadataStore, Value
 from bkstore.cluster.store.directory_values import MAX_VALUE_BYTES, walk_files
-from bkstore.cluster.store.key_value_store import (
-    AVAILABLE_PREFIX,
-    KeyValueStore,
-    MemoryStore,
-)
-from bkstore.errors import (
-    CorruptionError,
-    InvalidArgument,
-    ReadOnlyError,
-    UnsupportedLayout,
-)
+from bkstore.cluster.store.key_value_store import AVAILABLE_PREFIX, KeyValueStore, MemoryStore
+from bkstore.errors import CorruptionError, InvalidArgument, ReadOnlyError, UnsupportedLayout
 from bkstore.files.opening import read_file
 from bkstore.files.os_errors import convert_read_errors
 from bkstore.files.user_outputs import refuse_inputs
@@ -83,39 +74,38 @@ class DumpStore(KeyValueStore):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not os.path.isdir(path):
-            raise InvalidArgument(f"{os.fspath(path)} is not a directory")
-        file_paths = sorted(f"/{file_path}" for file_path in walk_files(os.fspath(path)))
+        folder = os.fspath(path)
+        if not os.path.isdir(folder):
+            raise InvalidArgument(f"{folder} is not a directory")
+        file_paths = sorted(f"/{file_path}" for file_path in walk_files(folder))
         parsed_paths = [(file_path, *_parse_file_path(file_path)) for file_path in file_paths]
         tops = {top for _, top, ledger in parsed_paths if ledger is not None}
         if not tops:
-            raise UnsupportedLayout(f"{os.fspath(path)}: contains no ledger's path")
+            raise UnsupportedLayout(f"{folder}: contains no ledger's path")
         if len(tops) > 1:
             tree_roots = ", ".join(sorted(top or "/" for top in tops))
-            raise InvalidArgument(f"{os.fspath(path)} holds several trees of ledgers: {tree_roots}")
+            raise InvalidArgument(f"{folder} holds several trees of ledgers: {tree_roots}")
         # Map ledgers to keys, relative to the folder that has the ledgers root.
         (top,) = tops
         self._keys: dict[LedgerId, str] = {}
         for file_path, _, ledger in parsed_paths:
             if ledger in self._keys:
                 raise CorruptionError(
-                    f"{os.fspath(path)}{file_path}", None, f"ledger {ledger} appears twice"
+                    f"{folder}{file_path}", None, f"ledger {ledger} appears twice"
                 )
             if ledger is not None:
                 self._keys[ledger] = file_path.removeprefix(top)
         self._ledgers_by_key = {key: ledger for ledger, key in self._keys.items()}
         others = (file_path[1:] for file_path, _, ledger in parsed_paths if ledger is None)
-        self.other_files = tuple(
-            file_path for file_path in others if not os.path.isdir(Path(path) / file_path)
+        self.other_files = tuple(name for name in others if not os.path.isdir(Path(folder) / name))
+        values = DumpValues(f"{folder}{top}")
+        lists = {"registered": AVAILABLE_PREFIX, "underreplicated": "/underreplication/ledgers"}
+        known_lists = (
+            name for name, key in lists.items() if os.path.isdir(values.location_of(key))
         )
-        values = DumpValues(f"{os.fspath(path)}{top}")
-        kinds = {"registered": AVAILABLE_PREFIX, "underreplicated": "/underreplication/ledgers"}
-        known_kinds = {
-            kind for kind, folder in kinds.items() if os.path.isdir(values.location_of(folder))
-        }
-        super().__init__(values, known_lists=frozenset(known_kinds))
+        super().__init__(values, known_lists=frozenset(known_lists))
         self.path = values.path
-        self._folder = path
+        self._folder = folder
 
     def refuse_output(self, target: str | os.PathLike[str]) -> None:
         """Raise `InvalidArgument` if `target` lies in the folder."""
@@ -158,7 +148,7 @@ def make_memory_store(metadata: ClusterMetadata) -> MemoryStore:
         "unavailable": metadata.unavailable_bookies,
         "underreplicated": metadata.underreplicated,
     }
-    store._tells.update(kind for kind, content in lists.items() if content is not None)
+    store._known_lists.update(name for name, content in lists.items() if content is not None)
     for bookie in metadata.registered_bookies or ():
         store.register_bookie(bookie)
     for bookie in metadata.unavailable_bookies or ():

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote
 
-from bkstore.cluster.store.api import KeyValues, MetadataStore, Value, Versioned, Watcher
+from bkstore.cluster.store.api import KeyValues, Value, ValuesOrErrors, Versioned, Watcher
 from bkstore.cluster.store.directory_values import DirectoryValues
 from bkstore.cluster.store.memory_values import MemoryValues
 from bkstore.errors import BadVersion, CorruptionError, InvalidArgument, LedgerExists, NoSuchLedger
@@ -31,21 +31,9 @@ from bkstore.formats.metadata.underreplication import (
 from bkstore.ids import LedgerId, check_scope
 from bkstore.ledger_metadata import LedgerMetadata
 
-__all__ = [
-    "AVAILABLE_PREFIX",
-    "DirectoryStore",
-    "KeyValueStore",
-    "KeyValues",
-    "Layout",
-    "MemoryStore",
-    "MetadataStore",
-    "Value",
-    "Versioned",
-    "Watcher",
-    "uuid_ledger_id",
-]
-
 Layout = Literal["tree", "keys"]
+
+_ALL_LISTS = frozenset({"registered", "unavailable", "underreplicated"})
 
 AVAILABLE_PREFIX = "/available/"
 UNAVAILABLE_PREFIX = "/unavailable/"
@@ -73,16 +61,13 @@ class KeyValueStore:
     """
 
     def __init__(
-        self,
-        values: KeyValues,
-        layout: Layout = "tree",
-        known_lists: frozenset[str] = frozenset({"registered", "unavailable", "underreplicated"}),
+        self, values: KeyValues, layout: Layout = "tree", known_lists: frozenset[str] = _ALL_LISTS
     ) -> None:
         if layout not in ("tree", "keys"):
             raise InvalidArgument(f"unknown layout {layout!r}: tree or keys")
         self._values = values
         self._layout = layout
-        self._tells = set(known_lists)
+        self._known_lists = set(known_lists)
         self._watchers: list[Watcher] = []
         self._lock = threading.Lock()
 
@@ -135,9 +120,7 @@ class KeyValueStore:
             if ledger_id is not None and scope in (None, ledger_id.scope)
         )
 
-    def read_many(
-        self, ledgers: Iterable[int | LedgerId]
-    ) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
+    def read_many(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[Versioned]:
         """As `MetadataStore.read_many`."""
         for ledger in ledgers:
             ledger_id = LedgerId.of(ledger)
@@ -180,29 +163,30 @@ class KeyValueStore:
 
     def registered_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.registered_bookies`; read-only bookies are registered too."""
-        return self._list_bookies(AVAILABLE_PREFIX) if "registered" in self._tells else None
+        return self._list_bookies(AVAILABLE_PREFIX) if "registered" in self._known_lists else None
 
     def writable_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.writable_bookies`."""
-        if "registered" not in self._tells:
+        if "registered" not in self._known_lists:
             return None
-        return self._list_bookies(AVAILABLE_PREFIX) - self._list_bookies(
-            f"{AVAILABLE_PREFIX}{READ_ONLY_FOLDER}/"
-        )
+        registered = self._list_bookies(AVAILABLE_PREFIX)
+        return registered - self._list_bookies(f"{AVAILABLE_PREFIX}{READ_ONLY_FOLDER}/")
 
     def unavailable_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.unavailable_bookies`."""
-        return self._list_bookies(UNAVAILABLE_PREFIX) if "unavailable" in self._tells else None
+        return (
+            self._list_bookies(UNAVAILABLE_PREFIX) if "unavailable" in self._known_lists else None
+        )
 
     def register_bookie(self, bookie: str) -> None:
         """As `MetadataStore.register_bookie`."""
         self._overwrite(_bookie_key(AVAILABLE_PREFIX, bookie), b"")
-        self._tells.add("registered")
+        self._known_lists.add("registered")
 
     def unregister_bookie(self, bookie: str) -> None:
         """As `MetadataStore.unregister_bookie`."""
         self._values.delete(_bookie_key(AVAILABLE_PREFIX, bookie), None)
-        self._tells.add("registered")
+        self._known_lists.add("registered")
 
     def set_unavailable(self, bookie: str, unavailable: bool = True) -> None:
         """As `MetadataStore.set_unavailable`."""
@@ -211,28 +195,28 @@ class KeyValueStore:
             self._overwrite(key, b"")
         else:
             self._values.delete(key, None)
-        self._tells.add("unavailable")
+        self._known_lists.add("unavailable")
 
     def underreplicated(self) -> Mapping[LedgerId, UnderreplicatedMark] | None:
         """As `MetadataStore.underreplicated`."""
-        if "underreplicated" not in self._tells:
+        marked = self.marked()
+        if marked is None:
             return None
-        ledger_ids = map(parse_mark_path, self._values.keys(MARKS_PREFIX))
-        marks = {
-            ledger_id: self.mark_of(ledger_id) for ledger_id in ledger_ids if ledger_id is not None
-        }
-        return {ledger_id: mark for ledger_id, mark in marks.items() if mark is not None}
+        marks = {}
+        for ledger_id, mark in self.marks_of(sorted(marked)):
+            if isinstance(mark, CorruptionError):
+                raise mark
+            marks[ledger_id] = mark
+        return marks
 
     def marked(self) -> frozenset[LedgerId] | None:
         """As `MetadataStore.marked`."""
-        if "underreplicated" not in self._tells:
+        if "underreplicated" not in self._known_lists:
             return None
         ledger_ids = map(parse_mark_path, self._values.keys(MARKS_PREFIX))
         return frozenset(ledger_id for ledger_id in ledger_ids if ledger_id is not None)
 
-    def marks_of(
-        self, ledgers: Iterable[int | LedgerId]
-    ) -> Iterator[tuple[LedgerId, UnderreplicatedMark | CorruptionError]]:
+    def marks_of(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[UnderreplicatedMark]:
         """As `MetadataStore.marks_of`."""
         for ledger_id in map(LedgerId.of, ledgers):
             try:
@@ -246,21 +230,21 @@ class KeyValueStore:
     def mark_of(self, ledger: int | LedgerId) -> UnderreplicatedMark | None:
         """As `MetadataStore.mark_of`."""
         key = mark_path(ledger)
-        value = self._values.get(key) if "underreplicated" in self._tells else None
+        value = self._values.get(key) if "underreplicated" in self._known_lists else None
         try:
             return None if value is None else decode_mark(value.data)
         except CorruptionError as error:
-            raise self._locate_error(error, value, key) from None
+            raise self._relocate(error, value, key) from None
 
     def mark_underreplicated(self, ledger: int | LedgerId, mark: UnderreplicatedMark) -> None:
         """As `MetadataStore.mark_underreplicated`."""
         self._overwrite(mark_path(ledger), encode_mark(mark))
-        self._tells.add("underreplicated")
+        self._known_lists.add("underreplicated")
         self._notify_watchers(LedgerId.of(ledger))
 
     def clear_mark(self, ledger: int | LedgerId) -> None:
         """As `MetadataStore.clear_mark`."""
-        self._tells.add("underreplicated")
+        self._known_lists.add("underreplicated")
         if self._values.delete(mark_path(ledger), None):
             self._notify_watchers(LedgerId.of(ledger))
 
@@ -291,14 +275,11 @@ class KeyValueStore:
         try:
             return decode(value.data, ledger, value.ctime)
         except CorruptionError as error:
-            raise self._locate_error(error, value, self._key(ledger)) from None
+            raise self._relocate(error, value, self._key(ledger)) from None
 
-    def _locate_error(
-        self, error: CorruptionError, value: Value | None, key: str
-    ) -> CorruptionError:
-        return error.relocate(
-            self._values.location_of(key), 0 if value is None else value.data_offset
-        )
+    def _relocate(self, error: CorruptionError, value: Value | None, key: str) -> CorruptionError:
+        data_offset = 0 if value is None else value.data_offset
+        return error.relocate(self._values.location_of(key), data_offset)
 
     def _parse_number(self, value: Value, key: str) -> int:
         digits = value.data.rpartition(b" ")[2].removesuffix(b"\n")
@@ -333,13 +314,11 @@ def _bookie_key(folder: str, bookie: str) -> str:
     if not bookie or bookie.lower() == READ_ONLY_FOLDER:
         raise InvalidArgument(f"{bookie!r} is not a bookie id")
     try:
-        quoted_id = quote(bookie, safe=":@")
+        quoted = quote(bookie, safe=":@")
     except UnicodeEncodeError:
         raise InvalidArgument(f"{bookie!r} is not a bookie id") from None
     # As file names these would be "." and "..", or a temporary file's.
-    return folder + (
-        quoted_id.replace(".", "%2E") if quoted_id.endswith((".", ".tmp")) else quoted_id
-    )
+    return folder + (quoted.replace(".", "%2E") if quoted.endswith((".", ".tmp")) else quoted)
 
 
 class MemoryStore(KeyValueStore):
@@ -353,11 +332,7 @@ class MemoryStore(KeyValueStore):
     [LedgerId(scope=0, ledger=0)]
     """
 
-    def __init__(
-        self,
-        layout: Layout = "tree",
-        known_lists: frozenset[str] = frozenset({"registered", "unavailable", "underreplicated"}),
-    ) -> None:
+    def __init__(self, layout: Layout = "tree", known_lists: frozenset[str] = _ALL_LISTS) -> None:
         super().__init__(MemoryValues(), layout, known_lists)
 
 

@@ -1,8 +1,8 @@
 """PipelinedWriter: a writer with many entries in flight at once.
 
-Entries are sent in stretches, by a lane for each bookie of the ensemble: in order, concurrently
-with the other lanes. A stretch is confirmed when each of its entries has A acknowledgements and all
-stretches before it are confirmed; until its other bookies have answered, it counts against the
+Entries are sent in batches, by a queue for each bookie of the ensemble: in order, concurrently
+with the other queues. A batch is confirmed when each of its entries has A acknowledgements and all
+batches before it are confirmed; until its other bookies have answered, it counts against the
 window. Source: `client/LedgerHandle`, `client/PendingAddOp`.
 """
 
@@ -35,8 +35,8 @@ from bkstore.errors import (
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array
 
-_MAX_STRETCH_ENTRIES = 128
-_MAX_STRETCH_BYTES = 256 << 10
+_MAX_BATCH_ENTRIES = 128
+_MAX_BATCH_BYTES = 256 << 10
 _WINDOW_BYTES = 16 << 20
 
 
@@ -55,13 +55,13 @@ class PipelinedWriter(LedgerWriter):
         self._answered = Condition(self._lock)
         self._unconfirmed: deque[AppendBatch] = deque()
         self._awaiting_answers: list[AppendBatch] = []
-        self._lanes: dict[int, SendQueue] = {}
+        self._queues: dict[int, SendQueue] = {}
         self._refused: dict[str, int] = {}
         """Bookies that failed; each may be chosen again once the entry given here is confirmed."""
         self._answers: dict[str, BookieAnswer[None]] = {}
-        self._lane_error: BaseException | None = None
-        self._batch: list[bytes] = []
-        self._batch_bytes = 0
+        self._queue_error: BaseException | None = None
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
 
     # -- adding
 
@@ -72,9 +72,9 @@ class PipelinedWriter(LedgerWriter):
             if not sync or self._unsynced:
                 self._drain()
                 return super().append(data, sync)
-            stretch = self._send_stretch([data])
-            self._wait_until(lambda: self.last_confirmed >= stretch.last)
-            return stretch.first
+            batch = self._send([data])
+            self._wait_until(lambda: self.last_confirmed >= batch.last)
+            return batch.first
 
     def append_later(self, data: bytes) -> PendingAppend:
         """Add an entry without waiting for it; see `LedgerHandle.append_later`. Blocks while the
@@ -85,22 +85,21 @@ class PipelinedWriter(LedgerWriter):
             if self._unsynced:
                 return PendingAppend(super().append(payload), None)
             self._wait_until(self._window_has_room)
-            self._batch.append(payload)
-            self._batch_bytes += len(payload)
-            entry = self.last_pushed + len(self._batch)
-            is_full = (
-                len(self._batch) >= _MAX_STRETCH_ENTRIES or self._batch_bytes >= _MAX_STRETCH_BYTES
-            )
+            self._pending.append(payload)
+            self._pending_bytes += len(payload)
+            entry = self.last_pushed + len(self._pending)
+            has_many_bytes = self._pending_bytes >= _MAX_BATCH_BYTES
+            is_full = has_many_bytes or len(self._pending) >= _MAX_BATCH_ENTRIES
             # If a bookie has failed, send now: that replaces it.
-            if is_full or not self._unconfirmed or not self._all_lanes_healthy():
-                self._send_batch()
+            if is_full or not self._unconfirmed or not self._all_queues_healthy():
+                self._send_pending()
             return PendingAppend(entry, self)
 
-    def _send_batch(self) -> None:
-        """Send the batched entries, if any, as one stretch."""
-        if self._batch:
-            payloads, self._batch, self._batch_bytes = self._batch, [], 0
-            self._send_stretch(payloads)
+    def _send_pending(self) -> None:
+        """Send the entries that `append_later` held back, if any, as one batch."""
+        if self._pending:
+            payloads, self._pending, self._pending_bytes = self._pending, [], 0
+            self._send(payloads)
 
     def wait_for(self, entry_id: int, seconds: float | None) -> None:
         """Wait until an entry is confirmed; raises the writer's error, or `TimeoutError`."""
@@ -108,7 +107,7 @@ class PipelinedWriter(LedgerWriter):
             if self._left:
                 self._check_open()
             if self.failure is None:
-                self._send_batch()
+                self._send_pending()
             if not self._wait_until(lambda: self._is_decided(entry_id), seconds):
                 raise TimeoutError(f"entry {entry_id} is still in progress after {seconds} s")
             if self.last_confirmed < entry_id:
@@ -118,12 +117,10 @@ class PipelinedWriter(LedgerWriter):
         return self.last_confirmed >= entry_id or self.failure is not None
 
     def _lost_entry_error(self, entry_id: int) -> BkstoreError:
-        error_types = (NotEnoughBookies, LedgerFenced, UnauthorizedAccess)
-        error_type = (
-            type(self.failure) if isinstance(self.failure, error_types) else IllegalOperation
-        )
+        failure, kept_types = self.failure, (NotEnoughBookies, LedgerFenced, UnauthorizedAccess)
+        error_type = type(failure) if isinstance(failure, kept_types) else IllegalOperation
         subject = f"entry {entry_id} of ledger {self.access.ledger}"
-        return error_type(f"{subject}: this writer failed with {self.failure!r}")
+        return error_type(f"{subject}: this writer failed with {failure!r}")
 
     def flush(self) -> int:
         """Wait until all appends are confirmed; see `LedgerHandle.flush`."""
@@ -139,128 +136,122 @@ class PipelinedWriter(LedgerWriter):
         last = -1
         with self._lock:
             self._check_open()
-        while stretch_payloads := _next_payloads(source):  # without the lock: the source may block
+        while group := _next_payloads(source):  # without the lock: the source may block
             with self._lock:
                 self._check_open()
                 if self._unsynced:
-                    ids += super().append_many(stretch_payloads).tolist()
+                    ids += super().append_many(group).tolist()
                     continue
-                stretch = self._send_stretch(stretch_payloads)
-                last = stretch.last
-                ids += range(stretch.first, last + 1)
+                batch = self._send(group)
+                last = batch.last
+                ids += range(batch.first, last + 1)
                 self._wait_until(self._window_has_room)
         with self._lock:
             self._wait_until(lambda: self.last_confirmed >= last)
         return np.array(ids, np.int64)
 
-    def _send_stretch(self, payloads: Sequence[bytes]) -> AppendBatch:
-        """Queue a new stretch for its bookies, after the batched entries; return it."""
-        if self._workers.is_finished:  # the lanes still send their queues, but accept no more
+    def _send(self, payloads: Sequence[bytes]) -> AppendBatch:
+        """Queue a new batch for its bookies, after the entries held back; return it."""
+        if self._workers.is_finished:  # what is queued is still sent, but no more is accepted
             raise forks.closed_error("this client")
-        self._send_batch()
-        batch = self._records(self.last_pushed + 1, payloads).framed()
+        self._send_pending()
+        records = self._records(self.last_pushed + 1, payloads).framed()
         with self._breaking():
             metadata = self._mine(self.access.metadata)
             self._replace_failed_bookies()
             for data in payloads:
                 self._push(len(data))
-            quorum_sizes = (metadata.ensemble_size, metadata.write_quorum_size)
-            stretch = AppendBatch(batch, self._pushed_length, *quorum_sizes)
-            self._unconfirmed.append(stretch)
-            for index in stretch.bookie_indexes:
-                self._queue(index, [stretch])
-        return stretch
+            batch = AppendBatch(records, self._pushed_length, metadata)
+            self._unconfirmed.append(batch)
+            for index in batch.bookie_indexes:
+                self._enqueue(index, [batch])
+        return batch
 
-    def _queue(self, index: int, batches: Iterable[AppendBatch]) -> None:
-        """Queue stretches for the bookie at an ensemble index; start its lane if it is idle."""
-        lane = self._lanes.get(index)
-        if lane is None:
-            lane = SendQueue(index, self.access.metadata.segments[-1].ensemble[index])
-            self._lanes[index] = lane
-        for stretch in batches:
-            stretch.waiting.add(index)
-            lane.batches.append(stretch)
-        if lane.batches and not lane.is_running and lane.failure is None:
-            lane.is_running = True
-            self._workers.submit(self._run_lane, lane)
+    def _enqueue(self, index: int, batches: Iterable[AppendBatch]) -> None:
+        """Queue batches for the bookie at an ensemble index; run its queue if it is idle."""
+        queue = self._queues.get(index)
+        if queue is None:
+            queue = SendQueue(index, self.access.metadata.segments[-1].ensemble[index])
+            self._queues[index] = queue
+        for batch in batches:
+            batch.waiting.add(index)
+            queue.batches.append(batch)
+        if queue.batches and not queue.is_running and queue.failure is None:
+            queue.is_running = True
+            self._workers.submit(self._run_queue, queue)
 
     def _window_has_room(self) -> bool:
         in_flight = (*self._unconfirmed, *self._awaiting_answers)
-        entry_count = sum(stretch.count for stretch in in_flight) + len(self._batch)
-        byte_count = sum(stretch.size_bytes for stretch in in_flight) + self._batch_bytes
+        entry_count = sum(batch.count for batch in in_flight) + len(self._pending)
+        byte_count = sum(batch.size_bytes for batch in in_flight) + self._pending_bytes
         return entry_count <= self.access.context.options.window and byte_count <= _WINDOW_BYTES
 
-    # -- a lane, in a thread of the workers
+    # -- a queue, in a thread of the workers
 
-    def _run_lane(self, send_queue: SendQueue) -> None:
+    def _run_queue(self, queue: SendQueue) -> None:
         """Send the queue of one bookie until it is empty or the bookie fails."""
         try:
             while True:
                 with self._lock:
-                    taken = send_queue.pop_next() if send_queue.failure is None else []
-                    send_queue.is_running = bool(taken)
+                    taken = queue.pop_next() if queue.failure is None else []
+                    queue.is_running = bool(taken)
                 if not taken:
                     return
-                answer = self.access.call_bookie(
-                    send_queue.bookie,
-                    make_sender(self.access, self._records_for(send_queue.index, taken)),
-                )
+                send = make_sender(self.access, self._records_for(queue.index, taken))
+                answer = self.access.call_bookie(queue.bookie, send)
                 with self._lock:
-                    self._process_answer(send_queue, taken, answer)
+                    self._process_answer(queue, taken, answer)
         except BaseException as error:  # noqa: BLE001  raised in the threads that wait
             with self._lock:
-                self._lane_error = error
+                self._queue_error = error
                 self._answered.notify_all()
 
     def _records_for(self, index: int, batches: Sequence[AppendBatch]) -> RecordBatch:
         metadata = self.access.metadata
-        batch = RecordBatch.concatenate([stretch.batch for stretch in batches])
-        return select_records(batch, index, metadata.ensemble_size, metadata.write_quorum_size)
+        records = RecordBatch.concatenate([batch.records for batch in batches])
+        return select_records(records, index, metadata.ensemble_size, metadata.write_quorum_size)
 
     def _process_answer(
-        self, send_queue: SendQueue, sent: Sequence[AppendBatch], answer: BookieAnswer[None]
+        self, queue: SendQueue, sent: Sequence[AppendBatch], answer: BookieAnswer[None]
     ) -> None:
-        """Record a bookie's answer, confirm entries, and send the batched ones."""
-        self._answers[send_queue.bookie] = answer
+        """Record a bookie's answer, confirm entries, and send those held back."""
+        self._answers[queue.bookie] = answer
         if answer.error is not None:
-            send_queue.failure = answer
-            send_queue.batches.clear()
+            queue.failure = answer
+            queue.batches.clear()
         else:
-            for stretch in sent:
-                stretch.acks.add(send_queue.index)
-                stretch.waiting.discard(send_queue.index)
+            for batch in sent:
+                batch.acks.add(queue.index)
+                batch.waiting.discard(queue.index)
         self._confirm_acknowledged()
-        if (
-            self._batch
-            and not send_queue.batches
-            and self._all_lanes_healthy()
-            and not self._workers.is_finished
-        ):
-            self._send_batch()
+        is_idle = not queue.batches and self._all_queues_healthy()
+        if self._pending and is_idle and not self._workers.is_finished:
+            self._send_pending()
         self._answered.notify_all()
 
-    def _all_lanes_healthy(self) -> bool:
-        """Return whether no lane has failed and the writer is intact. Failed bookies are replaced
+    def _all_queues_healthy(self) -> bool:
+        """Return whether no queue has failed and the writer is intact. Failed bookies are replaced
         in callers' threads only (`_replace_failed_bookies`)."""
-        return self.failure is None and all(lane.failure is None for lane in self._lanes.values())
+        failures = (queue.failure for queue in self._queues.values())
+        return self.failure is None and all(failure is None for failure in failures)
 
     def _confirm_acknowledged(self) -> None:
-        """Confirm, in order, the stretches with A acknowledgements, unless the writer is broken."""
+        """Confirm, in order, the batches with A acknowledgements, unless the writer is broken."""
         ack_quorum = self.access.metadata.ack_quorum_size
         while (
             self.failure is None
             and self._unconfirmed
             and self._unconfirmed[0].has_quorum(self._unconfirmed[0].acks, ack_quorum)
         ):
-            stretch = self._unconfirmed.popleft()
-            self.last_confirmed, self.length = stretch.last, stretch.ledger_length
-            self._awaiting_answers.append(stretch)
-        self._awaiting_answers = [stretch for stretch in self._awaiting_answers if stretch.waiting]
+            batch = self._unconfirmed.popleft()
+            self.last_confirmed, self.length = batch.last, batch.ledger_length
+            self._awaiting_answers.append(batch)
+        self._awaiting_answers = [batch for batch in self._awaiting_answers if batch.waiting]
 
     # -- waiting, in the caller's thread
 
     def _wait_until(self, is_ready: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until `ready` returns true, replacing failed bookies; return False on timeout."""
+        """Wait until `is_ready` returns true, replacing failed bookies; return False on timeout."""
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._breaking():
             while not is_ready():
@@ -276,27 +267,26 @@ class PipelinedWriter(LedgerWriter):
         return True
 
     def _drain(self) -> None:
-        """Send the batched entries and wait until every entry is confirmed."""
-        self._send_batch()
+        """Send the entries held back and wait until every entry is confirmed."""
+        self._send_pending()
         self._wait_until(lambda: not self._unconfirmed)
 
     def _replace_failed_bookies(self) -> None:
-        """Replace the bookies of failed lanes. Raises the error of a crashed lane, a bookie's fatal
-        one, or `NotEnoughBookies` if the first unconfirmed entry cannot get A acknowledgements."""
-        if self._lane_error is not None:
-            raise self._lane_error
-        # Drop the failed lanes: none of their stretches gets an answer any more.
-        failed = sorted(index for index, lane in self._lanes.items() if lane.failure is not None)
-        for lane in [self._lanes.pop(index) for index in failed]:
-            assert lane.failure is not None
-            raise_if_fatal(lane.failure)
-            self._refused[lane.bookie] = self.last_pushed + 1
-            for stretch in (*self._unconfirmed, *self._awaiting_answers):
-                stretch.waiting.discard(lane.index)
+        """Replace the bookies of failed queues. Raises the error of a crashed queue, a bookie's
+        fatal one, or `NotEnoughBookies` if the first unconfirmed entry cannot get A acks."""
+        if self._queue_error is not None:
+            raise self._queue_error
+        # Drop the failed queues: none of their batches gets an answer any more.
+        failed = sorted(index for index, queue in self._queues.items() if queue.failure is not None)
+        for queue in [self._queues.pop(index) for index in failed]:
+            assert queue.failure is not None
+            raise_if_fatal(queue.failure)
+            self._refused[queue.bookie] = self.last_pushed + 1
+            for batch in (*self._unconfirmed, *self._awaiting_answers):
+                batch.waiting.discard(queue.index)
         if failed:
-            if not (
-                self.access.context.options.delay_ensemble_change and self._quorums_reachable()
-            ):
+            may_delay = self.access.context.options.delay_ensemble_change
+            if not (may_delay and self._quorums_reachable()):
                 self._replace_possible(failed)
             self._confirm_acknowledged()
         self._check_quorum()
@@ -304,43 +294,35 @@ class PipelinedWriter(LedgerWriter):
     def _quorums_reachable(self) -> bool:
         ack_quorum = self.access.metadata.ack_quorum_size
         return all(
-            stretch.has_quorum(stretch.acks | stretch.waiting, ack_quorum)
-            for stretch in self._unconfirmed
+            batch.has_quorum(batch.acks | batch.waiting, ack_quorum) for batch in self._unconfirmed
         )
 
     def _replace_possible(self, failed: Sequence[int]) -> None:
         """Replace as many failed bookies as possible; queue unconfirmed entries for new ones."""
-        failed_bookies = {
-            bookie for bookie, entry in self._refused.items() if self.last_confirmed < entry
-        }
+        refused = {bookie for bookie, entry in self._refused.items() if self.last_confirmed < entry}
         for count in range(len(failed), 0, -1):
-            if self._replace(failed[:count], failed_bookies) is None:
+            if self._replace(failed[:count], refused) is None:
                 continue
             for index in failed[:count]:
-                for stretch in self._unconfirmed:
-                    stretch.acks.discard(index)
-                self._queue(
-                    index,
-                    [
-                        unconfirmed
-                        for unconfirmed in self._unconfirmed
-                        if index in unconfirmed.bookie_indexes
-                    ],
-                )
+                for batch in self._unconfirmed:
+                    batch.acks.discard(index)
+                batches = [batch for batch in self._unconfirmed if index in batch.bookie_indexes]
+                self._enqueue(index, batches)
             return
 
     def _check_quorum(self) -> None:
-        """Raise `NotEnoughBookies` if the first unconfirmed stretch has no answers to wait for."""
+        """Raise `NotEnoughBookies` if the first unconfirmed batch has no answers to wait for."""
         ack_quorum = self.access.metadata.ack_quorum_size
         if not self._unconfirmed or self._unconfirmed[0].waiting:
             return
         first = self._unconfirmed[0]
         if first.has_quorum(first.acks, ack_quorum):
             return
+        ack_counts = [len(replicas & first.acks) for replicas in first.write_sets]
         entry, acks = next(
-            (first.first + index, len(write_set_indexes & first.acks))
-            for index, write_set_indexes in enumerate(first.write_sets)
-            if len(write_set_indexes & first.acks) < ack_quorum
+            (first.first + index, acks)
+            for index, acks in enumerate(ack_counts)
+            if acks < ack_quorum
         )
         raise NotEnoughBookies(
             f"entry {entry} of ledger {self.access.ledger}: {acks} of {ack_quorum} bookies "
@@ -354,15 +336,15 @@ class PipelinedWriter(LedgerWriter):
             with super()._breaking():
                 yield
         except BaseException:
-            for lane in self._lanes.values():
-                lane.batches.clear()
-            self._batch, self._batch_bytes = [], 0
+            for queue in self._queues.values():
+                queue.batches.clear()
+            self._pending, self._pending_bytes = [], 0
             self._answered.notify_all()
             raise
 
     def _forked(self) -> None:
         super()._forked()
-        self._batch, self._batch_bytes = [], 0
+        self._pending, self._pending_bytes = [], 0
         self._answered = Condition(self._lock)
 
     # -- calls that wait for all appends
@@ -392,9 +374,9 @@ class PipelinedWriter(LedgerWriter):
 def _next_payloads(source: Iterator[bytes]) -> list[bytes]:
     payloads: list[bytes] = []
     byte_count = 0
-    for data in islice(source, _MAX_STRETCH_ENTRIES):
+    for data in islice(source, _MAX_BATCH_ENTRIES):
         payloads.append(data)
         byte_count += len(data)
-        if byte_count >= _MAX_STRETCH_BYTES:
+        if byte_count >= _MAX_BATCH_BYTES:
             break
     return payloads

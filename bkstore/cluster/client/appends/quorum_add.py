@@ -64,13 +64,11 @@ class QuorumAdd:
         `LedgerFenced`, `UnauthorizedAccess` or `InvalidArgument` as soon as a bookie does.
         """
         metadata = self.access.metadata
-        write_set_indexes = write_set(
-            self.entry_id, metadata.ensemble_size, metadata.write_quorum_size
-        )
-        indexes_to_send = write_set_indexes
+        indexes = write_set(self.entry_id, metadata.ensemble_size, metadata.write_quorum_size)
+        indexes_to_send = indexes
         while indexes_to_send:
             self._send(indexes_to_send)
-            failed = [index for index in write_set_indexes if index not in self.acks]
+            failed = [index for index in indexes if index not in self.acks]
             has_quorum = len(self.acks) >= metadata.ack_quorum_size
             if not failed or (has_quorum and self.access.context.options.delay_ensemble_change):
                 return
@@ -130,10 +128,8 @@ def add_to_all(
     access: LedgerAccess, batch: RecordBatch, ensemble: Sequence[str], *, recovery: bool = False
 ) -> bool:
     """Send entries to their write sets, one call a bookie; return whether all are durable there."""
-    quorum = access.metadata.write_quorum_size
-    batches = (
-        select_records(batch, index, len(ensemble), quorum) for index in range(len(ensemble))
-    )
+    size, quorum = len(ensemble), access.metadata.write_quorum_size
+    batches = (select_records(batch, index, size, quorum) for index in range(size))
     requests = (
         (bookie, make_sender(access, bookie_batch, recovery=recovery))
         for bookie, bookie_batch in zip(ensemble, batches)
@@ -179,36 +175,27 @@ def raise_if_fatal(answer: BookieAnswer[_T]) -> None:
 def choose_replacement(
     context: ClientContext,
     metadata: LedgerMetadata,
-    ensemble: Sequence[str],
-    failed_indexes: Sequence[int],
+    failed: Sequence[int],
     excluded: Collection[str],
 ) -> tuple[str, ...] | None:
-    """Return the ensemble with other writable bookies at `failed_indexes`, None if there are too
-    few."""
+    """Return the last ensemble with other writable bookies at the indexes `failed`, None if there
+    are too few."""
     available = context.writable_bookies(metadata.ledger.scope) - set(excluded)
+    ensemble = metadata.segments[-1].ensemble
+    quorums = metadata.write_quorum_size, metadata.ack_quorum_size
     try:
-        return context.placement.replace(
-            ensemble,
-            failed_indexes,
-            metadata.write_quorum_size,
-            metadata.ack_quorum_size,
-            available,
-        )
+        return context.placement.replace(ensemble, failed, *quorums, available)
     except NotEnoughBookies:
         return None
 
 
-def add_segment(
-    metadata: LedgerMetadata, first_entry: int, ensemble: Sequence[str]
-) -> LedgerMetadata:
+def add_segment(metadata: LedgerMetadata, first: int, ensemble: Sequence[str]) -> LedgerMetadata:
     """Return the metadata with a new segment, which replaces one that begins at the same entry;
     raises `IllegalOperation` if it would begin before the last segment."""
     last = metadata.segments[-1]
-    if first_entry < last.first_entry:
+    if first < last.first_entry:
         raise IllegalOperation(
-            f"ledger {metadata.ledger}: segment {first_entry} is before segment {last.first_entry}"
+            f"ledger {metadata.ledger}: segment {first} is before segment {last.first_entry}"
         )
-    earlier_segments = (
-        metadata.segments[:-1] if first_entry == last.first_entry else metadata.segments
-    )
-    return replace(metadata, segments=(*earlier_segments, Segment(first_entry, tuple(ensemble))))
+    earlier = metadata.segments[:-1] if first == last.first_entry else metadata.segments
+    return replace(metadata, segments=(*earlier, Segment(first, tuple(ensemble))))

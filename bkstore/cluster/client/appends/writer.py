@@ -24,8 +24,8 @@ from bkstore.cluster.client.appends.quorum_add import (
     choose_replacement,
 )
 from bkstore.cluster.client.bookie_answers import describe_answers
-from bkstore.cluster.client.open_ledger import LedgerAccess, check_record_size
-from bkstore.errors import IllegalOperation, LedgerFenced, NotEnoughBookies
+from bkstore.cluster.client.open_ledger import LedgerAccess
+from bkstore.errors import IllegalOperation, InvalidArgument, LedgerFenced, NotEnoughBookies
 from bkstore.formats.entry import NO_ENTRY, V1_HEADER, V2_HEADER, Entry, RecordBatch
 from bkstore.ids import Int64Array
 from bkstore.ledger_metadata import LedgerMetadata
@@ -89,8 +89,7 @@ class LedgerWriter:
     def _payload(self, data: bytes) -> bytes:
         payload = data if type(data) is bytes else as_data("data", data)
         header = V2_HEADER if self.access.ledger.scope else V1_HEADER
-        size = header + self.access.coder.digest.size + len(payload)
-        check_record_size(size, self.access.context.options.max_frame)
+        self._check_record_size(header + self.access.coder.digest.size + len(payload))
         return payload
 
     def append_many(self, payloads: Iterable[bytes]) -> Int64Array:
@@ -102,10 +101,10 @@ class LedgerWriter:
             while batch := list(islice(source, _ENTRIES_PER_SYNC)):
                 # The last entry goes apart: its record then has the LAC of single appends.
                 for payload_group in (batch[:-1], batch[-1:]):
-                    ids += self._append_stretch(payload_group)
+                    ids += self._append_batch(payload_group)
         return np.array(ids, np.int64)
 
-    def _append_stretch(self, payloads: Sequence[bytes]) -> list[int]:
+    def _append_batch(self, payloads: Sequence[bytes]) -> list[int]:
         """Send entries in one batch with one sync; if that fails, add them one by one."""
         self._check_open()
         first_entry = self.last_pushed + 1
@@ -121,24 +120,22 @@ class LedgerWriter:
 
     def _records(self, first: int, payloads: Sequence[bytes]) -> RecordBatch:
         access, entries = self.access, np.arange(first, first + len(payloads))
-        batch = access.coder.encode_batch(
-            access.ledger,
-            entries,
-            payloads,
-            lac=np.full(entries.size, self.last_confirmed),
-            length=self._pushed_length,
-        )
+        lacs, length = np.full(entries.size, self.last_confirmed), self._pushed_length
+        batch = access.coder.encode_batch(access.ledger, entries, payloads, lac=lacs, length=length)
         if len(batch):
-            check_record_size(int(batch.sizes.max()), access.context.options.max_frame)
+            self._check_record_size(int(batch.sizes.max()))
         return batch
 
     def _record(self, entry_id: int, length: int, data: bytes) -> bytes:
-        access = self.access
-        record = access.coder.encode(
-            Entry(access.ledger, entry_id, self.last_confirmed, length, data)
-        )
-        check_record_size(len(record), access.context.options.max_frame)
+        entry = Entry(self.access.ledger, entry_id, self.last_confirmed, length, data)
+        record = self.access.coder.encode(entry)
+        self._check_record_size(len(record))
         return record
+
+    def _check_record_size(self, size: int) -> None:
+        limit = self.access.context.options.max_frame
+        if size > limit:
+            raise InvalidArgument(f"record of {size} bytes exceeds the frame limit of {limit}")
 
     def _push(self, size: int) -> None:
         self.last_pushed += 1
@@ -158,9 +155,7 @@ class LedgerWriter:
         ensemble = self._mine(self.access.metadata).segments[-1].ensemble
         QuorumAdd(self.access, entry_id, record, ensemble, self._replace, sync=sync).run()
 
-    def _replace(
-        self, failed_indexes: Sequence[int], excluded: Collection[str]
-    ) -> tuple[str, ...] | None:
+    def _replace(self, failed: Sequence[int], excluded: Collection[str]) -> tuple[str, ...] | None:
         """Change the ensemble from the first unconfirmed entry on and return it, None for lack of
         bookies. Raises `NotEnoughBookies` if entries were added without sync, and `LedgerFenced` or
         `IllegalOperation` if another client took the ledger."""
@@ -169,19 +164,13 @@ class LedgerWriter:
                 f"ledger {self.access.ledger}: {', '.join(sorted(excluded))} failed; with unsynced "
                 "entries the ensemble cannot change"
             )
-        current_segment = self.access.metadata.segments[-1]
-        new_ensemble = choose_replacement(
-            self.access.context,
-            self.access.metadata,
-            current_segment.ensemble,
-            failed_indexes,
-            excluded,
-        )
+        current = self.access.metadata
+        new_ensemble = choose_replacement(self.access.context, current, failed, excluded)
         if new_ensemble is None:
             return None
 
         def change(metadata: LedgerMetadata) -> LedgerMetadata:
-            if self._mine(metadata).segments[-1] != current_segment:
+            if self._mine(metadata).segments[-1] != current.segments[-1]:
                 raise IllegalOperation(
                     f"ledger {metadata.ledger}: another client changed its ensemble"
                 )
@@ -202,19 +191,14 @@ class LedgerWriter:
         """Make entries durable that were added without sync; return the LAC, which covers them."""
         with self._lock:
             self._check_open()
+            ledger = self.access.ledger
             ensemble = self._mine(self.access.metadata).segments[-1].ensemble
+            requests = ((bookie, lambda client: client.force(ledger)) for bookie in ensemble)
             with self._breaking():  # a bookie that did not respond may have lost entries
-                answers = list(
-                    self.access.call_bookies(
-                        (bookie, lambda client: client.force(self.access.ledger))
-                        for bookie in ensemble
-                    )
-                )
+                answers = list(self.access.call_bookies(requests))
                 if any(answer.error is not None for answer in answers):
-                    raise NotEnoughBookies(
-                        f"ledger {self.access.ledger}: not every bookie synced: "
-                        f"{describe_answers(answers)}"
-                    )
+                    described = describe_answers(answers)
+                    raise NotEnoughBookies(f"ledger {ledger}: not every bookie synced: {described}")
             self._unsynced = False
             self._confirm()
             return self.last_confirmed
@@ -266,10 +250,9 @@ class LedgerWriter:
         if self.closed:
             raise IllegalOperation(f"ledger {self.access.ledger} has been closed by this handle")
         if self.failure is not None:
+            is_fenced = isinstance(self.failure, LedgerFenced)
             message = f"ledger {self.access.ledger}: this writer failed with {self.failure!r}"
-            raise (LedgerFenced if isinstance(self.failure, LedgerFenced) else IllegalOperation)(
-                message
-            )
+            raise LedgerFenced(message) if is_fenced else IllegalOperation(message)
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:

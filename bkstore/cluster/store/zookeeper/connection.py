@@ -73,7 +73,7 @@ class ZooKeeperConnection:
         return None if client_id is None else int(client_id[0])
 
     def on_connected(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `method` after each connect, on kazoo's thread, so it must not send requests;
+        """Call `callback` after each connect, on kazoo's thread, so it must not send requests;
         returns a function that ends this."""
 
         def listen(state: Any) -> None:
@@ -93,10 +93,8 @@ class ZooKeeperConnection:
         remaining = iter(paths)
         while chunk_paths := list(islice(remaining, _MAX_IN_FLIGHT)):
             self.check_open()
-            pending_answers = [
-                getattr(self.client, f"{method}_async")(path) for path in chunk_paths
-            ]
-            for path, pending in zip(chunk_paths, pending_answers):
+            send = getattr(self.client, f"{method}_async")
+            for path, pending in zip(chunk_paths, list(map(send, chunk_paths))):
                 yield path, self._answer(path, method, pending)
 
     def finish_within(self, seconds: float) -> None:
@@ -138,13 +136,10 @@ class ZooKeeperConnection:
 
     def unavailable_error(self, path: str, method: str) -> MetadataUnavailable:
         """Return the error for a request without an answer."""
-        uncertainty = (
-            "" if method.startswith(("get", "exists", "sync")) else "; it may have been executed"
-        )
+        is_read = method.startswith(("get", "exists", "sync"))
         limit = f"within {self.timeout:g} s" if self._final_deadline == math.inf else "in time"
-        return MetadataUnavailable(
-            f"{path}: ZooKeeper at {self._servers} gave no answer {limit}{uncertainty}"
-        )
+        problem = f"{path}: ZooKeeper at {self._servers} gave no answer {limit}"
+        return MetadataUnavailable(problem if is_read else f"{problem}; it may have been executed")
 
     def close(self) -> None:
         """End the session, and with it its ephemeral nodes."""

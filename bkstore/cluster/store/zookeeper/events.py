@@ -31,14 +31,12 @@ class EventThread:
         self._ended = False
 
     def call(self, callback: Callable[[], None], delay_seconds: float = 0.0) -> None:
-        """Queue a call of `callback` in `delay_seconds` seconds; does nothing once this is
-        closed."""
+        """Queue a call of `callback` in `delay_seconds`; does nothing once this is closed."""
         with self._changed:
             if self._ended:
                 return
-            heapq.heappush(
-                self._queue, (time.monotonic() + delay_seconds, next(self._numbers), callback)
-            )
+            due_at = time.monotonic() + delay_seconds
+            heapq.heappush(self._queue, (due_at, next(self._numbers), callback))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()

@@ -65,17 +65,14 @@ class IdGenerator:
 
     def _next_number(self, folder: str) -> int | None:
         """Create a node and return its number; None if the folder's numbers are used up."""
-        connection = self._nodes.connection
+        ask = self._nodes.connection.request
         while True:
             try:
-                path = connection.request(
-                    f"{folder}/ID-", "create", b"", ephemeral=True, sequence=True
-                )
+                path = ask(f"{folder}/ID-", "create", b"", ephemeral=True, sequence=True)
+                break
             except NoNodeError:
                 self._nodes.make_folder(folder)
-                continue
-            break
         # Not waited for: if it fails, the ephemeral node ends with the session.
-        connection.client.delete_async(path)
+        self._nodes.connection.client.delete_async(path)
         number = int(path.removeprefix(f"{folder}/ID-"))
         return number if 0 <= number < _END_OF_SHORT else None

@@ -34,8 +34,6 @@ _FIRST_FOLDER_PATTERNS = {
 }
 _OTHER_FOLDER_PATTERN = re.compile(r"[0-9]{4}")
 _FOLDER_DEPTHS = {2: 2, 3: 4}  # folders above a ledger, by the digits of the first folder's name
-
-
 _SCOPE_FOLDER = re.compile(r"/S([0-9a-f]{16})(?:/[0-9a-f]{4}){0,3}")
 
 
@@ -63,20 +61,19 @@ class LedgerTree:
 
     def path_of(self, ledger: LedgerId) -> str:
         """Return the path of a ledger of scope 0; raises `InvalidArgument` if it has none."""
-        if self.manager == "flat" and ledger.ledger > MAX_FLAT_ID:
+        if self._is_too_long(ledger):
             raise InvalidArgument(f"ledger {ledger.ledger} has more digits than a flat path")
         return self._path(ledger)
 
     def parse_path(self, path: str) -> LedgerId | None:
         """Return the ledger with this path, None if it is not a ledger's path."""
         ledger_id = parse_path(path)
-        if (
-            ledger_id is None
-            or ledger_id.scope
-            or (self.manager == "flat" and ledger_id.ledger > MAX_FLAT_ID)
-        ):
+        if ledger_id is None or ledger_id.scope or self._is_too_long(ledger_id):
             return None
         return ledger_id if self._path(ledger_id) == path else None
+
+    def _is_too_long(self, ledger: LedgerId) -> bool:
+        return self.manager == "flat" and ledger.ledger > MAX_FLAT_ID
 
     def is_folder(self, path: str) -> bool:
         """Return whether a path is a folder that may hold ledgers.

@@ -87,9 +87,8 @@ def _create_nodes(
 ) -> Sequence[object]:
     """Create all nodes or none; return a result for each, which may be an error."""
     transaction = connection.client.transaction()
-    transaction.create(root, b"")
-    transaction.create(f"{root}/available", b"")
-    transaction.create(f"{root}/available/readonly", b"")
+    for folder in ("", "/available", "/available/readonly"):
+        transaction.create(f"{root}{folder}", b"")
     transaction.create(f"{root}/INSTANCEID", instance.encode("ascii"))
     transaction.create(f"{root}/LAYOUT", encode_layout(LedgerLayout.of(manager)))
     try:
@@ -131,10 +130,8 @@ def clear_cluster(nodes: Nodes, manager: Manager, instance_id: str | None = None
     for folder in _MARKS_AND_LOCKS:
         _remove_tree(connection, f"{root}/{folder}")
     _remove_tree(connection, nodes.scopes_root)
-    for name, data in (
-        ("LAYOUT", encode_layout(LedgerLayout.of(manager))),
-        ("INSTANCEID", instance.encode("ascii")),
-    ):
+    layout = encode_layout(LedgerLayout.of(manager))
+    for name, data in (("LAYOUT", layout), ("INSTANCEID", instance.encode("ascii"))):
         _remove_tree(connection, f"{root}/{name}")
         nodes.create(f"/{name}", data)
     return instance
@@ -152,8 +149,8 @@ def _remove_tree(connection: ZooKeeperConnection, path: str) -> None:
             for name in connection.request(path, "get_children"):
                 _remove_tree(connection, f"{path}/{name}")
             connection.request(path, "delete")
+            return
         except NotEmptyError:
             continue
         except NoNodeError:
-            pass
-        return
+            return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from bkstore.cluster.store.api import Value
 from bkstore.cluster.store.zookeeper.connection import RetriedRequest, ZooKeeperConnection
@@ -27,6 +27,8 @@ from bkstore.errors import (
     MetadataUnavailable,
     UnsupportedLayout,
 )
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ class Nodes:
         self.connection = connection
         self.root = root
         self.scopes_root = root + _SCOPES_SUFFIX
-        self._beside_is_checked = False
+        self._scopes_are_checked = False
 
     def location_of(self, key: str) -> str:
         """Return the path of the key's node."""
@@ -63,6 +65,14 @@ class Nodes:
             return to_value(path, *self.connection.request(path, "get"))
         except NoNodeError:
             return None
+
+    def read(self, key: str, decode: Callable[[bytes], _T]) -> _T | None:
+        """Return a key's decoded value, None if there is none; its errors have the node's path."""
+        value = self.get(key)
+        try:
+            return None if value is None else decode(value.data)
+        except CorruptionError as error:
+            raise error.relocate(self.location_of(key)) from None
 
     def get_many(self, keys: Iterable[str]) -> Iterator[Value | None]:
         """Yield the values of keys in order, by many concurrent requests."""
@@ -128,8 +138,7 @@ class Nodes:
     def keys(self, prefix: str) -> list[str]:
         """As `KeyValues.keys`: nodes without children, in both folders."""
         top = prefix.rpartition("/")[0]
-        if not self._beside_is_checked:
-            self.check_scopes_root()
+        self.check_scopes_root()
         keys: set[str] = set()
         for folder in (self.root, self.scopes_root):
             keys.update(self._leaves(folder, top, lambda _: True))
@@ -145,8 +154,7 @@ class Nodes:
 
     def list_scope_leaves(self, enter: Callable[[str], bool]) -> Iterator[str]:
         """Yield keys as `list_leaves` does, of the folder beside the root."""
-        if not self._beside_is_checked:
-            self.check_scopes_root()
+        self.check_scopes_root()
         return self._leaves(self.scopes_root, "", enter)
 
     def _leaves(
@@ -218,13 +226,15 @@ class Nodes:
                 f"{MAX_VALUE_BYTES}"
             )
         path = self.location_of(key)
-        if path.startswith(self.scopes_root) and not self._beside_is_checked:
+        if path.startswith(self.scopes_root):
             self.check_scopes_root()
         return path
 
     def check_scopes_root(self, *, of_any_cluster: bool = False) -> None:
         """Raise `CorruptionError` if the folder beside the root exists but is no folder of scopes,
-        `UnsupportedLayout` if it is another cluster's."""
+        `UnsupportedLayout` if it is another cluster's. Once it is valid, sends no more requests."""
+        if self._scopes_are_checked:
+            return
         try:
             data, _ = self.connection.request(self.scopes_root, "get")
         except NoNodeError:
@@ -241,7 +251,7 @@ class Nodes:
                 f"{self.scopes_root} has the scopes of another cluster, or is of another version: "
                 f"{lines[1:3]!r:.80}"
             )
-        self._beside_is_checked = True
+        self._scopes_are_checked = True
 
     def _marker(self) -> bytes:
         value = self.get("/INSTANCEID")

@@ -70,21 +70,16 @@ def parse_service_uri(text: str) -> ServiceUri:
             f"{text}: unknown ledger manager {manager_name!r}, known are: {known}"
         )
     servers = tuple(_parse_server(text, word) for word in uri_match[3].split(";"))
-    if not _ROOT.fullmatch(uri_match[4]):
-        reason = (
-            f"{uri_match[4]!r} is not a ledgers root"
-            if uri_match[4]
-            else "it lacks the ledgers root"
-        )
+    root = uri_match[4]
+    if not _ROOT.fullmatch(root):
+        reason = f"{root!r} is not a ledgers root" if root else "it lacks the ledgers root"
         raise InvalidArgument(f"{text}: {reason}, such as /ledgers")
-    return ServiceUri(_MANAGERS[manager_name], servers, uri_match[4])
+    return ServiceUri(_MANAGERS[manager_name], servers, root)
 
 
 def _parse_server(text: str, word: str) -> str:
     server_match = _SERVER.fullmatch(word)
-    port = (
-        _DEFAULT_PORT if server_match is None or server_match[2] is None else int(server_match[2])
-    )
+    port = int(server_match[2] or _DEFAULT_PORT) if server_match else 0
     if server_match is None or not 0 < port <= 0xFFFF:
         hint = ": separate servers by ;" if "," in word else ""
         raise InvalidArgument(f"{text}: {word!r} is not host:port{hint}")

@@ -8,14 +8,13 @@ ledgers of other scopes are beside the root, which BookKeeper does not read. Sou
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import NamedTuple
 
 from bkstore.arguments import boolean, number
-from bkstore.cluster.store.api import Value, Versioned
+from bkstore.cluster.store.api import Value, ValuesOrErrors, Versioned
 from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.cluster.store.zookeeper.connection import ZooKeeperConnection
 from bkstore.cluster.store.zookeeper.events import EventThread
@@ -49,13 +48,13 @@ from bkstore.formats.metadata.service_info import ServiceInfo, decode_service_in
 from bkstore.formats.metadata.store_paths import tree_path
 from bkstore.formats.metadata.underreplication import UnderreplicatedMark, decode_mark, mark_path
 from bkstore.ids import LedgerId, check_scope
+from bkstore.index.api import Closeable
 from bkstore.ledger_metadata import NEWEST_VERSION, LedgerMetadata
 
 _TIMEOUT = 30.0
 SESSION_TIMEOUT_SECONDS = 10.0
 _MAX_TOKEN = 2**63 - 1
 _NO_ADDRESS = ServiceInfo((), {"address": "none"})
-_TELLS = frozenset({"registered", "unavailable", "underreplicated"})
 _check_seconds = number(0.0, 3600.0)
 
 
@@ -66,7 +65,7 @@ class StoredCookie(NamedTuple):
     version: int
 
 
-class ZooKeeperStore(KeyValueStore):
+class ZooKeeperStore(KeyValueStore, Closeable):
     """A `MetadataStore` in ZooKeeper, by service URI. Threads may share it; close it.
 
     `timeout` is how long each call waits for an answer. Registrations and locks end
@@ -97,7 +96,7 @@ class ZooKeeperStore(KeyValueStore):
             session_timeout=_check_seconds("session_timeout", session_timeout),
         )
         nodes = Nodes(self._connection, self.uri.root)
-        super().__init__(nodes, known_lists=_TELLS)
+        super().__init__(nodes)
         self._nodes = nodes
         self._events = EventThread(f"bkstore {self.uri}")
         self._registrations: dict[str, Registration] = {}
@@ -179,17 +178,6 @@ class ZooKeeperStore(KeyValueStore):
         self._events.close()
         self._connection.close()
 
-    def __enter__(self) -> ZooKeeperStore:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     @property
     def session(self) -> int | None:
         """The id of the session, None while there is no connection."""
@@ -227,18 +215,14 @@ class ZooKeeperStore(KeyValueStore):
         ledger_ids: list[LedgerId | None] = []
         if scope in (None, 0):
             self._connection.request(self._nodes.root, "sync")
-            ledger_ids += map(
-                self._tree.parse_path, self._nodes.list_leaves("", self._tree.is_folder)
-            )
+            paths = self._nodes.list_leaves("", self._tree.is_folder)
+            ledger_ids += map(self._tree.parse_path, paths)
         if scope != 0:
-            ledger_ids += map(
-                self._parse_key, self._nodes.list_scope_leaves(partial(is_scope_folder, scope))
-            )
+            keys = self._nodes.list_scope_leaves(partial(is_scope_folder, scope))
+            ledger_ids += map(self._parse_key, keys)
         return sorted({ledger_id for ledger_id in ledger_ids if ledger_id is not None})
 
-    def read_many(
-        self, ledgers: Iterable[int | LedgerId]
-    ) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
+    def read_many(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[Versioned]:
         """As `MetadataStore.read_many`, by many concurrent requests."""
         ledger_ids = list(map(LedgerId.of, ledgers))
         for ledger_id, value in zip(ledger_ids, self._nodes.get_many(map(self._key, ledger_ids))):
@@ -332,12 +316,9 @@ class ZooKeeperStore(KeyValueStore):
         """Return the service info of a bookie's registration, None if it is not registered. Raises
         `CorruptionError` if it cannot be read (BookKeeper's clients then wait forever)."""
         for key in (f"/available/{bookie}", f"/available/{READ_ONLY}/{bookie}"):
-            value = self._nodes.get(key)
-            if value is not None:
-                try:
-                    return decode_service_info(value.data, bookie)
-                except CorruptionError as error:
-                    raise error.relocate(self._nodes.location_of(key)) from None
+            info = self._nodes.read(key, lambda data: decode_service_info(data, bookie))
+            if info is not None:
+                return info
         return None
 
     def watch_bookies(self, callback: BookiesWatcher) -> Callable[[], None]:
@@ -347,8 +328,7 @@ class ZooKeeperStore(KeyValueStore):
 
     def instance_id(self) -> str | None:
         """Return the cluster's instance id, None if it has none."""
-        value = self._nodes.get("/INSTANCEID")
-        return None if value is None else value.data.decode("utf-8", "replace")
+        return self._nodes.read("/INSTANCEID", lambda data: data.decode("utf-8", "replace"))
 
     def cookies(self) -> frozenset[str]:
         """Return all bookies that have a cookie, registered or not."""
@@ -377,18 +357,7 @@ class ZooKeeperStore(KeyValueStore):
 
     # -- marks
 
-    def underreplicated(self) -> Mapping[LedgerId, UnderreplicatedMark]:
-        """As `MetadataStore.underreplicated`, by many concurrent requests."""
-        marks = {}
-        for ledger_id, mark in self.marks_of(sorted(self.marked() or ())):
-            if isinstance(mark, CorruptionError):
-                raise mark
-            marks[ledger_id] = mark
-        return marks
-
-    def marks_of(
-        self, ledgers: Iterable[int | LedgerId]
-    ) -> Iterator[tuple[LedgerId, UnderreplicatedMark | CorruptionError]]:
+    def marks_of(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[UnderreplicatedMark]:
         """As `MetadataStore.marks_of`, by many concurrent requests."""
         ledger_ids = list(map(LedgerId.of, ledgers))
         for ledger_id, value in zip(ledger_ids, self._nodes.get_many(map(mark_path, ledger_ids))):
@@ -396,7 +365,7 @@ class ZooKeeperStore(KeyValueStore):
                 try:
                     yield ledger_id, decode_mark(value.data)
                 except CorruptionError as error:
-                    yield ledger_id, self._locate_error(error, value, mark_path(ledger_id))
+                    yield ledger_id, self._relocate(error, value, mark_path(ledger_id))
 
     def mark_underreplicated(self, ledger: int | LedgerId, mark: UnderreplicatedMark) -> None:
         """As `MetadataStore.mark_underreplicated`; auditors use `underreplication.mark`."""

@@ -12,6 +12,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from bkstore.cluster.store.zookeeper.connection import RetriedRequest
@@ -85,27 +86,18 @@ class Underreplication:
         key, new_bookies = mark_path(ledger), list(dict.fromkeys(bookies))
         while True:
             current = self._nodes.get(key)
-            marked_at = self._now() if timed else None
-            try:
-                if current is None:
-                    self._nodes.put(
-                        key, encode_mark(UnderreplicatedMark(marked_at, tuple(new_bookies))), None
-                    )
-                    return True
-                mark = self._decode_mark_at(key, current.data)
-                added_bookies = [
-                    bookie for bookie in new_bookies if bookie not in mark.missing_bookies
-                ]
-                if not added_bookies:
-                    return False
-                all_bookies = (*mark.missing_bookies, *added_bookies)
-                marked_at = marked_at if timed else mark.marked_at
-                self._nodes.put(
-                    key, encode_mark(UnderreplicatedMark(marked_at, all_bookies)), current.version
-                )
-            except BadVersion:
-                continue
-            return True
+            mark = None if current is None else self._decode_mark_at(key, current.data)
+            known_bookies = () if mark is None else mark.missing_bookies
+            added_bookies = [bookie for bookie in new_bookies if bookie not in known_bookies]
+            if mark is not None and not added_bookies:
+                return False
+            marked_at = mark.marked_at if mark is not None and not timed else None
+            if timed:
+                marked_at = self._now()
+            new_mark = UnderreplicatedMark(marked_at, (*known_bookies, *added_bookies))
+            with suppress(BadVersion):  # of another client's change: try again
+                self._nodes.put(key, encode_mark(new_mark), current and current.version)
+                return True
 
     def _decode_mark_at(self, key: str, data: bytes) -> UnderreplicatedMark:
         try:
@@ -117,11 +109,8 @@ class Underreplication:
 
     def lock_any(self) -> LedgerLock | None:
         """Lock a random marked ledger that is not locked; None if there is none."""
-        marked_ledgers = [
-            ledger_id
-            for ledger_id in map(parse_mark_path, self._nodes.keys(f"{_MARKS_KEY}/"))
-            if ledger_id
-        ]
+        mark_paths = self._nodes.keys(f"{_MARKS_KEY}/")
+        marked_ledgers = list(filter(None, map(parse_mark_path, mark_paths)))
         random.shuffle(marked_ledgers)
         for ledger_id in marked_ledgers:
             mark_value = self._nodes.get(mark_path(ledger_id))
@@ -133,11 +122,9 @@ class Underreplication:
         """Lock a ledger, marked or not; None if it is locked. `mark_replicated` then leaves its
         mark."""
         ledger_id = LedgerId.of(ledger)
-        return (
-            LedgerLock(ledger_id, None, self._nodes.connection.session)
-            if self._create_lock(ledger_id)
-            else None
-        )
+        if not self._create_lock(ledger_id):
+            return None
+        return LedgerLock(ledger_id, None, self._nodes.connection.session)
 
     def _create_lock(self, ledger: LedgerId) -> bool:
         self.create_layout()
@@ -167,10 +154,8 @@ class Underreplication:
         self._check_held(lock)
         removed = False
         if lock.version is not None:
-            try:
+            with suppress(BadVersion):
                 removed = self._nodes.delete(mark_path(lock.ledger), lock.version)
-            except BadVersion:
-                removed = False
         self.release(lock)
         return removed
 
@@ -178,10 +163,8 @@ class Underreplication:
         """Unlock a ledger; its mark stays. A lock that does not exist any more is no error."""
         path = self._nodes.location_of(lock_path(lock.ledger))
         if self._is_own_node(path):
-            try:
+            with suppress(NoNodeError):
                 self._ask(path, "delete")
-            except NoNodeError:
-                return
 
     def _check_held(self, lock: LedgerLock) -> None:
         path = self._nodes.location_of(lock_path(lock.ledger))
@@ -190,14 +173,7 @@ class Underreplication:
 
     def holder(self, ledger: int | LedgerId) -> str | None:
         """Return the host name of the worker that has locked a ledger; None if none has."""
-        return self._read_holder(lock_path(ledger))
-
-    def _read_holder(self, key: str) -> str | None:
-        value = self._nodes.get(key)
-        try:
-            return None if value is None else decode_holder(value.data)
-        except CorruptionError as error:
-            raise error.relocate(self._nodes.location_of(key)) from None
+        return self._nodes.read(lock_path(ledger), decode_holder)
 
     # -- settings
 
@@ -239,11 +215,7 @@ class Underreplication:
 
     def recovery_delay(self) -> int | None:
         """Return how long auditors wait for a lost bookie, in seconds; None = never set."""
-        value = self._nodes.get(_DELAY_KEY)
-        try:
-            return None if value is None else decode_delay(value.data)
-        except CorruptionError as error:
-            raise error.relocate(self._nodes.location_of(_DELAY_KEY)) from None
+        return self._nodes.read(_DELAY_KEY, decode_delay)
 
     def set_recovery_delay(self, seconds: int) -> None:
         """Set how long auditors wait for a lost bookie."""
@@ -252,12 +224,8 @@ class Underreplication:
 
     def check_time(self, check: CheckTime) -> int:
         """Return when a check last ended, in milliseconds; -1 = never."""
-        key = f"{_ROOT_KEY}/{check}"
-        value = self._nodes.get(key)
-        try:
-            return -1 if value is None else decode_check_time(value.data)
-        except CorruptionError as error:
-            raise error.relocate(self._nodes.location_of(key)) from None
+        time_of_check = self._nodes.read(f"{_ROOT_KEY}/{check}", decode_check_time)
+        return -1 if time_of_check is None else time_of_check
 
     def set_check_time(self, check: CheckTime, milliseconds: int) -> None:
         """Store when a check ended; -1 = never."""
@@ -319,9 +287,8 @@ class Underreplication:
             vote_stat = self._ask(vote.path, "get")[1]
         except NoNodeError:
             return None
-        votes = (
-            self._list_votes()
-        )  # read last, so that the vote still existed after the other reads
+        # Listed last: the vote still existed after the other reads.
+        votes = self._list_votes()
         if name not in votes:
             return None
         data = encode_holder(vote.bookie)
@@ -331,14 +298,13 @@ class Underreplication:
 
     def withdraw(self, vote: Vote) -> None:
         """Withdraw a vote; one that does not exist any more is no error."""
-        try:
+        with suppress(NoNodeError):
             self._ask(vote.path, "delete")
-        except NoNodeError:
-            return
 
     def auditor(self) -> str | None:
         """Return the bookie whose vote is the oldest, None if there is none."""
-        holders = (self._read_holder(f"{_ELECTION_KEY}/{name}") for name in self._list_votes())
+        keys = (f"{_ELECTION_KEY}/{name}" for name in self._list_votes())
+        holders = (self._nodes.read(key, decode_holder) for key in keys)
         return next((holder for holder in holders if holder is not None), None)
 
     def _list_votes(self) -> list[str]:

@@ -71,10 +71,9 @@ class BookieWatch(_Watch):
     def read_and_notify(self) -> None:
         """List the writable and the read-only bookies."""
         folder = f"{self.nodes.root}/available"
-        bookies = (
-            self._list_with_watch(folder) - {READ_ONLY},
-            self._list_with_watch(f"{folder}/{READ_ONLY}"),
-        )
+        # In this order: a bookie that becomes read only is registered as both for a moment.
+        writable = self._list_with_watch(folder) - {READ_ONLY}
+        bookies = (writable, self._list_with_watch(f"{folder}/{READ_ONLY}"))
         if bookies != self._last_bookies and not self.ended:
             self._last_bookies = bookies
             self._notify(*bookies)
@@ -110,9 +109,8 @@ class LedgerWatch(_Watch):
     def read_and_notify(self) -> None:
         """Read the node."""
         try:
-            value = to_value(
-                self._path, *self.nodes.connection.request(self._path, "get", watch=self.on_event)
-            )
+            answer = self.nodes.connection.request(self._path, "get", watch=self.on_event)
+            value = to_value(self._path, *answer)
         except NoNodeError:
             if not self.ended:
                 self.end()

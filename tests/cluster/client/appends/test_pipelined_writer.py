@@ -144,7 +144,7 @@ def test_a_late_failure(bkstore_cluster: ClusterFactory, workers: Workers) -> No
     ledger.append(b"x")
     cluster.stop(late)
     gates[late].gate.set()
-    until(lambda: ledger._writer._lanes[2].failure is not None)  # type: ignore[union-attr]
+    until(lambda: ledger._writer._queues[2].failure is not None)  # type: ignore[union-attr]
 
     assert 1 == len(ledger.metadata.segments)
     assert 1 == ledger.append(b"y")

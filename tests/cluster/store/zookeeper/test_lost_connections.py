@@ -227,7 +227,9 @@ def test_nobody_listens() -> None:
     """Where nobody answers one line says so, with the address."""
     proxy = Proxy(1)
     proxy.close()
-    with pytest.raises(MetadataUnavailable, match=f"at 127.0.0.1:{proxy.port} within 0.3 s"):
+    with pytest.raises(
+        MetadataUnavailable, match=f"at 127.0.0.1:{proxy.port} answered within 0.3 s"
+    ):
         ZooKeeperStore(f"zk://127.0.0.1:{proxy.port}/ledgers", timeout=0.3)
 
 
