@@ -62,6 +62,7 @@ ROOMS = (
     "cluster.client.bookie_client",
     "cluster.client.bookie_answers",
     "cluster.client.workers",
+    "cluster.client.options",
     "cluster.client.open_ledger",
     "cluster.client.appends",
     "cluster.client",

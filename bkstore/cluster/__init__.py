@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bkstore.cluster.client.bookie_client import BookieClient
     from bkstore.cluster.client.client import Client
     from bkstore.cluster.client.handle import LedgerHandle
-    from bkstore.cluster.client.open_ledger import ClientOptions
+    from bkstore.cluster.client.options import ClientOptions
     from bkstore.cluster.in_process.cluster import Cluster
     from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement, RegionPlacement
     from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
@@ -74,7 +74,7 @@ __getattr__ = lazy_names(
         "Auditor": "bkstore.cluster.audit",
         "BookieClient": "bkstore.cluster.client.bookie_client",
         "Client": "bkstore.cluster.client.client",
-        "ClientOptions": "bkstore.cluster.client.open_ledger",
+        "ClientOptions": "bkstore.cluster.client.options",
         "Cluster": "bkstore.cluster.in_process.cluster",
         "DefaultPlacement": "bkstore.cluster.placement.policies",
         "LedgerHandle": "bkstore.cluster.client.handle",

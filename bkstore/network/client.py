@@ -7,7 +7,7 @@ import ssl
 
 from bkstore.arguments import instance, optional
 from bkstore.cluster.client.client import Client as ClusterClient
-from bkstore.cluster.client.open_ledger import ClientOptions
+from bkstore.cluster.client.options import ClientOptions
 from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.placement.policies import PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore, check_store

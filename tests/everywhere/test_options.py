@@ -25,7 +25,7 @@ from bkstore.cluster import Cluster
 from bkstore.cluster.audit import AuditOptions
 from bkstore.cluster.audit.auditor import Auditor
 from bkstore.cluster.audit.offline_bookies import DirectoryBookie
-from bkstore.cluster.client.open_ledger import ClientOptions
+from bkstore.cluster.client.options import ClientOptions
 from bkstore.cluster.garbage import GarbageOptions
 from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement
 from bkstore.cluster.store.key_value_store import MemoryStore

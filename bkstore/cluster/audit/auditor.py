@@ -29,7 +29,7 @@ from bkstore.cluster.audit.throttle import Throttle
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.counts import format_count
-from bkstore.durability import DURABILITY_CATEGORIES
+from bkstore.durability.violations import DURABILITY_CATEGORIES
 from bkstore.errors import BkstoreError
 from bkstore.files.disk_changes import StrPath
 from bkstore.ids import LedgerId

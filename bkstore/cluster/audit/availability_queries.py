@@ -16,7 +16,7 @@ import numpy as np
 from bkstore.availability import Availability
 from bkstore.cluster.audit.options import AvailabilitySource
 from bkstore.cluster.client.bookie_client import BookieClient
-from bkstore.durability import DueEntries, HeldEntries, missing_entries
+from bkstore.durability.missing_entries import DueEntries, HeldEntries, missing_entries
 from bkstore.errors import (
     BkstoreError,
     BookieUnavailable,

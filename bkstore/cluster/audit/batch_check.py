@@ -25,23 +25,22 @@ from bkstore.cluster.audit.availability_queries import (
 )
 from bkstore.cluster.audit.batch_outcome import BatchOutcome
 from bkstore.cluster.audit.bookkeeper_compat import missing_upstream
-from bkstore.cluster.audit.ledger_snapshots import BookieLists, CheckedLedger, LedgerSnapshots
+from bkstore.cluster.audit.ledger_snapshots import CheckedLedger, LedgerSnapshots
 from bkstore.cluster.audit.options import AuditOptions, AvailabilitySource
-from bkstore.cluster.audit.report import Absence
+from bkstore.cluster.audit.report import Absence, add_absence
+from bkstore.cluster.audit.unavailable_bookies import BookieLists, unavailability_violations
 from bkstore.cluster.placement.policies import Adherence, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
-from bkstore.durability import (
+from bkstore.durability.missing_entries import due_replicas
+from bkstore.durability.violations import (
     Category,
     MissingReplicas,
     Violation,
-    due_replicas,
     durability_violations,
     find_worst_shortage,
 )
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata.model import SegmentRange
-
-_NO_ABSENCE = Absence(0, 0, "")
 
 
 class BatchChecker:
@@ -170,13 +169,12 @@ class BatchChecker:
     def _add_verdict(
         self, subject: CheckedLedger, lists: BookieLists, outcome: BatchOutcome
     ) -> None:
-        unreachable = list(self._unavailability_violations(subject, lists, outcome))
+        unreachable = list(unavailability_violations(subject, lists, outcome))
         violations = [*subject.placement_violations, *_durability_violations(subject), *unreachable]
         if violations:
             outcome.violations[subject.ledger] = violations
         for bookie, (reason, segments) in subject.unlisted.items():
-            absence = Absence(1, len(segments), reason)
-            outcome.unlisted[bookie] = outcome.unlisted.get(bookie, _NO_ABSENCE) + absence
+            add_absence(outcome.unlisted, bookie, Absence(1, len(segments), reason))
         outcome.checked += 1
         outcome.empty += not subject.has_due_entries
 
@@ -191,43 +189,6 @@ class BatchChecker:
         if not subject.is_marked:
             outcome.checked += 1
             outcome.empty += not subject.has_due_entries
-
-    def _unavailability_violations(
-        self, subject: CheckedLedger, lists: BookieLists, outcome: BatchOutcome
-    ) -> Iterator[Violation]:
-        """Yield violations for bookies that did not answer in the last round either: each is one
-        unless the bookie is not registered and is known to be unavailable. If the store has too
-        little information to decide, the ledger counts as unanswered."""
-        if not subject.unanswered:
-            return
-        ledger, registered, unavailable = subject.ledger, lists.registered, lists.unavailable
-        undecided = []
-        is_absent = has_violation = False
-        for bookie, (reason, segments) in sorted(subject.unanswered.items()):
-            problems = []
-            if registered is not None and bookie in registered:
-                problems.append("it is registered")
-            if unavailable is not None and bookie not in unavailable:
-                problems.append("it is not listed as unavailable")
-            elif unavailable is None and registered is not None and not problems:
-                problems += ["it is not registered", "there is no list of unavailable bookies"]
-            if problems:
-                detail = f"{reason}; {', and '.join(problems)}"
-                if bookie in subject.absent:
-                    absence = Absence(1, len(segments), detail)
-                    outcome.absent[bookie] = outcome.absent.get(bookie, _NO_ABSENCE) + absence
-                    is_absent = True
-                    continue
-                for first, _, _ in segments:
-                    has_violation = True
-                    yield Violation("bookie_unavailable", ledger, first, bookie, None, detail)
-            elif registered is None or unavailable is None:
-                undecided.append(bookie)
-            else:
-                outcome.excused[bookie] += 1
-        outcome.without += is_absent and not has_violation
-        if undecided:
-            outcome.unanswered[ledger] = tuple(undecided)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from bkstore.cluster.audit.report import (
     Absence,
     AuditCounts,
 )
-from bkstore.durability import CATEGORIES, Violation
+from bkstore.durability.violations import CATEGORIES, Violation
 from bkstore.ids import LedgerId, check_entry_id
 
 

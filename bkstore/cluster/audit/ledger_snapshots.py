@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from bkstore.cluster.audit.batch_outcome import BatchOutcome
 from bkstore.cluster.audit.options import AuditOptions
 from bkstore.cluster.store.api import MetadataStore, Versioned
-from bkstore.durability import MissingReplicas, Violation
+from bkstore.durability.violations import MissingReplicas, Violation
 from bkstore.errors import CorruptionError
 from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.ids import LedgerId
@@ -59,23 +58,6 @@ class CheckedLedger:
         """Whether there is a problem, so that the ledger is read again before a verdict."""
         unknown = self.unanswered or self.unlisted
         return bool(self.placement_violations or self.missing_replicas or unknown)
-
-
-class BookieLists:
-    """The registered and the unavailable bookies; each set is read once, at its first use."""
-
-    def __init__(self, store: MetadataStore) -> None:
-        self._store = store
-
-    @cached_property
-    def registered(self) -> frozenset[str] | None:
-        """The result of `MetadataStore.registered_bookies`."""
-        return self._store.registered_bookies()
-
-    @cached_property
-    def unavailable(self) -> frozenset[str] | None:
-        """The result of `MetadataStore.unavailable_bookies`."""
-        return self._store.unavailable_bookies()
 
 
 class LedgerSnapshots:

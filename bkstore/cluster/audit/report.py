@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from bkstore.counts import format_count
-from bkstore.durability import CATEGORIES, Category, Violation, violations_table
+from bkstore.durability.violations import CATEGORIES, Category, Violation, violations_table
 from bkstore.former_names import with_former_members
 from bkstore.ids import LedgerId
 from bkstore.metrics import AUDIT_GAUGES, AUDIT_TIMERS
@@ -29,10 +29,13 @@ class Absence(NamedTuple):
     segments: int
     reason: str
 
-    def __add__(self, other: object) -> Absence:
-        if not isinstance(other, Absence):
-            return NotImplemented
-        return Absence(self.ledgers + other.ledgers, self.segments + other.segments, other.reason)
+
+def add_absence(absences: dict[str, Absence], bookie: str, absence: Absence) -> None:
+    """Add the counts of an absence to those of its bookie, and keep its reason."""
+    ledgers, segments, _ = absences.get(bookie, (0, 0, ""))
+    absences[bookie] = Absence(
+        ledgers + absence.ledgers, segments + absence.segments, absence.reason
+    )
 
 
 @dataclass(kw_only=True)
@@ -72,9 +75,8 @@ class AuditCounts:
         for field_name in COUNTER_FIELDS:
             getattr(self, field_name).update(getattr(other, field_name))
         for field_name in ABSENCE_FIELDS:
-            absences = getattr(self, field_name)
             for bookie, absence in getattr(other, field_name).items():
-                absences[bookie] = absences[bookie] + absence if bookie in absences else absence
+                add_absence(getattr(self, field_name), bookie, absence)
         self.unreadable += other.unreadable
         self.unsettled += other.unsettled
         self.unanswered.update(other.unanswered)

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from bkstore import forks
-from bkstore.arguments import boolean, check_compat, check_fields, integer
 from bkstore.cluster.client.bookie_answers import (
     AddressRefresher,
     BookieAnswer,
@@ -19,6 +18,7 @@ from bkstore.cluster.client.bookie_answers import (
     combine_errors,
 )
 from bkstore.cluster.client.bookie_client import BookieClient
+from bkstore.cluster.client.options import ClientOptions
 from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore, Versioned
@@ -33,39 +33,9 @@ from bkstore.formats.entry import (
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.schedule import write_set
-from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClientOptions:
-    """Settings of a client, with upstream's defaults (`ClientConfiguration`).
-
-    `batch_reads` is `batchReadEnabled`; `max_frame` is `nettyMaxFrameSizeBytes`: no record and no
-    batch is larger. With `delay_ensemble_change` (`delayEnsembleChange`) a failed bookie is
-    replaced only if fewer than A others stored the entry. A writer over a network has at most about
-    `window` entries in flight. ``compat="bookkeeper"``: deviations as in `docs/parity.md`.
-    """
-
-    batch_reads: bool = True
-    max_frame: int = DEFAULT_MAX_SIZE
-    delay_ensemble_change: bool = False
-    window: int = 1024
-    compat: Literal["bookkeeper"] | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self, _FIELD_CHECKS)
-
-
-_FIELD_CHECKS = {
-    "batch_reads": boolean,
-    "max_frame": integer(1, 2**31 - 1),
-    "delay_ensemble_change": boolean,
-    "window": integer(1, 1 << 20),
-    "compat": check_compat,
-}
 
 
 @dataclass(frozen=True)
@@ -79,7 +49,7 @@ class ClientContext:
     store: MetadataStore
     bookies: Mapping[str, BookieClient]
     placement: PlacementPolicy = field(default_factory=DefaultPlacement)
-    options: ClientOptions = ClientOptions()
+    options: ClientOptions = field(default_factory=ClientOptions)
     workers: Workers | None = None
     list_writable: Callable[[int], frozenset[str]] | None = None
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, cast
 from bkstore import forks
 from bkstore.arguments import instance, optional
 from bkstore.cluster.garbage.deleted_ledgers import DeletedLedgerFinder
-from bkstore.cluster.garbage.figures import GarbageStats
 from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.cluster.garbage.schedule import CompactionSchedule
+from bkstore.cluster.garbage.stats import GarbageStats
 from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bkstore.cluster.garbage.collector import BackgroundCollector
-from bkstore.cluster.garbage.figures import OpStats
+from bkstore.cluster.garbage.stats import OpStats
 from bkstore.storage.ledgers.garbage_pass import CompactionKind
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from bkstore.arguments import (
     text,
 )
 from bkstore.cluster.client.client import Client
-from bkstore.cluster.client.open_ledger import ClientOptions
+from bkstore.cluster.client.options import ClientOptions
 from bkstore.cluster.in_process.bookie import ALL_CLIENTS, LocalBookie
 from bkstore.cluster.in_process.bookie_client import LocalClient, LocalClients
 from bkstore.cluster.in_process.damage_at_rest import EntriesLike, RecordPart

@@ -16,14 +16,13 @@ from bkstore.availability import Availability
 from bkstore.availability.sequence_groups import Groups
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport, DirectoryBookie, GroupsBookie
-from bkstore.durability import (
-    DURABILITY_CATEGORIES,
+from bkstore.durability.missing_entries import (
     DueEntries,
     HeldEntries,
-    find_worst_shortage,
     has_due_entries,
     missing_entries,
 )
+from bkstore.durability.violations import DURABILITY_CATEGORIES, find_worst_shortage
 from bkstore.formats.entry import Entry, encode
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata

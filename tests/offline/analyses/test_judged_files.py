@@ -14,7 +14,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from bkstore.availability import Availability
 from bkstore.availability.sequence_groups import Groups
-from bkstore.durability import find_worst_shortage
+from bkstore.durability.violations import find_worst_shortage
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline import analyses

@@ -18,7 +18,7 @@ from bkstore.availability import Availability
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AvailabilitySource
 from bkstore.cluster.store.api import MetadataStore, Versioned
-from bkstore.durability import DueEntries, HeldEntries, missing_entries
+from bkstore.durability.missing_entries import DueEntries, HeldEntries, missing_entries
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import UnsyncedFiles
 from bkstore.ids import LedgerId

@@ -15,14 +15,8 @@ import numpy as np
 
 from bkstore.availability import Availability
 from bkstore.availability.grouping import canonicalize
-from bkstore.durability import (
-    DueEntries,
-    HeldEntries,
-    MissingReplicas,
-    Shortage,
-    due_replicas,
-    missing_groups,
-)
+from bkstore.durability.missing_entries import DueEntries, HeldEntries, due_replicas, missing_groups
+from bkstore.durability.violations import MissingReplicas, Shortage
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.kernels.groups_by_owner import (
     GroupsByOwner,

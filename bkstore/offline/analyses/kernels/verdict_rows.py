@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
-from bkstore.durability import categorize_shortage, durability_violations
+from bkstore.durability.violations import categorize_shortage, durability_violations
 from bkstore.offline.analyses.kernels.ledger_verdicts import LedgerVerdict
 from bkstore.tables import HEALTH, HOMELESS, SURPLUS, VIOLATIONS, Schema
 
