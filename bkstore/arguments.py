@@ -41,13 +41,12 @@ def integer(minimum: int = 0, maximum: int = MAX_INT64, multiple: int = 1) -> Ch
         allowed += f", a multiple of {multiple}"
 
     def check(name: str, value: Any) -> int:
+        integer: int | None = value
         if type(value) is not int:
             try:
                 integer = None if isinstance(value, bool) else operator.index(value)
             except TypeError:
                 integer = None
-        else:
-            integer = value
         if integer is None or not minimum <= integer <= maximum or integer % multiple:
             raise _invalid_value(name, f"a whole number, {allowed}", value)
         return integer

@@ -56,18 +56,18 @@ def signed64(value: int) -> int:
     return value - _TWO_64 if value >= _TWO_63 else value
 
 
-def unsigned64(value: int, argument_name: str = "value") -> int:
+def unsigned64(value: int, name: str = "value") -> int:
     """Return `value` modulo 2^64; raises `InvalidArgument` outside -2^63 .. 2^64-1.
 
     >>> unsigned64(-1) == 2**64 - 1
     True
     """
     if not -_TWO_63 <= value < _TWO_64:
-        raise InvalidArgument(f"{argument_name} {value} does not fit 64 bits")
+        raise InvalidArgument(f"{name} {value} does not fit 64 bits")
     return value % _TWO_64
 
 
-def check_integer(value: int, argument_name: str) -> int:
+def check_integer(value: int, name: str) -> int:
     """Return the int of an integer: an int, a numpy integer, anything with ``__index__``. Raises
     `InvalidArgument` for anything else, including floats (even 1.0), text and bools."""
     try:
@@ -75,7 +75,7 @@ def check_integer(value: int, argument_name: str) -> int:
             return operator.index(value)
     except TypeError:
         pass
-    raise InvalidArgument(f"{argument_name} {describe_value(value)} is not an integer") from None
+    raise InvalidArgument(f"{name} {describe_value(value)} is not an integer") from None
 
 
 def check_scope(scope: int | None) -> int | None:
@@ -242,54 +242,50 @@ def check_entry_id(entry_id: int) -> int:
     return number
 
 
-def as_int64(values: IntArrayLike, argument_name: str) -> Int64Array:
+def as_int64(values: IntArrayLike, name: str) -> Int64Array:
     """Return integers as a one-dimensional int64 array; raises `InvalidArgument` for other values.
     O(n); an int64 array is returned without a copy. A `range` of over `MAX_IDS` is refused."""
     if isinstance(values, range):
-        return _expand_range(values, argument_name)
-    array = values if isinstance(values, np.ndarray) else _to_array(values, argument_name)
+        return _expand_range(values, name)
+    array = values if isinstance(values, np.ndarray) else _to_array(values, name)
     if array.ndim != 1:
-        raise InvalidArgument(
-            f"{argument_name} must be one-dimensional, not of shape {array.shape}"
-        )
+        raise InvalidArgument(f"{name} must be one-dimensional, not of shape {array.shape}")
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.dtype.kind == "O":
-        array = _check_each(array.tolist(), argument_name)
+        array = _check_each(array.tolist(), name)
     if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and int(array.max()) >= _TWO_63):
-        raise InvalidArgument(f"{argument_name} must be integers that fit int64, not {array.dtype}")
+        raise InvalidArgument(f"{name} must be integers that fit int64, not {array.dtype}")
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
-def _to_array(values: IntArrayLike, argument_name: str) -> npt.NDArray[Any]:
+def _to_array(values: IntArrayLike, name: str) -> npt.NDArray[Any]:
     if isinstance(values, (str, bytes, bytearray)):
-        raise InvalidArgument(f"{argument_name} must be integers, not {type(values).__name__}")
+        raise InvalidArgument(f"{name} must be integers, not {type(values).__name__}")
     if isinstance(values, Iterable) and not hasattr(values, "__array__"):
         items = values if isinstance(values, (list, tuple)) else list(values)
         types = set(map(type, items))
         if types - {int}:  # numpy would convert True to 1, and some mixed integers to floats
             nested = any(hasattr(type_, "__len__") for type_ in types - {str, bytes})
-            return np.empty((len(items), 0)) if nested else _check_each(items, argument_name)
+            return np.empty((len(items), 0)) if nested else _check_each(items, name)
         return np.asarray(items)
     return np.asarray(values)
 
 
-def _check_each(values: Iterable[Any], argument_name: str) -> Int64Array:
-    numbers = [check_integer(value, argument_name) for value in values]
+def _check_each(values: Iterable[Any], name: str) -> Int64Array:
+    numbers = [check_integer(value, name) for value in values]
     if numbers and not -_TWO_63 <= min(numbers) <= max(numbers) < _TWO_63:
-        raise InvalidArgument(f"{argument_name} must be integers that fit int64")
+        raise InvalidArgument(f"{name} must be integers that fit int64")
     return np.array(numbers, np.int64)
 
 
-def _expand_range(values: range, argument_name: str) -> Int64Array:
+def _expand_range(values: range, name: str) -> Int64Array:
     if not values:
         return np.empty(0, np.int64)
     if not all(-_TWO_63 <= value < _TWO_63 for value in (values[0], values[-1])):
-        raise InvalidArgument(f"{argument_name} of {values} do not fit int64")
+        raise InvalidArgument(f"{name} of {values} do not fit int64")
     if values[MAX_IDS:]:
-        raise InvalidArgument(
-            f"{argument_name} of {values} are too many for an array (limit {MAX_IDS})"
-        )
+        raise InvalidArgument(f"{name} of {values} are too many for an array (limit {MAX_IDS})")
     return np.arange(len(values), dtype=np.int64) * values.step + values.start
 
 

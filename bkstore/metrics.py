@@ -221,17 +221,14 @@ class AuditSummary(Protocol):
     @property
     def clean(self) -> bool:
         """Whether nothing was found and nothing skipped."""
-        ...
 
     @property
     def stats(self) -> Mapping[str, float]:
         """Gauges and timers by upstream's names."""
-        ...
 
     @property
     def ledgers_by_outcome(self) -> Mapping[str, int]:
         """Numbers of ledgers by outcome."""
-        ...
 
 
 def audit_textfile(report: AuditSummary) -> bytes:

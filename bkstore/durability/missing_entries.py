@@ -28,8 +28,7 @@ class DueEntries(NamedTuple):
     """The entries that one bookie should hold: a row for each segment it is in, int64 columns.
 
     `ledger_number` is the ledger's number in the batch, ascending; `first` and `last` are the
-    segment's ends, ascending within a ledger; `bookie_index` is the bookie's in the segment's
-    ensemble.
+    segment's ends, ascending within a ledger; `bookie_index` is the bookie's in the ensemble.
     """
 
     ledger_number: Int64Array

@@ -2,8 +2,7 @@
 
 The mark and the metadata are read, the placement of each segment is judged, and each bookie is
 asked which entries it has of each ledger. Ledgers with a problem are read again: the verdict is
-void if a mark has appeared or the metadata changed (`snapshots`). Source: BP-34, "High Level
-Logic".
+void if a mark appeared or the metadata changed (`snapshots`). Source: BP-34, "High Level Logic".
 """
 
 from __future__ import annotations
@@ -63,20 +62,18 @@ class BatchChecker:
         self.snapshots = LedgerSnapshots(store, options, clock)
         self._judge_placement = lru_cache(1 << 16)(placement.judge)
 
-    def check(self, ledgers: Sequence[LedgerId], *, final: bool) -> BatchOutcome:
+    def check(self, ledgers: list[LedgerId], *, final: bool) -> BatchOutcome:
         """Check some ledgers; those that change meanwhile are checked again (`redo_limit`). Unless
         `final`, those with a bookie that did not answer go to `to_recheck`, without a verdict."""
         outcome = BatchOutcome()
-        changed = self._check_once(ledgers, final, outcome)
+        changed = self._check(ledgers, final, outcome)
         for _ in range(self._options.redo_limit):
             outcome.redone += len(changed)
-            changed = self._check_once(changed, final, outcome) if changed else changed
+            changed = self._check(changed, final, outcome) if changed else changed
         outcome.unsettled += changed
         return outcome
 
-    def _check_once(
-        self, ledgers: Sequence[LedgerId], final: bool, outcome: BatchOutcome
-    ) -> list[LedgerId]:
+    def _check(self, ledgers: list[LedgerId], final: bool, outcome: BatchOutcome) -> list[LedgerId]:
         """Check ledgers once; return those that changed meanwhile and so have no verdict."""
         subjects = self.snapshots.read_first(ledgers, outcome)
         with _timed(outcome.seconds, "PLACEMENT_POLICY_CHECK_TIME"):

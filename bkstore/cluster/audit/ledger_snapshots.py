@@ -29,8 +29,7 @@ class CheckedLedger:
     """A closed ledger that is being checked: its metadata as first read, and its problems so far.
 
     `unanswered` are bookies that did not answer (those in `absent` are not in the audit's mapping),
-    `unlisted` those that respond, but cannot list entries. `has_due_entries`: any bookie should
-    hold entries.
+    `unlisted` those that respond, but cannot list entries. `has_due_entries`: it is not empty.
     """
 
     versioned: Versioned
@@ -118,8 +117,7 @@ class LedgerSnapshots:
     def read_again(
         self, subjects: Sequence[CheckedLedger], outcome: BatchOutcome
     ) -> Iterator[tuple[CheckedLedger, bool | None]]:
-        """Read marks and metadata again; yield each ledger, and whether it is unchanged, None if it
-        is skipped."""
+        """Read marks and metadata again; yield (ledger, whether unchanged; None = skipped)."""
         ledger_ids = [subject.ledger for subject in subjects]
         marks = dict(self._store.marks_of(ledger_ids))
         unmarked = [ledger_id for ledger_id in ledger_ids if ledger_id not in marks]

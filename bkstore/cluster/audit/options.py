@@ -24,7 +24,6 @@ class AvailabilitySource(Protocol):
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries the bookie has; empty, or `NoSuchLedger`, for an unknown ledger."""
-        ...
 
 
 MAX_DELAY_SECONDS, _MIN_RATE = 86400.0, 1e-5

@@ -91,8 +91,7 @@ ABSENCE_FIELDS = ("absent", "unlisted")
 @with_former_members(looks="rechecks")
 @dataclass
 class AuditReport(AuditCounts):
-    """The result of one run. `ledgers` is how many were listed, `rechecks` how many rechecks
-    ran."""
+    """The result of one run. `ledgers` counts those listed, `rechecks` the rounds of rechecks."""
 
     started_at: float = 0.0
     ended_at: float | None = None

@@ -45,11 +45,9 @@ class AddressRefresher(Protocol):
 
     def mark_unreachable(self, bookie_id: str) -> None:
         """Look up this bookie's address again before its next use."""
-        ...
 
     def refresh_addresses(self, bookie_ids: Iterable[str]) -> bool:
         """Look up the doubted bookies among these now; return whether one has a new address."""
-        ...
 
 
 def call_bookie(

@@ -36,18 +36,15 @@ class BookieClient(Protocol):
     @property
     def bookie_id(self) -> str:
         """The bookie's id, as it stands in ensembles."""
-        ...
 
     @property
     def batch_reads(self) -> bool:
         """Whether to send it batch reads; `read_entries` may still raise `IllegalOperation`."""
-        ...
 
     def add_entry(
         self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
     ) -> int:
         """Store one record and return its entry id; durable with `sync`."""
-        ...
 
     def read_entry(
         self,
@@ -59,7 +56,6 @@ class BookieClient(Protocol):
     ) -> bytes:
         """Return one record; entry -1 means the last one. With `fence` the ledger is fenced
         first, even if there is no such entry; that needs its `master_key`."""
-        ...
 
     def read_entries(
         self,
@@ -73,23 +69,18 @@ class BookieClient(Protocol):
     ) -> RecordBatch:
         """Return records of consecutive entries from `start` on, as BP-62 defines it; raises
         `IllegalOperation` if the bookie does not support batch reads."""
-        ...
 
     def read_lac(self, ledger: LedgerLike) -> LacResponse:
         """Return the bookie's data on the LAC; raises `NoSuchEntry` if it has neither part."""
-        ...
 
     def write_lac(self, ledger: LedgerLike, body: bytes, master_key: bytes) -> None:
         """Store the body of an explicit LAC."""
-        ...
 
     def force(self, ledger: LedgerLike) -> None:
         """Make entries durable that were added without `sync`."""
-        ...
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries of the ledger the bookie has; `NoSuchLedger` if it has none."""
-        ...
 
 
 @runtime_checkable
@@ -102,7 +93,6 @@ class BatchAdder(Protocol):
         After an error some may be stored. If the bookie was restarted during the call, it must
         raise: records from before the restart may be lost.
         """
-        ...
 
 
 @runtime_checkable
@@ -120,4 +110,3 @@ class BulkReader(Protocol):
     ) -> RecordBatch:
         """Return the records of these entries, in their order, as by `read_entry`. The first error
         is raised; with `errors` all go there, by entry id, and those entries are left out."""
-        ...

@@ -55,10 +55,8 @@ class LedgerHandle:
             self._follow(lac_read or read_lac(access))
 
     def __repr__(self) -> str:
-        role = "reader" if self._writer is None else "writer"
-        return (
-            f"<LedgerHandle {self.ledger} {self.metadata.state} {role} {self.last_add_confirmed}>"
-        )
+        role, lac = "reader" if self._writer is None else "writer", self.last_add_confirmed
+        return f"<LedgerHandle {self.ledger} {self.metadata.state} {role} {lac}>"
 
     def __enter__(self) -> Self:
         return self

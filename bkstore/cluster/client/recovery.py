@@ -244,8 +244,7 @@ class _Recovery:
                 )
             # Older segments may have had a lost bookie replaced meanwhile.
             segments = (*metadata.segments[:last_index], *self.changed.segments[last_index:])
-            return replace(
-                metadata, state="CLOSED", last_entry_id=last, length=length, segments=segments
-            )
+            closed = replace(metadata, state="CLOSED", last_entry_id=last, length=length)
+            return replace(closed, segments=segments)
 
         return self.access.update(close_metadata)

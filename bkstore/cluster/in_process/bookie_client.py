@@ -179,8 +179,7 @@ def _fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
 
 
 class LocalClients(Mapping[str, LocalClient]):
-    """One client's `LocalClient`s by bookie id, also of later bookies; `client_class` is their
-    class."""
+    """One client's `LocalClient`s (of `client_class`) by bookie id, also of later bookies."""
 
     def __init__(
         self,
@@ -189,11 +188,11 @@ class LocalClients(Mapping[str, LocalClient]):
         client_class: type[LocalClient] = LocalClient,
     ) -> None:
         self._servers = servers
-        self._client = client_name
-        self._view = client_class
+        self._client_name = client_name
+        self._client_class = client_class
 
     def __getitem__(self, bookie_id: str) -> LocalClient:
-        return self._view(self._servers[bookie_id], self._client)
+        return self._client_class(self._servers[bookie_id], self._client_name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._servers))

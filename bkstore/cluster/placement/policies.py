@@ -41,13 +41,11 @@ class PlacementPolicy(Protocol):
 
     def judge(self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int) -> Verdict:
         """Return the verdict on an ensemble."""
-        ...
 
     def new_ensemble(
         self, ensemble_size: int, write_quorum: int, ack_quorum: int, bookies: Collection[str]
     ) -> tuple[str, ...]:
         """Return an ensemble of distinct `bookies`; raises `NotEnoughBookies` if there is none."""
-        ...
 
     def replace(
         self,
@@ -58,7 +56,6 @@ class PlacementPolicy(Protocol):
         bookies: Collection[str],
     ) -> tuple[str, ...]:
         """Return the ensemble with other `bookies` at the `failed` indexes."""
-        ...
 
 
 class DefaultPlacement:

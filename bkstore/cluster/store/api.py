@@ -45,92 +45,70 @@ class MetadataStore(Protocol):
 
     def create(self, metadata: LedgerMetadata) -> int:
         """Add a ledger and return its version, 0; raises `LedgerExists` if it exists."""
-        ...
 
     def read(self, ledger: int | LedgerId) -> Versioned:
         """Return metadata and version; raises `NoSuchLedger` if the ledger is not there."""
-        ...
 
     def read_many(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[Versioned]:
         """Yield (ledger, metadata and version, or an error) of those that are there, in order."""
-        ...
 
     def write(self, metadata: LedgerMetadata, version: int) -> int:
         """Replace the metadata and return the new version; raises `NoSuchLedger`, or `BadVersion`
         if the stored version is not `version`."""
-        ...
 
     def delete(self, ledger: int | LedgerId, version: int | None = None) -> None:
         """Remove a ledger at a version (None = any); raises as `write`."""
-        ...
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers of a scope (None = all) in unsigned order. O(n log n)."""
-        ...
 
     def next_id(self, scope: int = 0) -> LedgerId:
         """Return the next unused id of the scope's counter; never returns an id twice."""
-        ...
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` after each change made through this object; returns a call to end it."""
-        ...
 
     def registered_bookies(self) -> frozenset[str] | None:
         """Return the registered bookies; None = the store has no such information."""
-        ...
 
     def writable_bookies(self) -> frozenset[str] | None:
         """Return the registered bookies that are not read only; None = no such information."""
-        ...
 
     def unavailable_bookies(self) -> frozenset[str] | None:
         """Return the bookies known to be unavailable; None = no such information."""
-        ...
 
     def underreplicated(self) -> Mapping[LedgerId, UnderreplicatedMark] | None:
         """Return all underreplicated marks; None = no such information."""
-        ...
 
     def marked(self) -> frozenset[LedgerId] | None:
         """Return the ledgers that have a mark, without reading it; None as `underreplicated`."""
-        ...
 
     def marks_of(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[UnderreplicatedMark]:
         """Yield (ledger, mark) of those that have one, in order, or an error for a damaged mark."""
-        ...
 
     def mark_of(self, ledger: int | LedgerId) -> UnderreplicatedMark | None:
         """Return the mark of one ledger; None if it has none, or the store has no marks."""
-        ...
 
     def register_bookie(self, bookie: str) -> None:
         """Register a bookie."""
-        ...
 
     def unregister_bookie(self, bookie: str) -> None:
         """Unregister a bookie, if it is registered."""
-        ...
 
     def set_unavailable(self, bookie: str, unavailable: bool = True) -> None:
         """Record that a bookie is known to be unavailable, or no longer."""
-        ...
 
     def mark_underreplicated(self, ledger: int | LedgerId, mark: UnderreplicatedMark) -> None:
         """Set a ledger's mark, replacing an older one."""
-        ...
 
     def clear_mark(self, ledger: int | LedgerId) -> None:
         """Remove a ledger's mark, if it has one."""
-        ...
 
     def checked_at(self) -> float | None:
         """Return when the last replicas check ended (unix seconds), None if none has."""
-        ...
 
     def set_checked_at(self, seconds: float) -> None:
         """Store when a replicas check ended, in milliseconds as upstream does."""
-        ...
 
 
 class Value(NamedTuple):
@@ -151,22 +129,17 @@ class KeyValues(Protocol):
 
     def get(self, key: str) -> Value | None:
         """Return the value of a key, None if there is none."""
-        ...
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
         """Write a value and return its version; `expected` None = the key must be absent. Atomic:
         raises `BadVersion`, and writes nothing, if the stored version differs."""
-        ...
 
     def delete(self, key: str, expected: int | None) -> bool:
         """Remove a key (`expected` None = any version); return whether it was there. Raises
         `BadVersion`, and removes nothing, if the stored version differs."""
-        ...
 
     def keys(self, prefix: str) -> list[str]:
         """Return the keys that begin with `prefix`, sorted."""
-        ...
 
     def location_of(self, key: str) -> str:
         """Return the key's location for messages: its file, if any, or the key."""
-        ...

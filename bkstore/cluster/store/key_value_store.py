@@ -56,8 +56,7 @@ class KeyValueStore:
     """A `MetadataStore` over versioned values.
 
     `known_lists` are the lists that the store has besides ledgers; another is None until it is
-    first set. Watchers are called for changes through this object, after the change, in the same
-    thread.
+    first set. Watchers are called after each change through this object, in the same thread.
     """
 
     def __init__(
@@ -174,9 +173,8 @@ class KeyValueStore:
 
     def unavailable_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.unavailable_bookies`."""
-        return (
-            self._list_bookies(UNAVAILABLE_PREFIX) if "unavailable" in self._known_lists else None
-        )
+        is_known = "unavailable" in self._known_lists
+        return self._list_bookies(UNAVAILABLE_PREFIX) if is_known else None
 
     def register_bookie(self, bookie: str) -> None:
         """As `MetadataStore.register_bookie`."""

@@ -178,8 +178,7 @@ def choose_replacement(
     failed: Sequence[int],
     excluded: Collection[str],
 ) -> tuple[str, ...] | None:
-    """Return the last ensemble with other writable bookies at the indexes `failed`, None if there
-    are too few."""
+    """Return the last ensemble with other bookies at the indexes `failed`, None for lack of any."""
     available = context.writable_bookies(metadata.ledger.scope) - set(excluded)
     ensemble = metadata.segments[-1].ensemble
     quorums = metadata.write_quorum_size, metadata.ack_quorum_size

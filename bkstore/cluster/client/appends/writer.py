@@ -40,8 +40,7 @@ class LedgerWriter:
     `last_pushed` is the highest entry that was sent, `last_confirmed` the highest up to which all
     are stored, and `length` the payload bytes up to that one. If an append fails, it is unknown
     which bookies have the entry: `failure` is set to the error, and the writer accepts no more
-    appends. Threads: calls run one at a time. Fork: the writer is closed in the child, the ledger
-    is not.
+    appends. Threads: calls run one at a time. Fork: closed in the child, but not the ledger.
     """
 
     def __init__(self, access: LedgerAccess) -> None:

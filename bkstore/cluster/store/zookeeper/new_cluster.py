@@ -149,8 +149,8 @@ def _remove_tree(connection: ZooKeeperConnection, path: str) -> None:
             for name in connection.request(path, "get_children"):
                 _remove_tree(connection, f"{path}/{name}")
             connection.request(path, "delete")
-            return
         except NotEmptyError:
             continue
         except NoNodeError:
-            return
+            pass
+        return

@@ -25,8 +25,8 @@ _RETRY_SECONDS = 0.2
 
 
 class Registration:
-    """One bookie's registration, which is kept alive until `close`. `problem` is why the bookie is
-    not registered now, None if it is, as far as is known."""
+    """One bookie's registration, `read_only` or not, which is kept alive until it is `closed`.
+    `problem` is why the bookie is not registered now, None if it is, as far as is known."""
 
     def __init__(
         self, nodes: Nodes, events: EventThread, bookie: str, info: ServiceInfo, read_only: bool
@@ -34,33 +34,23 @@ class Registration:
         self.bookie = bookie
         self.info = info
         self.problem: BkstoreError | None = None
+        self.read_only = read_only
+        self.closed = False
         self._nodes = nodes
         self._events = events
-        self._read_only = read_only
         self._data = encode_service_info(info)
         self._lock = threading.Lock()
-        self._closed = False
         session = nodes.connection.session
         self._register_first()
         self._end_renewal = nodes.connection.on_connected(lambda: events.call(self._renew))
         if session != nodes.connection.session:  # the old one may have ended with its node
             events.call(self._renew)
 
-    @property
-    def read_only(self) -> bool:
-        """Whether the bookie is registered as read only."""
-        return self._read_only
-
-    @property
-    def closed(self) -> bool:
-        """Whether the registration is no longer kept alive."""
-        return self._closed
-
     def set_read_only(self, read_only: bool) -> None:
         """Register as read only or as writable: create the new node, then remove the old one.
         Raises `problem` if that fails; it is retried in the background until it succeeds."""
         with self._lock:
-            self._read_only = read_only
+            self.read_only = read_only
             self._register_or_retry()
             problem = self.problem
         if problem is not None:
@@ -77,7 +67,7 @@ class Registration:
         """Stop keeping it alive: it ends with the session."""
         self._end_renewal()
         with self._lock:
-            self._closed = True
+            self.closed = True
 
     # -- one attempt
 
@@ -95,15 +85,15 @@ class Registration:
 
     def _owned_by_other_error(self) -> IllegalOperation:
         return IllegalOperation(
-            f"{self._path(self._read_only)}: bookie {self.bookie} is registered by another session"
+            f"{self._path(self.read_only)}: bookie {self.bookie} is registered by another session"
         )
 
     def _try_register(self) -> bool:
         """Create the node, then remove the other one; False if another session has the node."""
         self._nodes.make_folder(f"{self._nodes.root}/available/{READ_ONLY}")
-        if not self._create_node(self._path(self._read_only)):
+        if not self._create_node(self._path(self.read_only)):
             return False
-        self._remove_own_node(self._path(not self._read_only))
+        self._remove_own_node(self._path(not self.read_only))
         return True
 
     def _create_node(self, path: str) -> bool:
@@ -132,7 +122,7 @@ class Registration:
 
     def _renew(self) -> None:
         with self._lock:
-            if not self._closed:
+            if not self.closed:
                 self._register_or_retry()
 
     def _register_or_retry(self) -> None:

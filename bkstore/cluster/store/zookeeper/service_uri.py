@@ -7,7 +7,7 @@ Source: `meta/zk/ZKMetadataDriverBase`, `meta/MetadataDrivers`.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.formats.metadata.ledger_layout import Manager
@@ -18,13 +18,8 @@ _DEFAULT_PORT = 2181
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9.-]*)((?:\+[A-Za-z0-9]*)*)://([^/]*)(.*)", re.DOTALL)
 _SERVER = re.compile(r"((?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]))(?::([0-9]{1,5}))?")
 _ROOT = re.compile(r"(?:/(?!\.\.?(?:/|$))[!-.0-~]+)+")
-_MANAGERS: dict[str, Manager | None] = {
-    "": None,
-    "null": None,
-    "flat": "flat",
-    "hierarchical": "hierarchical",
-    "longhierarchical": "longhierarchical",
-}
+_MANAGERS: dict[str, Manager | None] = {name: name for name in get_args(Manager)}
+_MANAGERS |= {"": None, "null": None}
 _UNSUPPORTED_MANAGERS = ("ms", "legacyhierarchical")
 
 

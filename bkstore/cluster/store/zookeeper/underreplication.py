@@ -119,8 +119,7 @@ class Underreplication:
         return None
 
     def lock(self, ledger: int | LedgerId) -> LedgerLock | None:
-        """Lock a ledger, marked or not; None if it is locked. `mark_replicated` then leaves its
-        mark."""
+        """Lock a ledger, marked or not; None if it is locked. `mark_replicated` leaves its mark."""
         ledger_id = LedgerId.of(ledger)
         if not self._create_lock(ledger_id):
             return None
