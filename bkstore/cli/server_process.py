@@ -123,9 +123,9 @@ class StandaloneBookie:
 
     def set_read_only(self, read_only: bool) -> None:
         """Make the bookie read-only until this is called with False."""
-        from bkstore.network.registered_bookie import OPERATOR_READ_ONLY_REASON
+        from bkstore.network.registered_bookie import OPERATOR_REASON
 
-        self._requested_reason = OPERATOR_READ_ONLY_REASON if read_only else None
+        self._requested_reason = OPERATOR_REASON if read_only else None
         self.check()
 
     def _run(self) -> None:

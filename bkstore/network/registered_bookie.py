@@ -27,7 +27,7 @@ from bkstore.wire.server import BookieServer
 
 _log = logging.getLogger(__name__)
 
-OPERATOR_READ_ONLY_REASON = "an operator requested it"
+OPERATOR_REASON = "an operator requested it"
 
 _check_disk_options = optional(instance(DiskOptions))
 _check_collector = optional(instance(BackgroundCollector))
@@ -195,9 +195,7 @@ class RegisteredBookie(Closeable):
     def set_read_only(self, read_only: bool) -> str | None:
         """Be read-only until this is called with False, or longer for other reasons
         (`check_disks`); return why it is read-only."""
-        self._operator_reason = (
-            OPERATOR_READ_ONLY_REASON if boolean("read_only", read_only) else None
-        )
+        self._operator_reason = OPERATOR_REASON if boolean("read_only", read_only) else None
         return self.check_disks()
 
     def _watch_disks(self) -> None:

@@ -101,14 +101,6 @@ def new_response(request: Any, status: Status, body: Body | None = None) -> Any:
     return message
 
 
-def new_echo_response(request: Any, status: Status, body: Body | None = None) -> Any:
-    """Return the `Response` with an exact copy of the request's header, priority included; else as
-    `new_response`. So BookKeeper answers AUTH, and requests before authentication."""
-    message = new_response(request, status, body)
-    message.header.CopyFrom(request.header)
-    return message
-
-
 def encode(message: Any) -> bytes:
     """Return the bytes of a message, with fields in order of their numbers, as Java writes them.
     Raises `InvalidArgument` if a required field is missing."""

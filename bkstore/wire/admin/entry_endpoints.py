@@ -1,8 +1,7 @@
-"""Endpoints `parse_ledger_id/read`, `parse_ledger_id/delete`, `parse_ledger_id/availability`:
-entries that the bookie has.
+"""Endpoints `ledger/read` and `ledger/availability`: entries that the bookie has.
 
-BookKeeper's `ReadLedgerEntryService` and `DeleteLedgerService` are clients of the whole cluster;
-here one bookie answers. `show_availability` is BP-34's listing, which BookKeeper's admin lacks.
+BookKeeper's `ReadLedgerEntryService` is a client of the whole cluster; here one bookie answers.
+`show_availability` is BP-34's listing, which BookKeeper's admin lacks.
 """
 
 from __future__ import annotations
@@ -21,13 +20,7 @@ from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin import query_parameters
 from bkstore.wire.admin.ledger_endpoints import SOURCE_HEADER
-from bkstore.wire.admin.messages import (
-    HttpError,
-    HttpRequest,
-    HttpResponse,
-    json_response,
-    stream_json_object,
-)
+from bkstore.wire.admin.messages import HttpError, HttpRequest, HttpResponse, stream_json_object
 
 PAGE_ENTRIES = 1000
 """The number of entries of a page."""
@@ -41,7 +34,7 @@ _HEADERS = {SOURCE_HEADER: "bookie"}
 
 
 class EntryEndpoints:
-    """Reads and deletes a bookie's entries. Memory: 1 MiB or one entry for each request."""
+    """Reads and lists a bookie's entries. Memory: 1 MiB or one entry for each request."""
 
     def __init__(self, bookie: Bookie, metadata: MetadataStore | None) -> None:
         self._bookie = bookie
@@ -89,18 +82,6 @@ class EntryEndpoints:
         if metadata is None or metadata.digest_type is None:
             return requested_type, None
         return requested_type or metadata.digest_type, metadata.password
-
-    def delete_ledger(self, request: HttpRequest) -> HttpResponse:
-        """Delete a ledger's metadata, or without a store its entries in the bookie, durably. An
-        unknown ledger is not an error, as in BookKeeper."""
-        ledger_id = query_parameters.parse_ledger_id(request)
-        if self._metadata is not None:
-            with suppress(NoSuchLedger):
-                self._metadata.delete(ledger_id)
-        elif self._bookie.ledger_exists(ledger_id):
-            self._bookie.delete_ledger(ledger_id)
-            self._bookie.checkpoint()  # journals do not record deletions
-        return json_response(f"Deleted ledger: {ledger_id.ledger}")
 
     def show_availability(self, request: HttpRequest) -> HttpResponse:
         """Answer with the entries in BP-34's encoding as hex, as groups, and as ranges."""

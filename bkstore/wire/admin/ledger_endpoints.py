@@ -1,15 +1,16 @@
-"""Endpoints `parse_ledger_id/list` and `parse_ledger_id/metadata`: from a metadata store, or else
-from the bookie.
+"""Endpoints `ledger/list`, `metadata` and `delete`: in a metadata store, or else in the bookie.
 
-BookKeeper: `ListLedgerService`, `GetLedgerMetaService`. The header `X-Bkstore-Source` has the
-source of the answer. Metadata has the members of BookKeeper's answers in their order, which Jackson
-prints from `LedgerMetadataImpl`; the password only if answers have to be as BookKeeper's.
+BookKeeper: `ListLedgerService`, `GetLedgerMetaService`, `DeleteLedgerService`. The header
+`X-Bkstore-Source` has the source of the answer. Metadata has the members of BookKeeper's answers in
+their order, which Jackson prints from `LedgerMetadataImpl`; the password only if answers have to be
+as BookKeeper's.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +31,7 @@ SOURCE_HEADER = "X-Bkstore-Source"
 
 
 class LedgerEndpoints:
-    """Lists ledgers and their metadata. As thread-safe as its bookie and store."""
+    """Lists, shows and deletes ledgers. As thread-safe as its bookie and store."""
 
     def __init__(self, bookie: Bookie, metadata: MetadataStore | None, compat: bool) -> None:
         self._bookie = bookie
@@ -85,6 +86,18 @@ class LedgerEndpoints:
             {str(ledger_id.ledger): self._ledger_value(ledger_id, decoded=True)}
         )
         return HttpResponse(200, ledger_answer.body, headers=self._headers)
+
+    def delete_ledger(self, request: HttpRequest) -> HttpResponse:
+        """Delete a ledger's metadata, or without a store its entries in the bookie, durably. An
+        unknown ledger is not an error, as in BookKeeper."""
+        ledger_id = query_parameters.parse_ledger_id(request)
+        if self._metadata is not None:
+            with suppress(NoSuchLedger):
+                self._metadata.delete(ledger_id)
+        elif self._bookie.ledger_exists(ledger_id):
+            self._bookie.delete_ledger(ledger_id)
+            self._bookie.checkpoint()  # journals do not record deletions
+        return json_response(f"Deleted ledger: {ledger_id.ledger}")
 
     def _bookie_state(self, ledger_id: LedgerId) -> dict[str, Any]:
         """Return the state of a ledger in the bookie, for use without a metadata store."""

@@ -225,7 +225,7 @@ def _ledger_routes(
         ),
         "metadata": _Route({"GET": ledgers.show_metadata}, ledger_parameters, wait_reason=source),
         "read": _Route({"GET": entries.read_entries}, read_parameters, wait_reason=source),
-        "delete": _Route({"DELETE": entries.delete_ledger}, ledger_parameters, wait_reason=source),
+        "delete": _Route({"DELETE": ledgers.delete_ledger}, ledger_parameters, wait_reason=source),
         "availability": _Route(
             {"GET": entries.show_availability}, ledger_parameters | {"encoding"}
         ),

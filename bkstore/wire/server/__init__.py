@@ -4,8 +4,8 @@
 answers out, back-pressure; `tls_socket` watches the socket below its TLS; `shared_state` has what
 all clients share. `authentication` has the SASL exchange, and the limits on clients before it.
 `requests` turns messages of both protocols into operations. `rules` answers them from the bookie:
-read it to see which request gets which answer. `thread_pools` has the thread pools, and the group
-sync that holds answers until they are durable; `long_polls` keeps reads that wait for a LAC.
+read it to see which request gets which answer. They run in `thread_pools`; `group_sync` holds
+answers until they are durable; `long_polls` keeps reads that wait for a LAC.
 `options` has the limits; `observer` is the interface for counting requests.
 """
 

@@ -13,13 +13,12 @@ from typing import Any, Protocol
 
 from bkstore.errors import CorruptionError, UnauthorizedAccess
 from bkstore.wire import v2, v3
-from bkstore.wire.frames import frame
 from bkstore.wire.sasl.credentials import SaslUsers
 from bkstore.wire.sasl.digest_md5 import DigestServer
 from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.server.options import ServerOptions
-from bkstore.wire.server.requests import v2_requests, v3_requests
-from bkstore.wire.server.requests.operations import ImmediateOperation, Operation
+from bkstore.wire.server.requests import auth_responses, v2_requests, v3_requests
+from bkstore.wire.server.requests.operations import Operation
 from bkstore.wire.status_codes import Status
 
 _log = logging.getLogger(__name__)
@@ -56,10 +55,7 @@ class Authentication:
         if request.plugin != SASL:
             raise CorruptionError(None, None, "authentication by a plugin other than sasl")
         token = self._next_token(request.payload)
-        if token is None:
-            return None
-        response = v2.AuthResponse(SASL, token, request.version)
-        return ImmediateOperation("AUTH", 2, lambda _status: frame(*response.parts()))
+        return None if token is None else auth_responses.answer_v2(SASL, token, request.version)
 
     def _from_v3(self, request: Any, tls: bool) -> Operation | None:
         operation = v3.OperationType(request.header.operation)
@@ -67,17 +63,9 @@ class Authentication:
             return v3_requests.make_operation(request, tls=tls)
         auth_request = request.authRequest
         if operation is not v3.OperationType.AUTH or auth_request.authPluginName != SASL:
-            echo = v3.new_echo_response(request, Status.EUA)
-            return ImmediateOperation(
-                operation.name, 3, lambda _: frame(v3.encode(echo)), status=Status.EUA
-            )
+            return auth_responses.refuse_v3(request)
         token = self._next_token(auth_request.payload)
-        if token is None:
-            return None
-        body = {"authPluginName": SASL, "payload": token}
-        return ImmediateOperation(
-            "AUTH", 3, lambda status: frame(v3.encode(v3.new_echo_response(request, status, body)))
-        )
+        return None if token is None else auth_responses.answer_v3(request, SASL, token)
 
     def _next_token(self, message: bytes) -> bytes | None:
         """Return the mechanism's next token, or None if the client's message is refused."""
@@ -124,19 +112,15 @@ class UnauthenticatedConnections:
             self._held_bytes -= connection.held_bytes
 
     def count_bytes(self, connection: UnauthenticatedConnection, change: int) -> None:
-        """Count a change to a connection's bytes, before its `held_bytes` is updated; schedule the
-        abort of the largest connection if all together hold too much."""
+        """Count a change to a connection's `held_bytes`; schedule the abort of the largest
+        connection if all together hold too much."""
         if connection not in self._connected_at:
             return
         self._held_bytes += change
         if change > 0 and self._held_bytes > self._max_held_bytes:
-            largest = max(
-                self._connected_at,
-                key=lambda other: other.held_bytes + change * (other is connection),
-            )
-            _log.warning(
-                "%d bytes held before authentication: disconnected a client", self._held_bytes
-            )
+            largest = max(self._connected_at, key=lambda connection: connection.held_bytes)
+            held = self._held_bytes
+            _log.warning("%d bytes held before authentication: disconnected a client", held)
             self._loop.call_soon(largest.abort)  # later, because its code may be running now
 
     def abort_expired(self, now: float) -> None:

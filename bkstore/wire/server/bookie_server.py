@@ -99,9 +99,8 @@ class BookieServer:
         if self._closed or self._thread is not None:
             raise forks.closed_error("this server") if self._closed else IllegalOperation("started")
         ready = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, args=(ready.set,), name="bkstore-server", daemon=True
-        )
+        arguments = (ready.set,)
+        self._thread = threading.Thread(None, self._run, "bkstore-server", arguments, daemon=True)
         self._thread.start()
         ready.wait()
         if self._address is None:
@@ -133,9 +132,7 @@ class BookieServer:
     def max_connections(self) -> int:
         """The most clients served at once: as in `options`, or fewer if the limit of open files
         requires it, which is logged at the start."""
-        return (
-            self.options.max_connections if self._shared is None else self._shared.max_connections
-        )
+        return (self._shared or self.options).max_connections
 
     @property
     def connection_count(self) -> int:

@@ -18,6 +18,7 @@ from bkstore.wire.server.requests.operations import (
     EncodedResponse,
     ImmediateOperation,
     Operation,
+    ReadAnswer,
     ReadOperation,
     StartTlsOperation,
 )
@@ -243,9 +244,8 @@ class ServedConnection(asyncio.Protocol):
     def _operation_of(self, request: Any) -> Operation | None:
         """Return the operation of a request, or None if the request gets no answer."""
         if self._authentication is not None:
-            operation = self._authentication.make_operation(
-                self._decoder.version, request, tls=self._may_start_tls
-            )
+            version, tls = self._decoder.version, self._may_start_tls
+            operation = self._authentication.make_operation(version, request, tls=tls)
             if self._authentication.is_complete:
                 self._shared.unauthenticated.discard(self)
                 self._authentication = None
@@ -264,9 +264,8 @@ class ServedConnection(asyncio.Protocol):
         if not self._paused_buffers:
             if self._writes and not self._is_writing_group:
                 self._is_writing_group = True
-                self._shared.submit_writes(
-                    self._take_group(self._writes), self._on_stored, self._on_written
-                )
+                writes = self._take_group(self._writes)
+                self._shared.submit_writes(writes, self._on_stored, self._on_written)
             if self._reads and not self._is_reading_group and not self._shared.over_memory_limit:
                 self._is_reading_group = True
                 self._shared.submit_reads(self._take_group(self._reads), self._on_read)
@@ -315,9 +314,7 @@ class ServedConnection(asyncio.Protocol):
         self._send(answers)
         self._advance()
 
-    def _on_read(
-        self, answers: Sequence[EncodedResponse | ReadOperation], unread: Sequence[Operation]
-    ) -> None:
+    def _on_read(self, answers: Sequence[ReadAnswer], unread: Sequence[Operation]) -> None:
         """Send answers, park the long polls among them, and put unread operations back."""
         self._is_reading_group = False
         if self._lost:
@@ -371,19 +368,15 @@ class ServedConnection(asyncio.Protocol):
         BookKeeper's client sends it in the clear right after START_TLS. It carries no secret, so
         injecting it gains nothing. Raises `CorruptionError` for any other request.
         """
-        is_unauthenticated = (
-            self._authentication is not None and not self._authentication.has_sent_challenge
-        )
-        if self._kept_auth_steps or not is_unauthenticated or self._decoder.version == 2:
+        exchange = self._authentication
+        is_first_step = exchange is not None and not exchange.has_sent_challenge
+        if self._kept_auth_steps or not is_first_step or self._decoder.version == 2:
             raise CorruptionError(None, None, "request after START_TLS")
-        operation = self._operation_of(request)
-        if (
-            not isinstance(operation, ImmediateOperation)
-            or (operation.name, operation.status) != _AUTH_STEP
-        ):
+        step = self._operation_of(request)
+        if not isinstance(step, ImmediateOperation) or (step.name, step.status) != _AUTH_STEP:
             raise CorruptionError(None, None, "request after START_TLS")
-        operation.received_at, operation.frame_bytes = self._last_progress, frame_bytes
-        self._kept_auth_steps.append(operation)
+        step.received_at, step.frame_bytes = self._last_progress, frame_bytes
+        self._kept_auth_steps.append(step)
 
     def _begin_tls_handshake(self, operation: StartTlsOperation) -> None:
         """Answer START_TLS, the last answer in the clear, and begin the handshake."""
@@ -399,11 +392,10 @@ class ServedConnection(asyncio.Protocol):
 
     async def _do_tls_handshake(self) -> None:
         """Switch the transport to TLS, then answer the requests that came with the switch."""
-        assert self._shared.tls is not None
+        loop, tls = self._shared.loop, self._shared.tls
+        assert tls is not None
         try:
-            transport = await self._shared.loop.start_tls(
-                self._transport, self, self._shared.tls, server_side=True
-            )
+            transport = await loop.start_tls(self._transport, self, tls, server_side=True)
         except (OSError, asyncio.CancelledError) as error:
             _log.info("TLS handshake failed: %s", error)
             self._transport.abort()
@@ -433,10 +425,10 @@ class ServedConnection(asyncio.Protocol):
         """Recompute `held_bytes`, and add the difference to the counts of the server."""
         waiting_bytes = self._waiting_bytes + self._waiting_count * _REQUEST_OVERHEAD_BYTES
         held_bytes = self._splitter.pending_bytes + waiting_bytes + self._unsent_bytes()
-        self._shared.held_bytes += held_bytes - self.held_bytes
+        change, self.held_bytes = held_bytes - self.held_bytes, held_bytes
+        self._shared.held_bytes += change
         if self._authentication is not None:
-            self._shared.unauthenticated.count_bytes(self, held_bytes - self.held_bytes)
-        self.held_bytes = held_bytes
+            self._shared.unauthenticated.count_bytes(self, change)
 
     def check_progress(self, now: float) -> None:
         """Abort a client that has stalled, and retry what a full server or client held up. Called

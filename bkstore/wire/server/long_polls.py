@@ -38,12 +38,7 @@ class LongPolls:
     called when the LAC has passed its own, or the ledger is newly fenced or gone.
     """
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        pool: Executor,
-        bookie: Bookie,
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Executor, bookie: Bookie) -> None:
         self._loop = loop
         self._pool = pool
         self._bookie = bookie

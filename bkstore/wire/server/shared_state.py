@@ -15,6 +15,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.wire.listening import cap_connections
 from bkstore.wire.sasl import SaslUsers
 from bkstore.wire.server.authentication import UnauthenticatedConnections
+from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.server.long_polls import LongPolls
 from bkstore.wire.server.observer import BulkObserver, Observer
 from bkstore.wire.server.options import ServerOptions
@@ -22,16 +23,16 @@ from bkstore.wire.server.requests.operations import (
     AddManyOperation,
     EncodedResponse,
     Operation,
-    ReadOperation,
+    ReadAnswer,
 )
 from bkstore.wire.server.rules import BookieRules
-from bkstore.wire.server.thread_pools import GroupSync, JobPool, LoopQueue
+from bkstore.wire.server.thread_pools import JobPool, LoopQueue
 from bkstore.wire.status_codes import Status
 
 _log = logging.getLogger(__name__)
 
 _Deliver = Callable[[Sequence[EncodedResponse]], None]
-ReadCallback = Callable[[Sequence[EncodedResponse | ReadOperation], Sequence[Operation]], None]
+ReadCallback = Callable[[Sequence[ReadAnswer], Sequence[Operation]], None]
 
 _SWEEP_SECONDS = 0.25
 _ABORT_SECONDS = 5.0  # for aborted connections to end
@@ -92,12 +93,9 @@ class SharedState:
         self.rules = BookieRules(bookie)
         self.connections: set[ManagedConnection] = set()
         self.max_connections = cap_connections(options.max_connections)
-        if self.max_connections < options.max_connections:
-            _log.warning(
-                "at most %d clients can connect, not %d: raise the limit of open files (ulimit -n)",
-                self.max_connections,
-                options.max_connections,
-            )
+        if (cap := self.max_connections) < (wanted := options.max_connections):
+            advice = "raise the limit of open files (ulimit -n)"
+            _log.warning("at most %d clients can connect, not %d: %s", cap, wanted, advice)
         self.tls_handshakes: set[asyncio.Task[None]] = set()
         """The TLS handshakes in progress."""
         self.held_bytes = 0
@@ -107,9 +105,8 @@ class SharedState:
         self._observer = observer
         self._loop_calls = LoopQueue(self.loop)
         self._read_pool = JobPool(options.read_threads, "bkstore-read", self._read)
-        self._write_pool = JobPool(
-            options.write_threads, "bkstore-write", self._write, WriteJob.is_joinable
-        )
+        threads, is_joinable = options.write_threads, WriteJob.is_joinable
+        self._write_pool = JobPool(threads, "bkstore-write", self._write, is_joinable)
         self._poll_executor = ThreadPoolExecutor(1, "bkstore-long-polls")
         self._group_sync = GroupSync(self.rules.sync)
         self.long_polls = LongPolls(self.loop, self._poll_executor, bookie)
@@ -126,24 +123,22 @@ class SharedState:
 
     def _read(self, jobs: list[tuple[Sequence[Operation], ReadCallback]]) -> None:
         """Answer operations out of the bookie, in a thread of the pool; none over the limit."""
-        for operations, done in jobs:
-            answers: Sequence[EncodedResponse | ReadOperation] = []
+        for operations, callback in jobs:
+            answers: Sequence[ReadAnswer] = []
             unread = operations
             if not self.over_memory_limit:
                 try:
                     answers, unread = self.rules.read(operations)
                 except Exception:  # noqa: BLE001 - logged, and answered
                     answers, unread = _refuse_failed(operations), []
-            size = sum(
-                len(answer.frame) for answer in answers if isinstance(answer, EncodedResponse)
-            )
+            size = sum(len(done.frame) for done in answers if isinstance(done, EncodedResponse))
             self._add_undelivered(size)
-            self._loop_calls.put(self._deliver_reads, done, answers, unread, size)
+            self._loop_calls.put(self._deliver_reads, callback, answers, unread, size)
 
     def _deliver_reads(
         self,
         callback: ReadCallback,
-        answers: Sequence[EncodedResponse | ReadOperation],
+        answers: Sequence[ReadAnswer],
         unread: Sequence[Operation],
         size: int,
     ) -> None:
@@ -171,15 +166,14 @@ class SharedState:
             answers = _refuse_failed(operations)
         # if one of the answers needs the sync, all of them wait for it
         by_job = list(zip(jobs, _answers_by_job(answers, jobs) if len(jobs) > 1 else [answers]))
+        call_in_loop = self._loop_calls.put
         if needs_sync:
-            call_in_loop = self._loop_calls.put
-            self._group_sync.put_many(
-                [(of_job, partial(call_in_loop, job.deliver)) for job, of_job in by_job]
-            )
+            unsynced = [(of_job, partial(call_in_loop, job.deliver)) for job, of_job in by_job]
+            self._group_sync.put_many(unsynced)
         for job, of_job in by_job:
-            self._loop_calls.put(job.on_stored)
+            call_in_loop(job.on_stored)
             if not needs_sync:
-                self._loop_calls.put(job.deliver, of_job)
+                call_in_loop(job.deliver, of_job)
 
     # -- memory
 
@@ -211,22 +205,15 @@ class SharedState:
         for operation, status, frame in answers:
             response_bytes = len(frame) if operation.name == _BATCH_READ else None
             outcome = operation.name, operation.protocol, now - operation.received_at, status
+            count = operation.request_count
             try:
-                if operation.request_count == 1:
+                if count > 1 and isinstance(self._observer, BulkObserver):
+                    self._observer.observe_many(count, *outcome)
+                    continue
+                for _ in range(count):
                     self._observer.observe(*outcome, response_bytes)
-                else:
-                    self._observe_many(operation.request_count, *outcome)
             except Exception:  # noqa: BLE001 - an observer changes no answer
                 _log.exception("the observer failed")
-
-    def _observe_many(
-        self, count: int, operation: str, protocol: int, seconds: float, status: Status
-    ) -> None:
-        if isinstance(self._observer, BulkObserver):
-            self._observer.observe_many(count, operation, protocol, seconds, status)
-        elif self._observer is not None:
-            for _ in range(count):
-                self._observer.observe(operation, protocol, seconds, status)
 
     # -- stopping
 
@@ -251,13 +238,9 @@ class SharedState:
             _log.error("%d connections did not end", len(self.connections))
         self._sweep_timer.cancel()
         self.long_polls.close()
-        for shut_down in (
-            self._read_pool.shutdown,
-            self._poll_executor.shutdown,
-            self._write_pool.shutdown,
-            self._group_sync.close,
-        ):
-            await asyncio.to_thread(shut_down)
+        for pool in (self._read_pool, self._poll_executor, self._write_pool):
+            await asyncio.to_thread(pool.shutdown)
+        await asyncio.to_thread(self._group_sync.close)
 
 
 def _answers_by_job(

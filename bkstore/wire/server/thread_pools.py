@@ -1,4 +1,4 @@
-"""Thread pools of a server, the group sync of its writes, and the queue of calls into the loop.
+"""Thread pools of a server, and the queue of their calls into the loop.
 
 Waking a thread costs tens of microseconds while others run. Under load a thread finds the next job
 without sleeping, several are done together, and the loop takes many results at one wakeup.
@@ -9,19 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Condition, Lock, Thread
+from threading import Lock, Thread
 from typing import Generic, TypeVar
-
-from bkstore.wire.server.requests.operations import EncodedResponse
-from bkstore.wire.status_codes import Status
 
 _log = logging.getLogger(__name__)
 
 _Job = TypeVar("_Job")
-_Deliver = Callable[[Sequence[EncodedResponse]], None]
 
 
 class JobPool(Generic[_Job]):
@@ -115,63 +111,3 @@ class LoopQueue:
                 function(*arguments)
             except Exception:  # noqa: BLE001 - logged; later calls are for other clients
                 _log.exception("a call into the loop of a server failed")
-
-
-class GroupSync:
-    """A thread that syncs the journals and then delivers the answers that waited for it.
-
-    `sync` makes durable what was written before the call, and returns EOK or the status to answer
-    instead. Answers that come during a sync wait for the next one: many writers share few syncs,
-    and no answer waits for more than two. Connections limit their requests, so also these answers.
-    """
-
-    def __init__(self, sync: Callable[[], Status]) -> None:
-        self._sync = sync
-        self._changed = Condition()
-        self._unsynced: list[tuple[Sequence[EncodedResponse], _Deliver]] = []
-        self._is_closing = False
-        self._thread = Thread(target=self._run, name="bkstore-sync", daemon=True)
-        self._thread.start()
-
-    def put(self, answers: Sequence[EncodedResponse], deliver: _Deliver) -> None:
-        """Call `deliver` with the answers, from the sync thread, after the next sync."""
-        self.put_many([(answers, deliver)])
-
-    def put_many(self, deliveries: Iterable[tuple[Sequence[EncodedResponse], _Deliver]]) -> None:
-        """Call each `deliver` with its answers, from the sync thread, after the next sync."""
-        with self._changed:
-            self._unsynced += deliveries
-            self._changed.notify()
-
-    def close(self) -> None:
-        """Sync for and deliver the waiting answers, then end the thread."""
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not (self._unsynced or self._is_closing):
-                    self._changed.wait()
-                group, self._unsynced = self._unsynced, []
-            if not group:
-                return
-            try:
-                status = self._sync()
-            except Exception:  # noqa: BLE001 - logged, and answered
-                _log.exception("the journals could not be synced")
-                status = Status.EIO
-            for answers, deliver in group:
-                deliver(answers if status is Status.EOK else _refuse_unsynced(answers, status))
-
-
-def _refuse_unsynced(
-    answers: Sequence[EncodedResponse], status: Status
-) -> Sequence[EncodedResponse]:
-    """Return the answers with each EOK replaced by a refusal with the failed sync's status."""
-    return [
-        answer.operation.refuse(status) if answer.status is Status.EOK else answer
-        for answer in answers
-    ]

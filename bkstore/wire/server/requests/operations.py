@@ -1,8 +1,8 @@
 """Operations: requests to a bookie independent of their protocol, and the answers to them.
 
 An operation has the encoder of its own answer: `encode_response` takes the status and the results,
-and returns a whole frame. `of_v2` and `of_v3` make operations of the requests of a protocol;
-`bkstore.wire.server.rules` answers them.
+and returns a whole frame. `v2_requests` and `v3_requests` make operations of a protocol's requests;
+`bkstore.wire.server.rules` answers them. The classes show the results that `answer` takes.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _ReadOfLedger(_OfLedger):
 
 @dataclass(slots=True, eq=False)
 class AddOperation(Operation):
-    """Store a record unchanged, under the ids in its header. ``reply(status)``."""
+    """Store a record unchanged, under the ids in its header."""
 
     record: bytes = b""
     master_key: bytes = b""
@@ -125,8 +125,7 @@ class AddOperation(Operation):
 class AddManyOperation(Operation):
     """Store the records of a batch: adds in scope 0 that differ only in ids and records.
 
-    ``reply(status, ledgers, entries)`` returns all frames. `batch` is a view, `ledger_ids`
-    int64[n].
+    ``answer(status, ledgers, entries)`` has all frames. `batch` is a view, `ledger_ids` int64[n].
     """
 
     master_key: bytes = b""
@@ -165,7 +164,7 @@ class AddManyOperation(Operation):
 class ReadManyOperation(Operation):
     """Read entries in scope 0, without fencing; `ledger_ids` and `entry_ids` are int64[n], as sent.
 
-    ``reply(status, ledgers, entries, batch)`` returns all frames; no batch with a refusal.
+    ``answer(status, ledgers, entries, batch)`` has all frames; no batch with a refusal.
     """
 
     ledger_ids: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
@@ -189,7 +188,7 @@ class ReadManyOperation(Operation):
 
 @dataclass(slots=True, eq=False)
 class ReadOperation(_ReadOfLedger):
-    """Read an entry. ``reply(status, record, lac, entry, updated)``, with None for absent fields.
+    """Read an entry. ``answer(status, record, lac, entry, updated)``, None for absent fields.
 
     `entry_id` -1 is the last entry. `previous_lac` makes it a long poll: with `timeout_millis`
     (milliseconds) it waits until the LAC exceeds that; with `piggyback` it reads the entry after
@@ -206,9 +205,13 @@ class ReadOperation(_ReadOfLedger):
     """Whether the ledger was fenced when a long poll began to wait."""
 
 
+ReadAnswer = EncodedResponse | ReadOperation
+"""The answer to a read, or a long poll that has to wait."""
+
+
 @dataclass(slots=True, eq=False)
 class BatchReadOperation(_ReadOfLedger):
-    """Read entries with consecutive ids. ``reply(status, batch, lac)``."""
+    """Read entries with consecutive ids. ``answer(status, batch, lac)``."""
 
     max_count: int = 0
     max_size: int = 0
@@ -216,7 +219,7 @@ class BatchReadOperation(_ReadOfLedger):
 
 @dataclass(slots=True, eq=False)
 class WriteLacOperation(_OfLedger):
-    """Store an explicit LAC. ``reply(status)``."""
+    """Store an explicit LAC."""
 
     master_key: bytes = b""
     body: bytes = b""
@@ -226,7 +229,7 @@ class WriteLacOperation(_OfLedger):
 
 @dataclass(slots=True, eq=False)
 class ForceOperation(_OfLedger):
-    """Make earlier adds without a sync durable. ``reply(status)``."""
+    """Make earlier adds without a sync durable."""
 
     is_write: bool = True
     sync: bool = True
@@ -234,17 +237,17 @@ class ForceOperation(_OfLedger):
 
 @dataclass(slots=True, eq=False)
 class ReadLacOperation(_OfLedger):
-    """Read the explicit LAC and the last entry. ``reply(status, lac body, last record)``."""
+    """Read the explicit LAC and the last entry. ``answer(status, lac body, last record)``."""
 
 
 @dataclass(slots=True, eq=False)
 class ListEntriesOperation(_OfLedger):
-    """List the stored entries of a ledger. ``reply(status, availability)``, encoded as bytes."""
+    """List the stored entries of a ledger. ``answer(status, availability)``, encoded as bytes."""
 
 
 @dataclass(slots=True, eq=False)
 class BookieInfoOperation(Operation):
-    """Report disk sizes in bytes. ``reply(status, total, free)``, None for those not requested."""
+    """Report disk sizes in bytes. ``answer(status, total, free)``, None if not requested."""
 
     needs_total: bool = False
     needs_free: bool = False

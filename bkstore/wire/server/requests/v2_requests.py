@@ -10,11 +10,11 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
 from bkstore.wire.sasl.plugins import AUTH_DISABLED
+from bkstore.wire.server.requests import auth_responses
 from bkstore.wire.server.requests.operations import (
     AddManyOperation,
     AddOperation,
     BatchReadOperation,
-    ImmediateOperation,
     Operation,
     ReadManyOperation,
     ReadOperation,
@@ -26,21 +26,17 @@ _HIGH_PRIORITY = int(v2.Flags.HIGH_PRIORITY)  # plain ints, because IntFlag oper
 
 
 def make_operation(message: v2.Request) -> Operation:
-    """Return the operation of a request; it is `ImmediateOperation` if the server refuses it by
-    itself."""
+    """Return the operation of a request: `ImmediateOperation` if the server answers it itself."""
     if isinstance(message, v2.AuthRequest):
-        return ImmediateOperation("AUTH", 2, _auth_reply)
+        return auth_responses.answer_v2(AUTH_DISABLED, b"", v2.CURRENT_VERSION)
     if isinstance(message, v2.AddRequest):
         operation = _add(message)
     elif isinstance(message, v2.ReadRequest):
         operation = _read(message)
     else:
         operation = _batch(message)
-    return (
-        operation
-        if message.version <= v2.CURRENT_VERSION
-        else operation.as_refusal(Status.EBADVERSION)
-    )
+    is_known = message.version <= v2.CURRENT_VERSION
+    return operation if is_known else operation.as_refusal(Status.EBADVERSION)
 
 
 def make_operation_of_many(
@@ -49,50 +45,39 @@ def make_operation_of_many(
     """Return one operation for many requests that differ only in ids and records."""
     version = requests.version
     if isinstance(requests, v2.ReadRequests):
-        reply = partial(_read_replies, version)
+        encode = partial(_read_responses, version)
         ids = requests.ledger_ids, requests.entry_ids
-        return ReadManyOperation("READ_ENTRY", 2, reply, ledger_ids=ids[0], entry_ids=ids[1])
-    return AddManyOperation(
-        "ADD_ENTRY",
-        2,
-        partial(v2.encode_add_responses, version),
-        master_key=requests.master_key,
-        batch=requests.batch,
-        ledger_ids=requests.ledger_ids,
-        recovery=bool(requests.flags & _RECOVERY),
-        high_priority=bool(requests.flags & _HIGH_PRIORITY),
-    )
+        return ReadManyOperation("READ_ENTRY", 2, encode, ledger_ids=ids[0], entry_ids=ids[1])
+    encode = partial(v2.encode_add_responses, version)
+    records = {"batch": requests.batch, "ledger_ids": requests.ledger_ids}
+    return AddManyOperation("ADD_ENTRY", 2, encode, **_add_fields(requests), **records)
 
 
 def _add(message: v2.AddRequest) -> Operation:
-    flags = message.flags
-    add = AddOperation(
-        "ADD_ENTRY",
-        2,
-        partial(_add_reply, message.version, message.ledger, message.entry),
-        record=message.record,
-        master_key=message.master_key,
-        recovery=bool(flags & _RECOVERY),
-        high_priority=bool(flags & _HIGH_PRIORITY),
-    )
+    encode = partial(_add_response, message.version, message.ledger, message.entry)
+    fields = _add_fields(message)
+    add = AddOperation("ADD_ENTRY", 2, encode, record=message.record, **fields)
     return add.as_refusal(Status.EBADREQ) if message.has_scope else add
 
 
+def _add_fields(message: v2.AddRequest | v2.AddRequests) -> dict[str, Any]:
+    return {
+        "master_key": message.master_key,
+        "recovery": bool(message.flags & _RECOVERY),
+        "high_priority": bool(message.flags & _HIGH_PRIORITY),
+    }
+
+
 def _read(message: v2.ReadRequest) -> Operation:
-    reply = partial(_read_reply, message.version, message.ledger, message.entry)
-    return ReadOperation("READ_ENTRY", 2, reply, **_read_fields(message))
+    encode = partial(_read_response, message.version, message.ledger, message.entry)
+    return ReadOperation("READ_ENTRY", 2, encode, **_read_fields(message))
 
 
 def _batch(message: v2.BatchReadRequest) -> Operation:
     ids = message.ledger, message.entry, message.request_id
-    return BatchReadOperation(
-        "BATCH_READ_ENTRY",
-        2,
-        partial(_batch_reply, message.version, ids),
-        **_read_fields(message),
-        max_count=message.max_count,
-        max_size=message.max_size,
-    )
+    encode = partial(_batch_response, message.version, ids)
+    limits = {"max_count": message.max_count, "max_size": message.max_size}
+    return BatchReadOperation("BATCH_READ_ENTRY", 2, encode, **_read_fields(message), **limits)
 
 
 def _read_fields(message: v2.ReadRequest | v2.BatchReadRequest) -> dict[str, Any]:
@@ -104,15 +89,11 @@ def _read_fields(message: v2.ReadRequest | v2.BatchReadRequest) -> dict[str, Any
     }
 
 
-def _auth_reply(_status: Status) -> bytes:
-    return frame(*v2.AuthResponse(AUTH_DISABLED, b"").parts())
-
-
-def _add_reply(version: int, ledger: int, entry: int, status: Status) -> bytes:
+def _add_response(version: int, ledger: int, entry: int, status: Status) -> bytes:
     return frame(*v2.AddResponse(status, ledger, entry, version).parts())
 
 
-def _read_reply(
+def _read_response(
     version: int,
     ledger: int | LedgerId,
     entry: int,
@@ -124,7 +105,7 @@ def _read_reply(
     return frame(header, record if status is Status.EOK and record is not None else b"")
 
 
-def _read_replies(
+def _read_responses(
     version: int,
     status: Status,
     ledgers: Int64Array,
@@ -134,10 +115,10 @@ def _read_replies(
     if batch is not None:
         return v2.encode_read_responses(version, ledgers, entries, batch)
     ids = zip(ledgers.tolist(), entries.tolist())
-    return b"".join([_read_reply(version, ledger, entry, status) for ledger, entry in ids])
+    return b"".join([_read_response(version, *pair, status) for pair in ids])
 
 
-def _batch_reply(
+def _batch_response(
     version: int,
     ids: tuple[int | LedgerId, int, int],
     status: Status,

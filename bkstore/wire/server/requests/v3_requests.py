@@ -11,6 +11,7 @@ from bkstore.wire import v3
 from bkstore.wire.frames import frame
 from bkstore.wire.sasl.plugins import AUTH_DISABLED
 from bkstore.wire.schema import EXTENDED, PLAIN
+from bkstore.wire.server.requests import auth_responses
 from bkstore.wire.server.requests.operations import (
     AddOperation,
     BatchReadOperation,
@@ -94,7 +95,7 @@ def _add(message: Any) -> Operation:
     add = AddOperation(
         "ADD_ENTRY",
         3,
-        partial(_add_reply, message),
+        partial(_add_response, message),
         record=request.body,
         master_key=request.masterKey,
         recovery=request.HasField("flag") and request.flag == _RECOVERY,
@@ -105,7 +106,7 @@ def _add(message: Any) -> Operation:
     return add.as_refusal(Status.EBADREQ) if is_scoped else add
 
 
-def _add_reply(message: Any, status: Status) -> bytes:
+def _add_response(message: Any, status: Status) -> bytes:
     response, _ = _start_response(message, message.addRequest, status, "addResponse")
     return frame(v3.encode(response))
 
@@ -117,7 +118,7 @@ def _read(message: Any) -> Operation:
     return ReadOperation(
         "READ_ENTRY",
         3,
-        partial(_read_reply, message),
+        partial(_read_response, message),
         **fields,
         entry_id=request.entryId,
         piggyback=request.HasField("flag") and request.flag == _PIGGYBACK,
@@ -135,7 +136,7 @@ def _read_fields(request: Any) -> dict[str, Any]:
     }
 
 
-def _read_reply(
+def _read_response(
     message: Any,
     status: Status,
     record: bytes | memoryview | None = None,
@@ -157,18 +158,13 @@ def _read_reply(
 
 def _batch(message: Any) -> Operation:
     request = v3.body_of(message)
-    return BatchReadOperation(
-        "BATCH_READ_ENTRY",
-        3,
-        partial(_batch_reply, message),
-        **_read_fields(request),
-        entry_id=request.startEntryId,
-        max_count=request.maxCount,
-        max_size=request.maxSize,
-    )
+    fields = _read_fields(request) | {"entry_id": request.startEntryId}
+    limits = {"max_count": request.maxCount, "max_size": request.maxSize}
+    encode = partial(_batch_response, message)
+    return BatchReadOperation("BATCH_READ_ENTRY", 3, encode, **fields, **limits)
 
 
-def _batch_reply(
+def _batch_response(
     message: Any, status: Status, batch: RecordBatch | None = None, lac: int | None = None
 ) -> bytes:
     body = _with_present(_echo_ids(message, "startEntryId"), maxLAC=lac)
@@ -179,67 +175,57 @@ def _batch_reply(
 
 def _write_lac(message: Any) -> Operation:
     request = v3.body_of(message)
-    key, body = request.masterKey, request.body
-    reply = partial(_ledger_reply, message)
-    return WriteLacOperation(
-        "WRITE_LAC", 3, reply, **_ledger_ids(request), master_key=key, body=body
-    )
+    fields = _ledger_ids(request) | {"master_key": request.masterKey, "body": request.body}
+    return WriteLacOperation("WRITE_LAC", 3, partial(_ledger_response, message), **fields)
 
 
-def _ledger_reply(message: Any, status: Status) -> bytes:
+def _ledger_response(message: Any, status: Status) -> bytes:
     return _respond(message, status, _echo_ids(message))
 
 
 def _read_lac(message: Any) -> Operation:
-    return ReadLacOperation(
-        "READ_LAC", 3, partial(_lac_reply, message), **_ledger_ids(v3.body_of(message))
-    )
+    ids = _ledger_ids(v3.body_of(message))
+    return ReadLacOperation("READ_LAC", 3, partial(_lac_response, message), **ids)
 
 
-def _lac_reply(
-    message: Any, status: Status, lac_body: bytes | None = None, last: bytes | None = None
+def _lac_response(
+    message: Any, status: Status, lac: bytes | None = None, last: bytes | None = None
 ) -> bytes:
-    return _respond(
-        message, status, _with_present(_echo_ids(message), lacBody=lac_body, lastEntryBody=last)
-    )
+    body = _with_present(_echo_ids(message), lacBody=lac, lastEntryBody=last)
+    return _respond(message, status, body)
 
 
 def _force(message: Any) -> Operation:
-    return ForceOperation(
-        "FORCE_LEDGER", 3, partial(_ledger_reply, message), **_ledger_ids(v3.body_of(message))
-    )
+    ids = _ledger_ids(v3.body_of(message))
+    return ForceOperation("FORCE_LEDGER", 3, partial(_ledger_response, message), **ids)
 
 
 def _list(message: Any) -> Operation:
-    name = "GET_LIST_OF_ENTRIES_OF_LEDGER"
-    return ListEntriesOperation(
-        name, 3, partial(_list_reply, message), **_ledger_ids(v3.body_of(message))
-    )
+    name, ids = "GET_LIST_OF_ENTRIES_OF_LEDGER", _ledger_ids(v3.body_of(message))
+    return ListEntriesOperation(name, 3, partial(_list_response, message), **ids)
 
 
-def _list_reply(message: Any, status: Status, availability: bytes | None = None) -> bytes:
+def _list_response(message: Any, status: Status, availability: bytes | None = None) -> bytes:
     body = _with_present(_echo_ids(message), availabilityOfEntriesOfLedger=availability)
     return _respond(message, status, body)
 
 
 def _info(message: Any) -> Operation:
-    requested_flags = v3.body_of(message).requested
-    reply = partial(_info_reply, message)
-    total, free = bool(requested_flags & _TOTAL_DISK), bool(requested_flags & _FREE_DISK)
-    return BookieInfoOperation("GET_BOOKIE_INFO", 3, reply, needs_total=total, needs_free=free)
+    requested = v3.body_of(message).requested
+    encode = partial(_info_response, message)
+    total, free = bool(requested & _TOTAL_DISK), bool(requested & _FREE_DISK)
+    return BookieInfoOperation("GET_BOOKIE_INFO", 3, encode, needs_total=total, needs_free=free)
 
 
-def _info_reply(
+def _info_response(
     message: Any, status: Status, total: int | None = None, free: int | None = None
 ) -> bytes:
-    return _respond(message, status, _with_present({}, totalDiskCapacity=total, freeDiskSpace=free))
+    body = _with_present({}, totalDiskCapacity=total, freeDiskSpace=free)
+    return _respond(message, status, body)
 
 
 def _auth(message: Any) -> Operation:
-    body = {"authPluginName": AUTH_DISABLED, "payload": b""}
-    return ImmediateOperation(
-        "AUTH", 3, lambda status: frame(v3.encode(v3.new_echo_response(message, status, body)))
-    )
+    return auth_responses.answer_v3(message, AUTH_DISABLED, b"")
 
 
 def _start_tls(message: Any) -> Operation:

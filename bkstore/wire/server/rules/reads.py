@@ -30,6 +30,7 @@ from bkstore.wire.server.requests.operations import (
     EncodedResponse,
     ListEntriesOperation,
     Operation,
+    ReadAnswer,
     ReadLacOperation,
     ReadManyOperation,
     ReadOperation,
@@ -46,42 +47,35 @@ class ReadRules:
     def __init__(self, bookie: Bookie) -> None:
         self.bookie = bookie
 
-    def read(
-        self, operations: Sequence[Operation]
-    ) -> tuple[list[EncodedResponse | ReadOperation], list[Operation]]:
+    def read(self, operations: Sequence[Operation]) -> tuple[list[ReadAnswer], list[Operation]]:
         """Answer at least one operation, in order, until about 1 MiB is read.
 
         Return the answers and the unread operations. A long poll that has to wait stands among the
         answers as the `ReadOperation` itself. Reads of consecutive entries are one batch.
         """
-        answers: list[EncodedResponse | ReadOperation] = []
+        answers: list[ReadAnswer] = []
         pending, start, size = list(operations), 0, 0
         while start < len(pending) and size < _MAX_READ_BYTES:
             first, count = pending[start], _count_consecutive(pending, start)
-            batch: Sequence[EncodedResponse | ReadOperation]
+            batch: Sequence[ReadAnswer]
             # a batch may have fewer records than wanted: the next turn goes on behind them
             if isinstance(first, ReadManyOperation):
                 answer = self._read_many(first)
-                batch = [answer]
-                pending[start] = first.select_range(
-                    answer.operation.request_count, first.request_count
-                )
+                batch, done_count = [answer], answer.operation.request_count
+                pending[start] = first.select_range(done_count, first.request_count)
                 start += not pending[start].request_count
             elif count > 1:
-                batch = self._read_run(
-                    [op for op in pending[start : start + count] if isinstance(op, ReadOperation)]
-                )
+                run = pending[start : start + count]
+                batch = self._read_run([op for op in run if isinstance(op, ReadOperation)])
                 start += len(batch)
             else:
                 batch = [self._read_one(first)]
                 start += 1
-            size += sum(
-                len(answer.frame) for answer in batch if isinstance(answer, EncodedResponse)
-            )
+            size += sum(len(done.frame) for done in batch if isinstance(done, EncodedResponse))
             answers += batch
         return answers, pending[start:]
 
-    def _read_one(self, operation: Operation) -> EncodedResponse | ReadOperation:
+    def _read_one(self, operation: Operation) -> ReadAnswer:
         if isinstance(operation, ReadOperation):
             if operation.previous_lac is not None:
                 return self._long_poll(operation, operation.previous_lac)
@@ -98,24 +92,21 @@ class ReadRules:
 
     def _read_run(self, reads: Sequence[ReadOperation]) -> list[EncodedResponse]:
         """Return answers to the first of these consecutive reads: those that one batch has."""
-        first = reads[0]
+        first, count = reads[0], len(reads)
         try:
-            batch = self.bookie.read_entries(
-                first.ledger_id, first.entry_id, len(reads), _MAX_READ_BYTES
-            )
+            ids = first.ledger_id, first.entry_id
+            batch = self.bookie.read_entries(*ids, count, _MAX_READ_BYTES)
         except (BkstoreError, OSError):
             return [self._read(first)]
-        status, lac = self._lac_for_answer(first)
+        status, lac = self._answer_lac(first)
         records = batch.records()
         return [read.answer(status, record, lac) for read, record in zip(reads, records)]
 
     def _read_many(self, reads: ReadManyOperation) -> EncodedResponse:
         """Return the answer to the first of these consecutive reads: those that one batch has."""
-        ledger_number, entry = int(reads.ledger_ids[0]), int(reads.entry_ids[0])
+        ids = int(reads.ledger_ids[0]), int(reads.entry_ids[0])
         try:
-            batch = self.bookie.read_entries(
-                ledger_number, entry, reads.request_count, _MAX_READ_BYTES
-            )
+            batch = self.bookie.read_entries(*ids, reads.request_count, _MAX_READ_BYTES)
         except (BkstoreError, OSError):
             return self._read_first(reads.select_range(0, 1))
         reads_done = reads.select_range(0, len(batch))
@@ -140,48 +131,38 @@ class ReadRules:
             record = self.bookie.read_entry(ledger_id, operation.entry_id)
         except (BkstoreError, OSError) as error:
             return operation.answer(status_for_bookie_error(error))
-        status, lac = self._lac_for_answer(operation)
+        status, lac = self._answer_lac(operation)
         return operation.answer(status, record, lac, None, operation.lac_update_millis)
 
-    def _lac_for_answer(
-        self, operation: ReadOperation | BatchReadOperation
-    ) -> tuple[Status, int | None]:
+    def _answer_lac(self, read: ReadOperation | BatchReadOperation) -> tuple[Status, int | None]:
         """Return the LAC to put into an answer, None if that has none; and its error status."""
-        if not operation.needs_lac:
+        if not read.needs_lac:
             return Status.EOK, None
         try:
-            return Status.EOK, self.bookie.last_add_confirmed(operation.ledger_id)
+            return Status.EOK, self.bookie.last_add_confirmed(read.ledger_id)
         except (BkstoreError, OSError) as error:
             return status_for_bookie_error(error), None
 
-    def _long_poll(
-        self, operation: ReadOperation, previous_lac: int
-    ) -> EncodedResponse | ReadOperation:
+    def _long_poll(self, poll: ReadOperation, previous_lac: int) -> ReadAnswer:
         """Return the answer to a long poll, or the poll itself if it has to wait."""
-        if operation.piggyback and operation.entry_id != _LAST_ENTRY:
-            return operation.answer(Status.EBADREQ)
+        if poll.piggyback and poll.entry_id != _LAST_ENTRY:
+            return poll.answer(Status.EBADREQ)
         try:
-            ledger_id = operation.ledger_id
+            ledger_id = poll.ledger_id
             lac = self.bookie.last_add_confirmed(ledger_id)
-            if (
-                lac <= previous_lac
-                and operation.timeout_millis is not None
-                and not operation.expired
-            ):
-                operation.was_fenced = self.bookie.is_fenced(ledger_id)
-                return operation
-            if not operation.piggyback:
-                return self._read(operation)
+            if lac <= previous_lac and poll.timeout_millis is not None and not poll.expired:
+                poll.was_fenced = self.bookie.is_fenced(ledger_id)
+                return poll
+            if not poll.piggyback:
+                return self._read(poll)
             if lac <= previous_lac:
-                return operation.answer(Status.EOK, None, lac)
+                return poll.answer(Status.EOK, None, lac)
             record = self.bookie.read_entry(ledger_id, previous_lac + 1)
         except NoSuchEntry:
-            return operation.answer(Status.EOK, None, lac)
+            return poll.answer(Status.EOK, None, lac)
         except (BkstoreError, OSError) as error:
-            return operation.answer(status_for_bookie_error(error))
-        return operation.answer(
-            Status.EOK, record, lac, previous_lac + 1, operation.lac_update_millis
-        )
+            return poll.answer(status_for_bookie_error(error))
+        return poll.answer(Status.EOK, record, lac, previous_lac + 1, poll.lac_update_millis)
 
     def _read_batch(self, operation: BatchReadOperation) -> EncodedResponse:
         try:
@@ -191,7 +172,7 @@ class ReadRules:
             batch = self._batch_records(ledger_id, operation)
         except (BkstoreError, OSError) as error:
             return operation.answer(status_for_bookie_error(error))
-        status, lac = self._lac_for_answer(operation)
+        status, lac = self._answer_lac(operation)
         return operation.answer(status, batch, lac)
 
     def _batch_records(self, ledger_id: LedgerId, operation: BatchReadOperation) -> RecordBatch:

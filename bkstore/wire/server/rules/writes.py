@@ -108,27 +108,23 @@ class BookieRules(ReadRules):
             return self._refusal_status(error, add.record, add.master_key)
         return Status.EOK
 
-    def _add_batch(
-        self, batch: RecordBatch, first: AddOperation | AddManyOperation
-    ) -> list[Status]:
-        """Store records; return the status of each. The storage stops at the first that it refuses:
-        later ones are tried again, except those that the same refusal covers."""
+    def _add_batch(self, batch: RecordBatch, add: AddOperation | AddManyOperation) -> list[Status]:
+        """Store records like `add`; return the status of each. The storage stops at the first that
+        it refuses: later ones are tried again, except those that the same refusal covers."""
         statuses: list[Status] = [Status.EOK] * len(batch)
         pending_rows, unstored = list(range(len(batch))), batch
         while pending_rows:
-            stored_count, error = self._store(unstored, first)
+            stored_count, error = self._store(unstored, add)
             pending_rows = pending_rows[stored_count:]
             if error is None or not pending_rows:
                 break
             record = bytes(batch[pending_rows[0]])
-            status = self._refusal_status(error, record, first.master_key)
+            status = self._refusal_status(error, record, add.master_key)
             # which records this refusal covers: all, or its ledger's, or the one alone
             refused_rows = pending_rows
             if status in _WHOLE_LEDGER_REFUSALS:
                 ledger = _ledger_bytes(record)
-                refused_rows = [
-                    row for row in pending_rows if _ledger_bytes(bytes(batch[row])) == ledger
-                ]
+                refused_rows = [r for r in pending_rows if _ledger_bytes(bytes(batch[r])) == ledger]
             elif status is Status.EBADREQ:
                 refused_rows = pending_rows[:1]
             for row in refused_rows:
@@ -138,11 +134,11 @@ class BookieRules(ReadRules):
         return statuses
 
     def _store(
-        self, batch: RecordBatch, first: AddOperation | AddManyOperation
+        self, batch: RecordBatch, add: AddOperation | AddManyOperation
     ) -> tuple[int, BkstoreError | OSError | None]:
         """Store a batch; return the number of records stored, and the error of the next one."""
         try:
-            self.bookie.add_batch(batch, first.master_key, recovery=first.recovery, sync=False)
+            self.bookie.add_batch(batch, add.master_key, recovery=add.recovery, sync=False)
         except (WriteFailed, IllegalOperation, OSError) as error:
             return 0, error  # a journal failed: acknowledge none
         except BkstoreError as error:

@@ -25,7 +25,7 @@ from bkstore.wire.server.requests.operations import (
 from bkstore.wire.server.requests.v2_requests import make_operation, make_operation_of_many
 from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.server.shared_state import WriteJob
-from bkstore.wire.server.thread_pools import GroupSync
+from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import KEY, Peer, record
 
