@@ -31,13 +31,11 @@ def frame(*parts: bytes | memoryview, limit: int | None = None) -> bytes:
     >>> frame(bytes.fromhex("02010000"), b"...").hex(" ", 4)
     '000000 07020100 002e2e2e'
     """
-    size = sum(map(len, parts))
-    max_bytes = 2**31 - 1 + LENGTH_BYTES if limit is None else limit
-    if size + LENGTH_BYTES > max_bytes:
-        raise InvalidArgument(
-            f"frame of {size + LENGTH_BYTES} bytes is above the limit of {max_bytes}"
-        )
-    return b"".join((_LENGTH.pack(size), *parts))
+    size = LENGTH_BYTES + sum(map(len, parts))
+    max_size = 2**31 - 1 + LENGTH_BYTES if limit is None else limit
+    if size > max_size:
+        raise InvalidArgument(f"frame of {size} bytes is above the limit of {max_size}")
+    return b"".join((_LENGTH.pack(size - LENGTH_BYTES), *parts))
 
 
 class FrameSplitter:
@@ -105,26 +103,22 @@ class FrameSplitter:
         del self._buffer[: self._start + size]
         self._start = 0
 
-    def take_frames(
-        self, max_count: int, target_bytes: int
-    ) -> tuple[bytes, Int64Array, Int64Array]:
+    def take_frames(self, max_count: int, target_size: int) -> tuple[bytes, Int64Array, Int64Array]:
         """Take many messages; return a copy of their frames, and message offsets and sizes in it.
 
-        Takes at most `max_count` messages, up to the one that passes `target_bytes` bytes; offsets
+        Takes at most `max_count` messages, up to the one that reaches `target_size` bytes; offsets
         and sizes are int64[n]. Returns none if the next message is incomplete, or at a bad length,
         which `frames` then reports. About 10 us, and 10 ns a message if all have one size, else
         150.
         """
         with memoryview(self._buffer)[self._start :] as view:
             frames = find_frames(np.frombuffer(view, np.uint8))
-            # count the messages before a bad length, then those within `max_count` and
-            # `target_bytes`
+            # the messages before a bad length, of these `max_count`, of these `target_size`
             is_too_long = frames.sizes > self._limit - LENGTH_BYTES
-            count = min(
-                int(is_too_long.argmax()) if is_too_long.any() else is_too_long.size, max_count
-            )
+            count = int(is_too_long.argmax()) if is_too_long.any() else is_too_long.size
+            count = min(count, max_count)
             offsets, sizes = frames.offsets[:count], frames.sizes[:count]
-            count = int(np.cumsum(sizes + LENGTH_BYTES).searchsorted(target_bytes)) + 1
+            count = int(np.cumsum(sizes + LENGTH_BYTES).searchsorted(target_size)) + 1
             offsets, sizes = offsets[:count], sizes[:count]
             end = int(offsets[-1] + sizes[-1]) if offsets.size else 0
             data = bytes(view[:end])

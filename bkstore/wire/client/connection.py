@@ -118,14 +118,9 @@ class PipelinedConnection:
         try:
             while True:
                 # send more once half of the window is free, so that each send has many requests
-                if (
-                    not exhausted
-                    and 2 * len(waiting) <= self._window
-                    and unread_bytes < _MAX_BYTES_IN_FLIGHT
-                ):
-                    batch = _take_requests(
-                        source, self._window - len(waiting), _MAX_BYTES_IN_FLIGHT - unread_bytes
-                    )
+                free_bytes = _MAX_BYTES_IN_FLIGHT - unread_bytes
+                if not exhausted and 2 * len(waiting) <= self._window and free_bytes > 0:
+                    batch = _take_requests(source, self._window - len(waiting), free_bytes)
                     unread_bytes += sum(len(request.frame) for request in batch)
                     waiting.extend(batch)
                     exhausted = not batch
@@ -173,10 +168,9 @@ class PipelinedConnection:
             start, stop = stop, self._register_fitting(requests, stop)
             self._send([request.frame for request in requests[start:stop] if not request.is_done])
             if stop < len(requests):
-                self._register_or_give_up(requests[stop])
-                self._send(
-                    [request.frame for request in requests[stop : stop + 1] if not request.is_done]
-                )
+                waiting = requests[stop]
+                self._register_or_give_up(waiting)
+                self._send([] if waiting.is_done else [waiting.frame])
                 stop += 1
 
     def _register_fitting(self, requests: Sequence[PendingRequest[Any]], start: int) -> int:
@@ -249,9 +243,8 @@ class PipelinedConnection:
                 return
             reason = f"no answer to {request.describe()} in {deadline - request.sent_at:g} s"
             _end_with_error(request, BookieUnavailable(f"{self._name}: {reason}"))
-            is_silent = (
-                time.monotonic() >= self._last_receipt + _MAX_SILENT_TIMEOUTS * self._timeout
-            )
+            silent_until = self._last_receipt + _MAX_SILENT_TIMEOUTS * self._timeout
+            is_silent = time.monotonic() >= silent_until
             if is_silent or self._dialect.repeats_keys:  # a late answer could match a later request
                 self._fail(BookieUnavailable(f"{self._name}: connection closed: {reason}"))
             else:

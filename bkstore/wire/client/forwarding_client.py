@@ -48,9 +48,9 @@ class ForwardingClient(ABC):
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
         """As `WireClient.add_batch`, for records of one ledger."""
         if len(batch):
-            ledger = record_header(batch[0]).ledger
             self._call_client(
-                ledger, lambda wire: wire.add_batch(batch, master_key, recovery=recovery)
+                record_header(batch[0]).ledger,
+                lambda wire: wire.add_batch(batch, master_key, recovery=recovery),
             )
 
     read_entry = _forward(WireClient.read_entry)

@@ -18,6 +18,9 @@ from bkstore.wire.status_codes import Status
 
 _T = TypeVar("_T")
 
+Subject = tuple[str] | tuple[str, LedgerId] | tuple[str, LedgerId, int]
+"""What a request is about: its kind, a ledger, an entry."""
+
 LAST_ENTRY = -1
 """The entry id that stands for the last entry of the ledger in a read."""
 
@@ -26,9 +29,8 @@ class PendingRequest(Generic[_T]):
     """One request: its frame, the key of its answer, and the function that reads the answer.
 
     `decode_result` returns the result from an answer's content, or raises `CorruptionError` if
-    invalid. `subject` describes the request in errors (a kind, a ledger, an entry). `extra_seconds`
-    is the seconds that a bookie may take beyond the timeout. Once `is_done` it has an `error`, or
-    status and content.
+    invalid. `subject` describes the request in errors. `extra_seconds` is the seconds that a bookie
+    may take beyond the timeout. Once `is_done` it has an `error`, or status and content.
     """
 
     __slots__ = (
@@ -48,7 +50,7 @@ class PendingRequest(Generic[_T]):
         key: Hashable,
         frame: bytes,
         decode_result: Callable[[Any], _T],
-        subject: tuple[object, ...],
+        subject: Subject,
         extra_seconds: float = 0.0,
     ) -> None:
         self.key = key
@@ -67,14 +69,9 @@ class PendingRequest(Generic[_T]):
         >>> PendingRequest(0, b"", bytes, ("read", LedgerId(0, 7), 3)).describe()
         'read of entry 3 of ledger 7'
         """
-        kind, *ids = self.subject
-        return " of ".join(
-            [str(kind), *(f"entry {entry}" for entry in ids[1:]), *_ledger_text(ids)]
-        )
-
-
-def _ledger_text(ids: list[object]) -> list[str]:
-    return [f"ledger {ids[0]}"] if ids else []
+        names = zip(("", "ledger ", "entry "), self.subject)
+        kind, *ids = [f"{name}{value}" for name, value in names]
+        return " of ".join([kind, *reversed(ids)])
 
 
 class AuthToken(NamedTuple):

@@ -153,9 +153,8 @@ def _authenticate(
         if response.plugin == AUTH_DISABLED:
             return
         if response.plugin != SASL:
-            raise CorruptionError(
-                bookie_name, None, "the answer to AUTH is from a plugin other than sasl"
-            )
+            reason = "the answer to AUTH is from a plugin other than sasl"
+            raise CorruptionError(bookie_name, None, reason)
         try:
             token = mechanism.respond(response.payload)
         except CorruptionError as error:

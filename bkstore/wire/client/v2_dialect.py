@@ -67,7 +67,7 @@ class V2Dialect:
             return []
         message = v2.AddRequest(master_key, records[0], _RECOVERY if recovery else 0)
         prefix, _ = message.parts()  # the same for all records
-        return [_add_request(prefix, record, *pair) for record, pair in zip(records, ids)]
+        return [_add(prefix, record, *pair) for record, pair in zip(records, ids)]
 
     def read(
         self, ledger_id: LedgerId, entry_id: int, master_key: bytes | None
@@ -75,14 +75,11 @@ class V2Dialect:
         """Return a request to read one record; it fences the ledger if `master_key` is given."""
         ledger_number = signed64(ledger_id.ledger)
         if master_key is None and LAST_ENTRY <= entry_id <= MAX_ENTRY_ID and not ledger_id.scope:
-            framed = _READ_FRAME.pack(
-                _READ_FRAME.size - LENGTH_BYTES, _READ_HEADER, ledger_number, entry_id
-            )
+            size = _READ_FRAME.size - LENGTH_BYTES
+            framed = _READ_FRAME.pack(size, _READ_HEADER, ledger_number, entry_id)
         else:
-            message = v2.ReadRequest(
-                ledger_id, entry_id, 0 if master_key is None else _FENCE, master_key
-            )
-            framed = frame(*message.parts())
+            flags = 0 if master_key is None else _FENCE
+            framed = frame(*v2.ReadRequest(ledger_id, entry_id, flags, master_key).parts())
         return PendingRequest(
             (v2.Opcode.READ_ENTRY, ledger_number, entry_id),
             framed,
@@ -102,9 +99,8 @@ class V2Dialect:
         given."""
         flags = 0 if master_key is None else _FENCE
         request_id = next(self._request_ids)
-        message = v2.BatchReadRequest(
-            ledger_id, start, request_id, max_count, max_size, flags, master_key
-        )
+        limits = (max_count, max_size)
+        message = v2.BatchReadRequest(ledger_id, start, request_id, *limits, flags, master_key)
         return PendingRequest(
             (v2.Opcode.BATCH_READ_ENTRY, signed64(ledger_id.ledger), start, request_id),
             frame(*message.parts()),
@@ -131,17 +127,13 @@ class V2Dialect:
                 key = (v2.Opcode.ADD_ENTRY, ledger, entry)
                 return DecodedResponse(key, Status.from_v2(status_code, 4), None)
             if packet_header == _READ_HEADER:
-                key = (v2.Opcode.READ_ENTRY, ledger, entry)
-                return DecodedResponse(
-                    key, Status.from_v2(status_code, 4), message[_ANSWER_HEAD.size :]
-                )
+                key, record = (v2.Opcode.READ_ENTRY, ledger, entry), message[_ANSWER_HEAD.size :]
+                return DecodedResponse(key, Status.from_v2(status_code, 4), record)
             if packet_header == _BATCH_HEADER and len(message) >= _BATCH_HEAD.size:
                 return _decode_batch(message)
         if message.startswith(_START_TLS_ANSWER):
-            response_header = v3.decode_response(message).header
-            return DecodedResponse(
-                (response_header.operation, response_header.txnId), Status.EIO, None
-            )
+            header = v3.decode_response(message).header
+            return DecodedResponse((header.operation, header.txnId), Status.EIO, None)
         response = v2.decode_response(message)
         if isinstance(response, v2.AddResponse):
             key = (v2.Opcode.ADD_ENTRY, response.ledger, response.entry)
@@ -155,9 +147,7 @@ class V2Dialect:
         raise CorruptionError(None, 0, f"an answer without a request: {type(response).__name__}")
 
 
-def _add_request(
-    prefix: bytes, record: bytes, ledger_id: LedgerId, entry_id: int
-) -> PendingRequest[int]:
+def _add(prefix: bytes, record: bytes, ledger_id: LedgerId, entry_id: int) -> PendingRequest[int]:
     key = (v2.Opcode.ADD_ENTRY, ledger_id.ledger, entry_id)
     framed = frame(prefix, record, limit=MAX_FRAME_BYTES)
     return PendingRequest(key, framed, lambda _: entry_id, ("add", ledger_id, entry_id))

@@ -5,7 +5,7 @@ Source: `proto/PerChannelBookieClient`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ from bkstore.wire.client.pending_requests import (
     AuthToken,
     DecodedResponse,
     PendingRequest,
+    Subject,
     verify_batch,
     verify_record_ids,
 )
@@ -69,21 +70,19 @@ class V3Dialect:
     def _request(
         self,
         operation: OperationType,
-        ledger_id: LedgerId | None,
-        fields: Mapping[str, Any],
+        subject: Subject,
+        fields: v3.Body,
         decode_result: Callable[[Any], _T],
-        subject: tuple[object, ...],
         *,
         high_priority: bool = False,
         extra_seconds: float = 0.0,
     ) -> PendingRequest[_T]:
         """Return a request; `decode_result` gets the answer's body, after its ledger is checked."""
-        transaction_id = next(self._transaction_ids)
+        ledger_id = subject[1] if len(subject) > 1 else None
+        txn_id, extended = next(self._transaction_ids), self._extended
         priority = _HIGH_PRIORITY if high_priority else 0
         body = fields if ledger_id is None else {"ledgerId": ledger_id, **fields}
-        message = v3.new_request(
-            operation, transaction_id, body, priority=priority, extended=self._extended
-        )
+        message = v3.new_request(operation, txn_id, body, priority=priority, extended=extended)
 
         def read_checked(answer: Any) -> _T:
             ids = (getattr(answer, "ledgerScopeId", 0), getattr(answer, "ledgerId", 0))
@@ -91,10 +90,8 @@ class V3Dialect:
                 raise CorruptionError(None, 0, f"the answer is of ledger {answer.ledgerId}")
             return decode_result(answer)
 
-        framed = frame(v3.encode(message), limit=MAX_FRAME_BYTES)
-        return PendingRequest(
-            (int(operation), transaction_id), framed, read_checked, subject, extra_seconds
-        )
+        key, framed = (int(operation), txn_id), frame(v3.encode(message), limit=MAX_FRAME_BYTES)
+        return PendingRequest(key, framed, read_checked, subject, extra_seconds)
 
     def auth(self, payload: bytes) -> PendingRequest[AuthToken]:
         """Return a request for one step of an authentication."""
@@ -103,7 +100,7 @@ class V3Dialect:
             return AuthToken(answer.authPluginName, answer.payload)
 
         body = {"authPluginName": SASL, "payload": payload}
-        return self._request(OperationType.AUTH, None, body, read, ("authentication",))
+        return self._request(OperationType.AUTH, ("authentication",), body, read)
 
     def adds(
         self,
@@ -119,17 +116,10 @@ class V3Dialect:
             fields["flag"] = _RECOVERY
         if not sync:
             fields["writeFlags"] = _DEFERRED_SYNC
-        return [
-            self._add_request(record, *pair, fields, recovery) for record, pair in zip(records, ids)
-        ]
+        return [self._add(record, *pair, fields, recovery) for record, pair in zip(records, ids)]
 
-    def _add_request(
-        self,
-        record: bytes,
-        ledger_id: LedgerId,
-        entry_id: int,
-        fields: Mapping[str, Any],
-        high_priority: bool,
+    def _add(
+        self, record: bytes, ledger_id: LedgerId, entry_id: int, fields: v3.Body, urgent: bool
     ) -> PendingRequest[int]:
         body = {"entryId": entry_id, "body": record, **fields}
 
@@ -137,10 +127,8 @@ class V3Dialect:
             _check_entry(answer.entryId, entry_id)
             return entry_id
 
-        about = ("add", ledger_id, entry_id)
-        return self._request(
-            OperationType.ADD_ENTRY, ledger_id, body, read, about, high_priority=high_priority
-        )
+        subject = ("add", ledger_id, entry_id)
+        return self._request(OperationType.ADD_ENTRY, subject, body, read, high_priority=urgent)
 
     def read(
         self, ledger_id: LedgerId, entry_id: int, master_key: bytes | None
@@ -152,15 +140,8 @@ class V3Dialect:
             _check_entry(answer.entryId, entry_id)
             return verify_record_ids(answer.body, ledger_id, entry_id)
 
-        about = ("read", ledger_id, entry_id)
-        return self._request(
-            OperationType.READ_ENTRY,
-            ledger_id,
-            fields,
-            read,
-            about,
-            high_priority=master_key is not None,
-        )
+        subject, fences = ("read", ledger_id, entry_id), master_key is not None
+        return self._request(OperationType.READ_ENTRY, subject, fields, read, high_priority=fences)
 
     def read_batch(
         self,
@@ -174,7 +155,8 @@ class V3Dialect:
         given."""
         if not self._extended:
             raise IllegalOperation("v3 reads batches only if it is extended")
-        limits = {"startEntryId": start, "maxCount": max_count, "maxSize": max_size}
+        fields = {"startEntryId": start, "maxCount": max_count, "maxSize": max_size}
+        fields |= _fencing_fields(master_key)
 
         def read(answer: Any) -> RecordBatch:
             _check_entry(answer.startEntryId, start)
@@ -182,15 +164,9 @@ class V3Dialect:
             batch = RecordBatch.of(records, range(len(records)))
             return verify_batch(batch, ledger_id, start, max_count)
 
-        about = ("batch read", ledger_id, start)
-        return self._request(
-            OperationType.BATCH_READ_ENTRY,
-            ledger_id,
-            {**limits, **_fencing_fields(master_key)},
-            read,
-            about,
-            high_priority=master_key is not None,
-        )
+        subject, fences = ("batch read", ledger_id, start), master_key is not None
+        kind = OperationType.BATCH_READ_ENTRY
+        return self._request(kind, subject, fields, read, high_priority=fences)
 
     def read_lac(self, ledger_id: LedgerId) -> PendingRequest[LacResponse]:
         """Return a request for the explicit LAC and the last entry."""
@@ -201,27 +177,24 @@ class V3Dialect:
                 verify_record_ids(record, ledger_id, LAST_ENTRY)
             return LacResponse(answer.lacBody or None, record)
 
-        return self._request(OperationType.READ_LAC, ledger_id, {}, read, ("LAC", ledger_id))
+        return self._request(OperationType.READ_LAC, ("LAC", ledger_id), {}, read)
 
     def write_lac(
         self, ledger_id: LedgerId, body: bytes, master_key: bytes
     ) -> PendingRequest[None]:
         """Return a request to store an explicit LAC."""
         fields = {"lac": decode_explicit_lac(body)[1], "masterKey": master_key, "body": body}
-        about = ("write of the explicit LAC", ledger_id)
-        return self._request(OperationType.WRITE_LAC, ledger_id, fields, _ignore_answer, about)
+        subject = ("write of the explicit LAC", ledger_id)
+        return self._request(OperationType.WRITE_LAC, subject, fields, _ignore_answer)
 
     def wait_for_lac(
         self, ledger_id: LedgerId, previous_lac: int, seconds: float
     ) -> PendingRequest[LacUpdate]:
         """Return a request that is answered when the LAC exceeds `previous_lac`, or after
         `seconds`."""
-        fields = {
-            "entryId": LAST_ENTRY,
-            "flag": _PIGGYBACK,
-            "previousLAC": previous_lac,
-            "timeOut": round(seconds * 1000),
-        }
+        millis = round(seconds * 1000)
+        fields = {"entryId": LAST_ENTRY, "flag": _PIGGYBACK}
+        fields |= {"previousLAC": previous_lac, "timeOut": millis}
 
         def read(answer: Any) -> LacUpdate:
             lac = answer.maxLAC if answer.HasField("maxLAC") else NO_ENTRY
@@ -230,20 +203,12 @@ class V3Dialect:
                 verify_record_ids(record, ledger_id, answer.entryId)
             return LacUpdate(lac, record)
 
-        return self._request(
-            OperationType.READ_ENTRY,
-            ledger_id,
-            fields,
-            read,
-            ("LAC update", ledger_id),
-            extra_seconds=seconds,
-        )
+        kind, subject = OperationType.READ_ENTRY, ("LAC update", ledger_id)
+        return self._request(kind, subject, fields, read, extra_seconds=seconds)
 
     def force(self, ledger_id: LedgerId) -> PendingRequest[None]:
         """Return a request to make adds without sync durable."""
-        return self._request(
-            OperationType.FORCE_LEDGER, ledger_id, {}, _ignore_answer, ("force", ledger_id)
-        )
+        return self._request(OperationType.FORCE_LEDGER, ("force", ledger_id), {}, _ignore_answer)
 
     def availability(self, ledger_id: LedgerId) -> PendingRequest[Availability]:
         """Return a request for the list of entries that the bookie has."""
@@ -251,13 +216,8 @@ class V3Dialect:
         def read(answer: Any) -> Availability:
             return Availability.from_bytes(answer.availabilityOfEntriesOfLedger)
 
-        return self._request(
-            OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER,
-            ledger_id,
-            {},
-            read,
-            ("list of entries", ledger_id),
-        )
+        subject = ("list of entries", ledger_id)
+        return self._request(OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER, subject, {}, read)
 
     def disk_space(self) -> PendingRequest[DiskSpace]:
         """Return a request for total and free bytes of the disks."""
@@ -266,7 +226,7 @@ class V3Dialect:
             return DiskSpace(answer.totalDiskCapacity, answer.freeDiskSpace)
 
         fields = {"requested": _BOTH_DISK_FIGURES}
-        return self._request(OperationType.GET_BOOKIE_INFO, None, fields, read, ("bookie info",))
+        return self._request(OperationType.GET_BOOKIE_INFO, ("bookie info",), fields, read)
 
     def decode(self, message: bytes) -> DecodedResponse:
         """Return the decoded message, with the status of its body if that of the response is EOK.

@@ -177,11 +177,9 @@ class WireClient(Closeable):
         """Yield requests to add the records of a batch, made a few at a time to bound memory."""
         chunk_size = 64
         for start in range(0, len(batch), chunk_size):
-            records = batch.between(start, start + chunk_size)
+            records = batch.between(start, start + chunk_size).records()
             chunk_ids = ids[start : start + chunk_size]
-            yield from self._main_link.dialect.adds(
-                records.records(), chunk_ids, master_key, recovery
-            )
+            yield from self._main_link.dialect.adds(records, chunk_ids, master_key, recovery)
 
     def read_entry(
         self,
@@ -216,9 +214,8 @@ class WireClient(Closeable):
         max_count, max_size = check_limits(max_count, max_size)
         size_limit = min(max_size, MAX_FRAME_BYTES) if max_size else MAX_FRAME_BYTES
         count_limit = 1 if start == LAST_ENTRY else min(max_count, _MAX_BATCH_COUNT)
-        request = self._main_link.dialect.read_batch(
-            ledger_id, check_integer(start, "entry id"), count_limit, size_limit, key
-        )
+        first, limits = check_integer(start, "entry id"), (count_limit, size_limit)
+        request = self._main_link.dialect.read_batch(ledger_id, first, *limits, key)
         return self._main_link.get_connection().call(request)
 
     def read_many(
@@ -237,8 +234,7 @@ class WireClient(Closeable):
         """
         ledger_id, key = self._check_ledger(ledger), check_fencing_key(fence, master_key)
         entry_ids = as_entry_ids(entries).tolist()
-        dialect = self._main_link.dialect
-        connection = self._main_link.get_connection()
+        dialect, connection = self._main_link.dialect, self._main_link.get_connection()
         records: list[bytes] = []
         read_ids: list[int] = []
         answered = connection.call_all(dialect.read(ledger_id, entry, key) for entry in entry_ids)
@@ -268,9 +264,8 @@ class WireClient(Closeable):
     def write_lac(self, ledger: LedgerLike, body: bytes, master_key: bytes) -> None:
         """Store the body of an explicit LAC."""
         body, key = bytes_like("explicit LAC", body), bytes_like("master key", master_key)
-        return self._ask_over_v3(
-            self._v3_link.dialect.write_lac(self._check_ledger(ledger), body, key)
-        )
+        ledger_id = self._check_ledger(ledger)
+        return self._ask_over_v3(self._v3_link.dialect.write_lac(ledger_id, body, key))
 
     def force(self, ledger: LedgerLike) -> None:
         """Make adds without `sync` durable."""

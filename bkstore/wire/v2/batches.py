@@ -100,15 +100,11 @@ def _frame_layout(frame_size: int, is_read: bool) -> np.dtype[np.void]:
     ids_offset = _PREFIX_SIZE + (_HEADER_SIZE if is_read else _RECORD_OFFSET)
     fields = {"head": (">u8", 0), "ledger": (">i8", ids_offset), "entry": (">i8", ids_offset + 8)}
     if not is_read:
-        fields |= {
-            "key": (">u8", key_offset),
-            "key+8": (">u8", key_offset + 8),
-            "key+16": (">u4", key_offset + 16),
-        }
+        fields |= {"key": (">u8", key_offset), "key+8": (">u8", key_offset + 8)}
+        fields["key+16"] = (">u4", key_offset + 16)
     formats, offsets = zip(*fields.values())
-    return np.dtype(
-        {"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": frame_size}
-    )
+    layout = {"names": list(fields), "formats": formats, "offsets": offsets}
+    return np.dtype({**layout, "itemsize": frame_size})
 
 
 def _framed_records(data: bytes, count: int, frame_size: int, entry_ids: Int64Array) -> RecordBatch:
@@ -119,9 +115,8 @@ def _framed_records(data: bytes, count: int, frame_size: int, entry_ids: Int64Ar
     rows = np.frombuffer(data, np.uint8, count * frame_size).reshape(count, frame_size)
     table[:, _PREFIX_SIZE:] = rows[:, _PREFIX_SIZE + _RECORD_OFFSET :]
     offsets = np.arange(_PREFIX_SIZE, table.size, _PREFIX_SIZE + record_size)
-    return RecordBatch.of_frames(
-        entry_ids, table.data.cast("B"), offsets, np.full(count, record_size)
-    )
+    sizes = np.full(count, record_size)
+    return RecordBatch.of_frames(entry_ids, table.data.cast("B"), offsets, sizes)
 
 
 def _is_groupable(header: int, size: int) -> bool:
@@ -144,7 +139,7 @@ def group_requests(
     """
     data = np.frombuffer(buffer, np.uint8)
     headers = _group_headers(data, offsets, sizes)
-    starts = np.flatnonzero(_starts_new_group(data, offsets, headers)) + 1
+    starts = np.flatnonzero(_starts_group(data, offsets, headers)) + 1
     bounds = [0, *starts.tolist(), len(headers)]
     ungrouped_count = 0
     for start, stop in pairwise(bounds if len(headers) else ()):
@@ -164,20 +159,17 @@ def group_requests(
 def _group_headers(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64Array:
     """Return the packet header of each message that can be part of a group, -1 for others."""
     group_headers = np.full(offsets.size, -1, np.int64)
-    sizes = sizes[: offsets.size]
     long_rows = np.flatnonzero(sizes >= _READ_SIZE)
-    headers = integers_at_every_offset(data, ">u4")[offsets[long_rows]].astype(np.int64)
+    offsets, sizes = offsets[long_rows], sizes[long_rows]
+    headers = integers_at_every_offset(data, ">u4")[offsets].astype(np.int64)
     versions, opcodes = headers >> 24, headers >> 16 & 0xFF
     is_known_version = (versions >= 1) & (versions <= CURRENT_VERSION)
-    is_read = is_known_version & (opcodes == Opcode.READ_ENTRY) & (sizes[long_rows] == _READ_SIZE)
+    is_read = is_known_version & (opcodes == Opcode.READ_ENTRY) & (sizes == _READ_SIZE)
     is_read &= headers & _FENCING == 0
-    is_read[is_read] = _have_valid_ids(data, offsets[long_rows[is_read]] + _HEADER_SIZE)
-    is_add = (
-        is_known_version
-        & (opcodes == Opcode.ADD_ENTRY)
-        & (sizes[long_rows] >= _RECORD_OFFSET + V1_HEADER)
-    )
-    is_add[is_add] = _have_valid_ids(data, offsets[long_rows[is_add]] + _RECORD_OFFSET)
+    is_read[is_read] = _have_valid_ids(data, offsets[is_read] + _HEADER_SIZE)
+    is_add = is_known_version & (opcodes == Opcode.ADD_ENTRY)
+    is_add &= sizes >= _RECORD_OFFSET + V1_HEADER
+    is_add[is_add] = _have_valid_ids(data, offsets[is_add] + _RECORD_OFFSET)
     is_groupable = is_read | is_add
     group_headers[long_rows[is_groupable]] = headers[is_groupable]
     return group_headers
@@ -188,20 +180,17 @@ def _have_valid_ids(data: Bytes, id_offsets: Int64Array) -> npt.NDArray[np.bool_
     return is_valid
 
 
-def _starts_new_group(
-    data: Bytes, offsets: Int64Array, headers: Int64Array
-) -> npt.NDArray[np.bool_]:
+def _starts_group(data: Bytes, offsets: Int64Array, headers: Int64Array) -> npt.NDArray[np.bool_]:
     """Return for each message but the first whether it starts a new group."""
     # another packet header; then, below, another master key, or not the next entry to read
     is_new = headers[1:] != headers[:-1]
     opcodes = np.where(headers < 0, 0, headers >> 16 & 0xFF)
     add_rows = np.flatnonzero((opcodes[1:] == Opcode.ADD_ENTRY) & ~is_new)
     if add_rows.size:
-        master_keys = [
-            bytes_at(data, offsets[rows] + _HEADER_SIZE, MASTER_KEY_LENGTH)
-            for rows in (add_rows, add_rows + 1)
-        ]
-        is_new[add_rows] = (master_keys[0] != master_keys[1]).any(axis=1)
+        key_offsets = offsets + _HEADER_SIZE
+        keys_before = bytes_at(data, key_offsets[add_rows], MASTER_KEY_LENGTH)
+        keys_after = bytes_at(data, key_offsets[add_rows + 1], MASTER_KEY_LENGTH)
+        is_new[add_rows] = (keys_before != keys_after).any(axis=1)
     read_rows = np.flatnonzero((opcodes[1:] == Opcode.READ_ENTRY) & ~is_new)
     if read_rows.size:
         ids_before = offsets[read_rows] + _HEADER_SIZE
@@ -216,19 +205,13 @@ def _decode_group(
 ) -> AddRequests | ReadRequests:
     """Return the requests of a group of messages with the same packet header."""
     version, opcode, flags = header >> 24, header >> 16 & 0xFF, header & 0xFFFF
+    ids_offset = _HEADER_SIZE if opcode == Opcode.READ_ENTRY else _RECORD_OFFSET
+    ledgers, entries = (read_int64s(data, offsets, ids_offset + at) for at in (0, 8))
     if opcode == Opcode.READ_ENTRY:
-        ids = (
-            read_int64s(data, offsets, _HEADER_SIZE),
-            read_int64s(data, offsets, _HEADER_SIZE + 8),
-        )
-        return ReadRequests(*ids, version)
-    key_offset = int(offsets[0]) + _HEADER_SIZE
-    record_offsets = offsets + _RECORD_OFFSET
-    batch = RecordBatch(
-        read_int64s(data, record_offsets, 8), buffer, record_offsets, sizes - _RECORD_OFFSET
-    )
-    master_key = buffer[key_offset : key_offset + MASTER_KEY_LENGTH]
-    return AddRequests(master_key, batch, read_int64s(data, record_offsets), flags, version)
+        return ReadRequests(ledgers, entries, version)
+    batch = RecordBatch(entries, buffer, offsets + _RECORD_OFFSET, sizes - _RECORD_OFFSET)
+    master_key = buffer[int(offsets[0]) + _HEADER_SIZE :][:MASTER_KEY_LENGTH]
+    return AddRequests(master_key, batch, ledgers, flags, version)
 
 
 def encode_add_responses(
@@ -252,16 +235,13 @@ def encode_read_responses(
     record_size = int(batch.sizes[0])
     if (batch.sizes != record_size).any():
         parts: list[bytes] = [b""] * (2 * len(batch))
-        parts[::2], parts[1::2] = (
-            fields.view(f"V{_RESPONSE.itemsize}").tolist(),
-            batch.records(),
-        )
+        parts[::2] = fields.view(f"V{_RESPONSE.itemsize}").tolist()
+        parts[1::2] = batch.records()
         return b"".join(parts)
+    buffer = np.frombuffer(batch.buffer, np.uint8)
     table = np.empty((len(batch), _RESPONSE.itemsize + record_size), np.uint8)
     table[:, : _RESPONSE.itemsize] = fields.view(np.uint8).reshape(len(batch), -1)
-    table[:, _RESPONSE.itemsize :] = bytes_at(
-        np.frombuffer(batch.buffer, np.uint8), batch.offsets, record_size
-    )
+    table[:, _RESPONSE.itemsize :] = bytes_at(buffer, batch.offsets, record_size)
     return table.tobytes()
 
 

@@ -172,9 +172,8 @@ def _encode_key(header: PacketHeader, key: bytes | None) -> bytes:
 
 def _check_key_length(key: bytes) -> bytes:
     if len(key) != MASTER_KEY_LENGTH:
-        raise InvalidArgument(
-            f"master key of {len(key)} bytes, v2 messages have {MASTER_KEY_LENGTH}"
-        )
+        reason = f"master key of {len(key)} bytes, v2 messages have {MASTER_KEY_LENGTH}"
+        raise InvalidArgument(reason)
     return key
 
 

@@ -47,9 +47,8 @@ class AddResponse(NamedTuple):
     def parts(self) -> tuple[bytes, ...]:
         """Return the message in one part."""
         header = PacketHeader(self.version, Opcode.ADD_ENTRY).to_bytes()
-        return (
-            header + pack_fields(_FIELDS, self.status.v2, ledger_number(self.ledger), self.entry),
-        )
+        ids = ledger_number(self.ledger), self.entry
+        return (header + pack_fields(_FIELDS, self.status.v2, *ids),)
 
 
 class ReadResponse(NamedTuple):
@@ -116,12 +115,10 @@ def decode_response(data: bytes | memoryview) -> Response:
     if opcode == Opcode.AUTH:
         return AuthResponse(*decode_auth(data, _HEADER), version)
     if opcode == Opcode.BATCH_READ_ENTRY:
-        status_code, ledger, entry, request_id = unpack_fields(
-            _BATCH, data, _HEADER, "fields of a batch"
-        )
+        status_code, *ids = unpack_fields(_BATCH, data, _HEADER, "fields of a batch")
         status = Status.from_v2(status_code, _HEADER)
         records = _decode_records(data, _HEADER + _BATCH.size)
-        return BatchReadResponse(status, ledger, entry, request_id, records, version)
+        return BatchReadResponse(status, *ids, records, version)
     if opcode not in (Opcode.ADD_ENTRY, Opcode.READ_ENTRY):
         raise CorruptionError(None, 0, f"opcode {opcode} has no layout in the v2 protocol")
     status_code, ledger, entry = unpack_fields(_FIELDS, data, _HEADER, "fields of an answer")

@@ -49,8 +49,8 @@ def make_operation_of_many(
         ids = requests.ledger_ids, requests.entry_ids
         return ReadManyOperation("READ_ENTRY", 2, encode, ledger_ids=ids[0], entry_ids=ids[1])
     encode = partial(v2.encode_add_responses, version)
-    records = {"batch": requests.batch, "ledger_ids": requests.ledger_ids}
-    return AddManyOperation("ADD_ENTRY", 2, encode, **_add_fields(requests), **records)
+    fields = _add_fields(requests) | {"batch": requests.batch, "ledger_ids": requests.ledger_ids}
+    return AddManyOperation("ADD_ENTRY", 2, encode, **fields)
 
 
 def _add(message: v2.AddRequest) -> Operation:
@@ -77,7 +77,7 @@ def _batch(message: v2.BatchReadRequest) -> Operation:
     ids = message.ledger, message.entry, message.request_id
     encode = partial(_batch_response, message.version, ids)
     limits = {"max_count": message.max_count, "max_size": message.max_size}
-    return BatchReadOperation("BATCH_READ_ENTRY", 2, encode, **_read_fields(message), **limits)
+    return BatchReadOperation("BATCH_READ_ENTRY", 2, encode, **_read_fields(message) | limits)
 
 
 def _read_fields(message: v2.ReadRequest | v2.BatchReadRequest) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def _batch(message: Any) -> Operation:
     fields = _read_fields(request) | {"entry_id": request.startEntryId}
     limits = {"max_count": request.maxCount, "max_size": request.maxSize}
     encode = partial(_batch_response, message)
-    return BatchReadOperation("BATCH_READ_ENTRY", 3, encode, **fields, **limits)
+    return BatchReadOperation("BATCH_READ_ENTRY", 3, encode, **fields | limits)
 
 
 def _batch_response(
