@@ -38,6 +38,7 @@ BACKOFF_FACTOR = 10
 _MIN_BACKOFF_SECONDS = 0.1
 """A bookie that fails faster than this may be asked again at once."""
 
+_Lists = dict[LedgerId, Availability]
 _check_timeout = number(above=True)
 _ADVICE = ": a real bookie with db storage cannot list entries; pass its directory (%s=DIR)"
 
@@ -65,10 +66,8 @@ class AuditedBookies(Mapping[str, AvailabilitySource], Closeable):
     ) -> None:
         self._store = store
         self._directories = dict(directories or {})
-        options |= {
-            "timeout": _check_timeout("timeout", timeout),
-            "window": 2 * MAX_CONCURRENT_REQUESTS,
-        }
+        timeout = _check_timeout("timeout", timeout)
+        options |= {"timeout": timeout, "window": 2 * MAX_CONCURRENT_REQUESTS}
         self._registered = BookieClients(store, **options)
         self._audited: dict[str, AuditedBookie] = {}
 
@@ -130,13 +129,12 @@ class AuditedBookie:
         if ledgers is None:
             raise IllegalOperation(f"bookie {self._name}: the protocol cannot list ledgers")
         ledger_ids = normalize_ledger_ids(ledgers)
-        lists: dict[LedgerId, Availability] = {}
+        lists: _Lists = {}
         failed: LedgerErrors = {}
         with self._lock:
             for start in range(0, len(ledger_ids), MAX_CONCURRENT_REQUESTS):
-                self._request_part(
-                    ledger_ids[start : start + MAX_CONCURRENT_REQUESTS], lists, failed
-                )
+                part = ledger_ids[start : start + MAX_CONCURRENT_REQUESTS]
+                self._request_part(part, lists, failed)
         if errors is None and failed:
             raise next(iter(failed.values()))
         if errors is not None:
@@ -144,7 +142,7 @@ class AuditedBookie:
         return ((ledger_id, lists[ledger_id]) for ledger_id in ledger_ids if ledger_id in lists)
 
     def _request_part(
-        self, ledger_ids: list[LedgerId], lists: dict[LedgerId, Availability], failed: LedgerErrors
+        self, ledger_ids: list[LedgerId], lists: _Lists, failed: LedgerErrors
     ) -> None:
         """Request the lists of some ledgers, and retry those that another's failure may have hit.
 
@@ -157,9 +155,7 @@ class AuditedBookie:
             failed.update(dict.fromkeys(ledger_ids, self._refusal))
             return
         failed.update(self._request_once(ledger_ids, lists))
-        to_retry = [
-            ledger_id for ledger_id in ledger_ids if _failed_with_connection(failed.get(ledger_id))
-        ]
+        to_retry = [each for each in ledger_ids if _failed_with_connection(failed.get(each))]
         # Nothing arrived at all: probe whether the bookie responds.
         if len(to_retry) == len(ledger_ids):
             if all(isinstance(failed[ledger_id], BookieUnavailable) for ledger_id in ledger_ids):
@@ -177,45 +173,30 @@ class AuditedBookie:
             if retry_ids:
                 self._request_part(retry_ids, lists, failed)
 
-    def _request_once(
-        self, ledger_ids: list[LedgerId], lists: dict[LedgerId, Availability]
-    ) -> LedgerErrors:
+    def _request_once(self, ledger_ids: list[LedgerId], lists: _Lists) -> LedgerErrors:
         """Request some lists once; add them to `lists`, return the errors of the others."""
         client = self._registered.get(self._name)
         if client is None:
             not_registered = BookieUnavailable(f"bookie {self._name}: it is no longer registered")
             return dict.fromkeys(ledger_ids, not_registered)
-        supported_ids = [
-            ledger_id for ledger_id in ledger_ids if client.extended or not ledger_id.scope
-        ]
+        supported = [each for each in ledger_ids if client.extended or not each.scope]
         failures: LedgerErrors = {}
         lists_before = len(lists)
         try:
-            if supported_ids:
-                lists.update(client.availability_many(supported_ids, failures))
+            if supported:
+                lists.update(client.availability_many(supported, failures))
         except (IllegalOperation, SystemRefused):  # closed, or an error of this machine
             raise
         except BkstoreError as error:
-            failures |= {
-                ledger_id: error
-                for ledger_id in supported_ids
-                if ledger_id not in lists and ledger_id not in failures
-            }
+            unanswered = (each for each in supported if each not in lists and each not in failures)
+            failures |= dict.fromkeys(unanswered, error)
         self._has_listed |= len(lists) > lists_before
         if any(isinstance(error, BookieUnavailable) for error in failures.values()):
             self._registered.mark_unreachable(self._name)
-        errors: LedgerErrors = {
-            ledger_id: self._name_bookie(error) for ledger_id, error in failures.items()
-        }
-        scopes_unsupported = ListingUnsupported(
-            f"it does not announce support for scopes{_ADVICE % self._name}"
-        )
-        errors |= {
-            ledger_id: scopes_unsupported
-            for ledger_id in ledger_ids
-            if ledger_id.scope and not client.extended
-        }
-        return errors
+        errors: LedgerErrors = {each: self._name_bookie(failures[each]) for each in failures}
+        reason = f"it does not announce support for scopes{_ADVICE % self._name}"
+        unsupported = set(ledger_ids).difference(supported)
+        return errors | dict.fromkeys(unsupported, ListingUnsupported(reason))
 
     def _name_bookie(self, error: BkstoreError) -> BkstoreError:
         bookie_text = f"bookie {self._name}"
@@ -228,11 +209,7 @@ class AuditedBookie:
         return type(error)(f"{bookie_text} at {error}")
 
     def _probe_and_retry(
-        self,
-        ledger: LedgerId,
-        started: float,
-        lists: dict[LedgerId, Availability],
-        failed: LedgerErrors,
+        self, ledger: LedgerId, started: float, lists: _Lists, failed: LedgerErrors
     ) -> BkstoreError | None:
         """Probe a bookie that sent no list; return the error for all its ledgers, if it is to be
         given up, or None. Then the list or the error of `ledger` is recorded."""

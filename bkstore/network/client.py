@@ -67,21 +67,13 @@ class Client(ClusterClient, Closeable):
         _check_tls("tls", tls)
         _check_user("sasl", sasl)
         self._own_store = isinstance(store, (str, os.PathLike))
-        self.store: MetadataStore = (
-            open_store(store)
-            if isinstance(store, (str, os.PathLike))
-            else check_store("store", store)
-        )
+        if isinstance(store, (str, os.PathLike)):
+            store = open_store(store)
+        self.store: MetadataStore = check_store("store", store)
         self.bookies = BookieClients(self.store, timeout=timeout, tls=tls, sasl=sasl)
-        self._workers = Workers(threads)
-        super().__init__(
-            self.store,
-            self.bookies,
-            placement,
-            options,
-            workers=self._workers,
-            list_writable=self.bookies.writable_bookies,
-        )
+        self._workers, writable = Workers(threads), self.bookies.writable_bookies
+        arguments = (self.store, self.bookies, placement, options)
+        super().__init__(*arguments, workers=self._workers, list_writable=writable)
 
     def close(self) -> None:
         """Send the queued appends, waiting up to `timeout` seconds for a bookie that does not

@@ -27,40 +27,26 @@ def validate_cookies(
     check_bookie_id(bookie_id)
     instance = store.instance_id()
     dirs.check_cookie(bookie_id, instance)
-    cluster_cookie = store.cookie(bookie_id)
-    first_dir = dirs.all[0]
-    if dirs.cookie is None:
-        if cluster_cookie is not None:
-            raise UnsupportedLayout(
-                f"{first_dir}: no cookie here, but the cluster has one of bookie {bookie_id!r}: "
-                "is a "
-                "disk not mounted, or is the id another bookie's?"
-            )
-        if dirs.has_data():
-            raise UnsupportedLayout(f"{first_dir}: has data, but no cookie to identify the bookie")
-        _write_both_cookies(store, dirs, bookie_id, instance, files)
-    elif cluster_cookie is None:
-        if dirs.has_data():
-            raise UnsupportedLayout(
-                f"{first_dir}: the cookie of bookie {bookie_id!r} is here, but not in the "
-                "cluster: was the bookie decommissioned?"
-            )
-        _write_both_cookies(store, dirs, bookie_id, instance, files)
-    else:
-        _check_same_cookies(dirs, dirs.cookie, cluster_cookie.cookie)
-    return instance
-
-
-def _write_both_cookies(
-    store: ZooKeeperStore,
-    dirs: OwnedDirectories,
-    bookie_id: str,
-    instance: str | None,
-    files: Files,
-) -> None:
+    stored, first_dir = store.cookie(bookie_id), dirs.all[0]
+    if dirs.cookie is not None and stored is not None:
+        _check_same_cookies(dirs, dirs.cookie, stored.cookie)
+        return instance
+    if stored is not None:
+        raise UnsupportedLayout(
+            f"{first_dir}: no cookie here, but the cluster has one of bookie {bookie_id!r}: "
+            "is a disk not mounted, or is the id another bookie's?"
+        )
+    if dirs.has_data() and dirs.cookie is None:
+        raise UnsupportedLayout(f"{first_dir}: has data, but no cookie to identify the bookie")
+    if dirs.has_data():
+        raise UnsupportedLayout(
+            f"{first_dir}: the cookie of bookie {bookie_id!r} is here, but not in the cluster: was "
+            "the bookie decommissioned?"
+        )
     for current in dirs.all:
         files.makedirs(current)
     store.write_cookie(bookie_id, dirs.write_cookie(bookie_id, instance, files))
+    return instance
 
 
 def _check_same_cookies(dirs: OwnedDirectories, local: Cookie, stored: Cookie) -> None:

@@ -92,10 +92,9 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
     def refresh_addresses(self, bookie_ids: Iterable[str]) -> bool:
         """Read the registrations of doubted ones of these now; return whether a client changed."""
         with self._lock:
-            old_clients = {
-                name: self._clients.get(name) for name in bookie_ids if name in self._doubted
-            }
-        return any(self.get(name) is not client for name, client in old_clients.items())
+            doubted = [bookie_id for bookie_id in bookie_ids if bookie_id in self._doubted]
+            old_clients = {bookie_id: self._clients.get(bookie_id) for bookie_id in doubted}
+        return any(self.get(bookie_id) is not old for bookie_id, old in old_clients.items())
 
     def writable_bookies(self, scope: int = 0) -> frozenset[str]:
         """Return the bookies for new ledgers of a scope: writable, with an address, and for scopes

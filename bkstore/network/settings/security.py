@@ -37,9 +37,8 @@ def requires_sasl(conf: Configuration) -> bool:
     """Return whether clients must use SASL; raises `IllegalOperation` for other providers."""
     factory = conf.string("bookieAuthProviderFactoryClass", None)
     if factory and factory != _SASL_FACTORY:
-        raise _refusal(
-            "bookieAuthProviderFactoryClass", f"{factory} is not supported, only SASL is"
-        )
+        reason = f"{factory} is not supported, only SASL is"
+        raise _refusal("bookieAuthProviderFactoryClass", reason)
     return bool(factory)
 
 
@@ -56,21 +55,17 @@ def read_tls_files(conf: Configuration) -> TlsFiles | None:
     for key in ("tlsEnabledProtocols", "tlsEnabledCipherSuites"):
         _refuse_if_set(conf, key, "a choice of them is not supported")
     if conf.string("tlsKeyStoreType", "JKS") != "PEM":
-        raise _refusal(
-            "tlsKeyStoreType", "only keys in PEM files are supported (tlsKeyStoreType=PEM)"
-        )
+        reason = "only keys in PEM files are supported (tlsKeyStoreType=PEM)"
+        raise _refusal("tlsKeyStoreType", reason)
     _refuse_if_set(conf, "tlsKeyStorePasswordPath", "a key with a password is not supported")
     certificate, private_key = _path(conf, "tlsCertificatePath"), _path(conf, "tlsKeyStore")
     if not conf.boolean("tlsClientAuthentication", False):
         return TlsFiles(certificate, private_key, None)
     if conf.string("tlsTrustStoreType", "JKS") != "PEM":
-        raise _refusal(
-            "tlsTrustStoreType",
-            "only certificates in PEM files are supported (tlsTrustStoreType=PEM)",
-        )
-    _refuse_if_set(
-        conf, "tlsTrustStorePasswordPath", "certificates with a password are not supported"
-    )
+        reason = "only certificates in PEM files are supported (tlsTrustStoreType=PEM)"
+        raise _refusal("tlsTrustStoreType", reason)
+    reason = "certificates with a password are not supported"
+    _refuse_if_set(conf, "tlsTrustStorePasswordPath", reason)
     return TlsFiles(certificate, private_key, _path(conf, "tlsTrustStore"))
 
 
@@ -87,6 +82,5 @@ def _refuse_if_set(conf: Configuration, key: str, reason: str) -> None:
 
 
 def _refusal(key: str, reason: str) -> IllegalOperation:
-    return IllegalOperation(
-        f"{key}: {reason}; a bookie is not served with less security than its conf requires"
-    )
+    rule = "a bookie is not served with less security than its conf requires"
+    return IllegalOperation(f"{key}: {reason}; {rule}")

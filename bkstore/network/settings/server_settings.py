@@ -12,6 +12,7 @@ from bkstore.formats.metadata.bookie_ids import check_bookie_id
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.formats.syntax.java_values import is_blank, trim
 from bkstore.network.disk_watch import DiskOptions
+from bkstore.network.settings.conflicting_keys import check_conflicts
 from bkstore.network.settings.interfaces import find_interface_address
 from bkstore.network.settings.keys import HONORED_KEYS, list_ignored_keys
 from bkstore.network.settings.security import (
@@ -27,11 +28,7 @@ from bkstore.wire.server import ServerOptions
 _SORTED = "org.apache.bookkeeper.bookie.SortedLedgerStorage"
 _INTERLEAVED = "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"
 _DB = "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"
-_STORAGE_OF_CLASS: dict[str, StorageKind] = {
-    _SORTED: "sorted",
-    _INTERLEAVED: "interleaved",
-    _DB: "db",
-}
+_STORAGES: dict[str, StorageKind] = {_SORTED: "sorted", _INTERLEAVED: "interleaved", _DB: "db"}
 
 _SCHEME_OF_FACTORY = {
     f"org.apache.bookkeeper.meta.{name}LedgerManagerFactory": name.lower()
@@ -99,7 +96,7 @@ class ServerSettings:
         conf = read_server_conf(path)
         try:
             check_security(conf)
-            _check_consistent(conf)
+            check_conflicts(conf)
             return cls(
                 storage=_read_storage(conf),
                 port=_read_port(conf, "bookiePort"),
@@ -192,12 +189,11 @@ def _read_storage(conf: Configuration) -> StorageKind | None:
     if "ledgerStorageClass" not in conf and _read_key(conf, "sortedLedgerStorageEnabled"):
         return None
     class_name = read_storage_class(conf)
-    if class_name not in _STORAGE_OF_CLASS:
-        known = ", ".join(class_path.rpartition(".")[2] for class_path in _STORAGE_OF_CLASS)
-        raise InvalidArgument(
-            f"ledgerStorageClass: {class_name or 'nothing'} is not one of {known}"
-        )
-    return _STORAGE_OF_CLASS[class_name]
+    if class_name not in _STORAGES:
+        known = ", ".join(path.rpartition(".")[2] for path in _STORAGES)
+        name = class_name or "nothing"
+        raise InvalidArgument(f"ledgerStorageClass: {name} is not one of {known}")
+    return _STORAGES[class_name]
 
 
 def _read_host(conf: Configuration) -> str | None:
@@ -247,9 +243,8 @@ def _read_disk_options(conf: Configuration) -> DiskOptions:
     if not 0 < full < 1:
         raise InvalidArgument(f"diskUsageThreshold: {full} is not a share between 0 and 1")
     if not 0 < low <= full:
-        raise InvalidArgument(
-            f"diskUsageLwmThreshold: {low} is not above 0 and at most diskUsageThreshold, {full}"
-        )
+        limit = f"at most diskUsageThreshold, {full}"
+        raise InvalidArgument(f"diskUsageLwmThreshold: {low} is not above 0 and {limit}")
     interval = {} if _INTERVAL not in conf else {"interval": _read_given(conf, _INTERVAL)}
     try:
         return DiskOptions(
@@ -267,11 +262,7 @@ def _read_options(
 ) -> _Options:
     """Return `defaults` with the values of a group's keys; errors name the key."""
     values: dict[str, Any] = {}
-    joint_keys = [
-        key
-        for key in _JOINT_KEYS
-        if key in conf and HONORED_KEYS[key].option.startswith(f"{group}.")
-    ]
+    given_keys = set()
     for key in HONORED_KEYS.values():
         option_path, _, storage_suffix = key.option.partition(" ")
         option_group, _, field_name = option_path.partition(".")
@@ -279,9 +270,11 @@ def _read_options(
             continue
         if storage_suffix in ("", f"({storage})"):
             values[field_name] = _read_given(conf, key.name)
-            if key.name not in joint_keys:
+            given_keys.add(key.name)
+            if key.name not in _JOINT_KEYS:
                 _replace_options(key.name, defaults, {field_name: values[field_name]})
-    return _replace_options(", ".join(joint_keys), defaults, values)
+    joint_keys = ", ".join(key for key in _JOINT_KEYS if key in given_keys)
+    return _replace_options(joint_keys, defaults, values)
 
 
 def _replace_options(prefix: str, defaults: _Options, values: dict[str, Any]) -> _Options:
@@ -290,23 +283,3 @@ def _replace_options(prefix: str, defaults: _Options, values: dict[str, Any]) ->
         return replace(defaults, **values)
     except InvalidArgument as error:
         raise InvalidArgument(f"{prefix}: {error}") from None
-
-
-def _check_consistent(conf: Configuration) -> None:
-    """Raise `InvalidArgument` for combinations of keys that a bookie refuses to start with."""
-    alignment = _read_key(conf, "journalAlignmentSize")
-    if alignment < 512 or alignment % 512:
-        raise InvalidArgument(f"journalAlignmentSize: {alignment} is not a multiple of 512")
-    if alignment > _read_key(conf, "journalPreAllocSizeMB") << 20:
-        raise InvalidArgument("journalPreAllocSizeMB: is less than journalAlignmentSize")
-    journal_version = _read_key(conf, "journalFormatVersionToWrite")
-    index_version = _read_key(conf, "fileInfoFormatVersionToWrite")
-    if (journal_version >= 6) != (index_version >= 1):
-        raise InvalidArgument(
-            "journalFormatVersionToWrite: must be 6 or more if fileInfoFormatVersionToWrite is 1 "
-            "or more, and only then: both keep explicit LACs"
-        )
-    if _read_key(conf, "forceReadOnlyBookie") and not _read_key(conf, "readOnlyModeEnabled"):
-        raise InvalidArgument("forceReadOnlyBookie: needs readOnlyModeEnabled, which is false")
-    if not _read_key(conf, "bookiePort") and not conf.boolean("allowEphemeralPorts", False):
-        raise InvalidArgument("bookiePort: 0 (any free port) needs allowEphemeralPorts=true")

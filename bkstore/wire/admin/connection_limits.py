@@ -10,12 +10,8 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
-_REASONS = {
-    408: "Request Timeout",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
 _HEAD_END = b"\r\n\r\n"
 _METHODS_WITHOUT_BODY = (b"GET ", b"HEAD ", b"OPTIONS ")
 _LINGER_SECONDS = 1.0
@@ -54,8 +50,7 @@ class StreamedAnswer:
 
     def __init__(self, transport: asyncio.BaseTransport | None) -> None:
         self.transport = transport
-        self.is_writing = False
-        self.has_ended = False
+        self.is_writing = self.has_ended = False
         now = asyncio.get_running_loop().time()
         self.chunk_times = deque([now] * _TIMED_CHUNKS, _TIMED_CHUNKS)
 
@@ -101,11 +96,8 @@ class StreamSlots:
     def _abort_slowest(self) -> bool:
         """Cut off the client slowest to take its last chunks if it is too slow; return whether."""
         oldest = asyncio.get_running_loop().time() - self._max_seconds
-        slow = [
-            stream
-            for stream in self._active
-            if stream.is_writing and stream.chunk_times[0] < oldest
-        ]
+        writing = (stream for stream in self._active if stream.is_writing)
+        slow = [stream for stream in writing if stream.chunk_times[0] < oldest]
         if not slow:
             return False
         slowest = min(slow, key=lambda stream: stream.chunk_times[0])
@@ -210,7 +202,8 @@ class LimitedConnection(asyncio.Protocol):
         """
         body = f"{reason}\n".encode()
         head = (
-            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+            "Content-Type: text/plain; charset=utf-8\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         self.stop_timeout()

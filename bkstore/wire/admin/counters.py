@@ -6,6 +6,7 @@ BookKeeper has not built BP-62's ("Observability") histograms of batch reads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from bkstore.cluster.garbage.metrics import GarbageMetrics
@@ -25,22 +26,8 @@ LATENCY_BUCKETS_MILLIS = (5, 10, 20, 50, 100, 200, 500, 1000, 3000)
 RESPONSE_BYTES_BUCKETS = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 128 << 10, 1 << 20)
 """BP-62's buckets of response sizes: 128, 512, 1k, 2k, 4k, 16k, 128k, 1 MB."""
 
-LATENCY_BUCKETS_SECONDS = (
-    0.0001,
-    0.00025,
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    5,
-)
+_SHORT_LATENCIES = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005)
+LATENCY_BUCKETS_SECONDS = (*_SHORT_LATENCIES, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 
 class OperationCounters:
@@ -65,40 +52,27 @@ class OperationCounters:
         prometheus = _prometheus()
         self.registry = prometheus.CollectorRegistry() if registry is None else registry
         self._garbage_registered = False
-        counter, histogram = prometheus.Counter, prometheus.Histogram
-
-        def metric(kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
-            return kind(name, text, labels, registry=self.registry, **options)
-
+        counter = partial(prometheus.Counter, registry=self.registry)
+        gauge = partial(prometheus.Gauge, registry=self.registry)
+        histogram = partial(prometheus.Histogram, registry=self.registry)
+        labels = ("operation", "protocol")
         try:
             text = "Requests by operation, protocol and status"
-            request_labels = ("operation", "protocol", "status")
-            self._request_count = metric(counter, "bkstore_server_requests", text, *request_labels)
+            self._request_count = counter("bkstore_server_requests", text, [*labels, "status"])
         except ValueError as error:  # if another `OperationCounters` has this registry
             raise InvalidArgument(f"the registry already has these metrics: {error}") from None
-        text = "Time from a whole request to its answer"
-        self._request_seconds = metric(
-            histogram,
-            "bkstore_server_seconds",
-            text,
-            *request_labels[:2],
-            buckets=LATENCY_BUCKETS_SECONDS,
-        )
+        name, text = "bkstore_server_seconds", "Time from a whole request to its answer"
+        self._request_seconds = histogram(name, text, labels, buckets=LATENCY_BUCKETS_SECONDS)
         text = "Requests of the HTTP admin by path and status"
-        self._admin_requests = metric(counter, "bkstore_admin_requests", text, "path", "status")
+        self._admin_requests = counter("bkstore_admin_requests", text, ["path", "status"])
         text = "Whether the bookie refuses writes"
-        self._read_only = metric(prometheus.Gauge, "bkstore_server_read_only", text)
-        text = "Failed checkpoints"
-        self._checkpoint_failures = metric(counter, "bkstore_checkpoint_failures", text)
-        name = f"bookkeeper_server_{BATCH_READ}"
-        text = "Milliseconds of batch reads (BP-62)"
-        self._batch_read_millis = metric(
-            histogram, f"{name}_REQUEST", text, buckets=LATENCY_BUCKETS_MILLIS
-        )
-        text = "Bytes of answers to batch reads (BP-62)"
-        self._batch_read_sizes = metric(
-            histogram, f"{name}_RESPONSE_SIZE", text, buckets=RESPONSE_BYTES_BUCKETS
-        )
+        self._read_only = gauge("bkstore_server_read_only", text)
+        self._checkpoint_failures = counter("bkstore_checkpoint_failures", "Failed checkpoints")
+        name, text = f"bookkeeper_server_{BATCH_READ}", "Milliseconds of batch reads (BP-62)"
+        buckets: tuple[int, ...] = LATENCY_BUCKETS_MILLIS
+        self._batch_read_millis = histogram(f"{name}_REQUEST", text, buckets=buckets)
+        text, buckets = "Bytes of answers to batch reads (BP-62)", RESPONSE_BYTES_BUCKETS
+        self._batch_read_sizes = histogram(f"{name}_RESPONSE_SIZE", text, buckets=buckets)
 
     def observe(
         self,

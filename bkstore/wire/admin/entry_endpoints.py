@@ -71,17 +71,15 @@ class EntryEndpoints:
                         yield str(entry), text.decode("ascii", "replace")
                     start += len(batch)
 
-    def _digest(
-        self, ledger_id: LedgerId, requested_type: str | None
-    ) -> tuple[str | None, bytes | None]:
-        """Return (digest type, password), each None if unknown."""
+    def _digest(self, ledger_id: LedgerId, wanted: str | None) -> tuple[str | None, bytes | None]:
+        """Return (digest type, password), each None if unknown; the `wanted` type, if given."""
         metadata = None
         if self._metadata is not None:
             with suppress(NoSuchLedger):  # the bookie may still have its entries
                 metadata = self._metadata.read(ledger_id).metadata
         if metadata is None or metadata.digest_type is None:
-            return requested_type, None
-        return requested_type or metadata.digest_type, metadata.password
+            return wanted, None
+        return wanted or metadata.digest_type, metadata.password
 
     def show_availability(self, request: HttpRequest) -> HttpResponse:
         """Answer with the entries in BP-34's encoding as hex, as groups, and as ranges."""

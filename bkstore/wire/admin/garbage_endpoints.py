@@ -88,10 +88,8 @@ class GarbageEndpoints:
     def trigger_gc(self, request: HttpRequest) -> HttpResponse:
         """Start a pass, unless a forced one runs already, as in BookKeeper."""
         options = query_parameters.parse_json_body(request) or {}
-        self._collector.force(
-            major=_boolean_member(options, "forceMajor"),
-            minor=_boolean_member(options, "forceMinor"),
-        )
+        major, minor = (_boolean_member(options, name) for name in ("forceMajor", "forceMinor"))
+        self._collector.force(major=major, minor=minor)
         return json_response(f"Triggered GC on BookieServer: {self._bookie.bookie_id}")
 
     def show_gc_state(self, request: HttpRequest) -> HttpResponse:
@@ -117,10 +115,8 @@ class GarbageEndpoints:
 
     def show_suspended(self, request: HttpRequest) -> HttpResponse:
         """Answer which compactions are suspended, as text, as in BookKeeper."""
-        state = {kind: str(self._collector.is_suspended(kind)).lower() for kind in _KINDS}
-        return json_response(
-            {"isMajorGcSuspended": state["major"], "isMinorGcSuspended": state["minor"]}
-        )
+        major, minor = (str(self._collector.is_suspended(kind)).lower() for kind in _KINDS)
+        return json_response({"isMajorGcSuspended": major, "isMinorGcSuspended": minor})
 
     def suspend(self, request: HttpRequest) -> HttpResponse:
         """Suspend compactions, and stop running ones."""
@@ -168,9 +164,8 @@ class GarbageEndpoints:
         unknown = [path for path in paths if path not in databases]
         if unknown or not paths:
             reason = f"{unknown[0]} is none" if unknown else "there is none"
-            raise HttpError(
-                400, f"{reason} of the bookie's entry location databases {[*databases]}"
-            )
+            reason += f" of the bookie's entry location databases {[*databases]}"
+            raise HttpError(400, reason)
         for path in paths:
             compact = partial(self._collector.compact_locations, databases[path])
             self._background.start(_COMPACTION_PREFIX + path, compact)

@@ -101,13 +101,10 @@ class HttpFrontend:
         except HttpError as refused:
             return _response(HttpResponse.error_text(refused.status, str(refused)))
         reason = self._router.wait_reason(parsed)
-        if (
-            reason is not WaitReason.NOTHING
-            and self._waiting_counts[reason] >= self._limits.waiting
-        ):
-            return _response(
-                HttpResponse.error_text(503, f"too many requests are waiting for {reason.value}")
-            )
+        is_full = self._waiting_counts[reason] >= self._limits.waiting
+        if is_full and reason is not WaitReason.NOTHING:
+            text = f"too many requests are waiting for {reason.value}"
+            return _response(HttpResponse.error_text(503, text))
         self._waiting_counts[reason] += 1
         try:
             token = request.headers.get("Authorization")
@@ -202,9 +199,8 @@ class _Http(RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has already begun")
         if status >= 500:
-            LOG.error(
-                "%s %s failed unexpectedly", request.method, one_line(request.path), exc_info=exc
-            )
+            path = one_line(request.path)
+            LOG.error("%s %s failed unexpectedly", request.method, path, exc_info=exc)
         return _response(HttpResponse.error_text(status, message or HTTPStatus(status).phrase))
 
 
@@ -229,9 +225,8 @@ def make_host_predicate(host: str, names: Collection[str]) -> Callable[[str], bo
 
     Accepts IP addresses (no website's name), localhost, `host`, the machine's name, and `names`.
     """
-    known = {
-        _normalized(name) for name in (host, socket.gethostname(), "localhost", *names) if name
-    }
+    all_names = (host, socket.gethostname(), "localhost", *names)
+    known = {_normalized(name) for name in all_names if name}
 
     def is_own(header: str) -> bool:
         name = _host_name(header)

@@ -45,10 +45,10 @@ class LedgerEndpoints:
         page = query_parameters.parse_page(request)
         with_metadata = request.parameters.get("print_metadata") == "true"
         decoded = request.parameters.get("decode_meta") == "true"
-        ledger_source = self._bookie if self._metadata is None else self._metadata
-        ledger_ids = ledger_source.ledgers(scope)
+        source = self._bookie if self._metadata is None else self._metadata
+        ledger_ids = source.ledgers(scope)
         if with_metadata:
-            pairs = self._metadata_members(self._ledgers_of_page(ledger_ids, page), decoded)
+            pairs = self._with_metadata(self._ledgers_of_page(ledger_ids, page), decoded)
         else:
             pairs = ((str(ledger_id.ledger), None) for ledger_id in ledger_ids)
         return HttpResponse(200, stream_json_object(pairs), headers=self._headers)
@@ -63,15 +63,11 @@ class LedgerEndpoints:
             return ledger_ids[max(first - 1, 0) : first + PAGE_LEDGERS - 1]
         return ledger_ids[first : first + PAGE_LEDGERS]
 
-    def _metadata_members(
-        self, ledger_ids: list[LedgerId], decoded: bool
-    ) -> Iterator[tuple[str, Any]]:
+    def _with_metadata(self, ids: list[LedgerId], decoded: bool) -> Iterator[tuple[str, Any]]:
         """Yield each ledger with its metadata, except ledgers deleted meanwhile."""
-        for ledger_id in ledger_ids:
-            try:
+        for ledger_id in ids:
+            with suppress(NoSuchLedger):
                 yield str(ledger_id.ledger), self._ledger_value(ledger_id, decoded)
-            except NoSuchLedger:
-                continue
 
     def _ledger_value(self, ledger_id: LedgerId, decoded: bool) -> Any:
         if self._metadata is None:
@@ -82,10 +78,9 @@ class LedgerEndpoints:
     def show_metadata(self, request: HttpRequest) -> HttpResponse:
         """Answer with one member, id -> metadata; 404 for an unknown ledger."""
         ledger_id = query_parameters.parse_ledger_id(request)
-        ledger_answer = json_response(
-            {str(ledger_id.ledger): self._ledger_value(ledger_id, decoded=True)}
-        )
-        return HttpResponse(200, ledger_answer.body, headers=self._headers)
+        value = self._ledger_value(ledger_id, decoded=True)
+        answer = json_response({str(ledger_id.ledger): value})
+        return HttpResponse(200, answer.body, headers=self._headers)
 
     def delete_ledger(self, request: HttpRequest) -> HttpResponse:
         """Delete a ledger's metadata, or without a store its entries in the bookie, durably. An
@@ -123,7 +118,7 @@ def _metadata_as_json(metadata: LedgerMetadata, *, secrets: bool = False) -> dic
     digest_type = "MAC" if metadata.digest_type == "HMAC" else metadata.digest_type
     custom_metadata = {key: _base64(value) for key, value in metadata.custom_metadata.items()}
     ensembles = {
-        str(segment.first_entry): [{"id": bookie_id} for bookie_id in segment.ensemble]
+        str(segment.first_entry): [{"id": bookie} for bookie in segment.ensemble]
         for segment in metadata.segments
     }
     scope = {"ledgerScopeId": metadata.scope_id} if metadata.scope_id else {}

@@ -86,9 +86,7 @@ def format_json(value: Any, depth: int = 0) -> str:
 
 def _scalar(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return _ESCAPE.sub(
-        lambda match: match[0] if match[1] is None else f"\\u{match[1].upper()}", text
-    )
+    return _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}" if found[1] else found[0], text)
 
 
 def json_response(value: Any, status: int = 200) -> HttpResponse:

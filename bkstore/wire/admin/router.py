@@ -148,9 +148,8 @@ class Router:
             return HttpResponse.error_text(500, f"{file_prefix}{error.strerror or error}")
         except Exception as error:
             LOG.exception("%s %s", request.method, one_line(request.path))
-            return HttpResponse.error_text(
-                500, f"this is a defect of bkstore: {type(error).__name__}"
-            )
+            defect = type(error).__name__
+            return HttpResponse.error_text(500, f"this is a defect of bkstore: {defect}")
 
     def _find_endpoint(self, request: HttpRequest, authorization: str | None) -> Endpoint:
         """Return the endpoint of a request. Raises `HttpError` if it is not allowed or unknown."""
@@ -160,9 +159,8 @@ class Router:
         method = "GET" if request.method == "HEAD" else request.method
         endpoint = route.methods.get(method)
         if endpoint is None:
-            raise HttpError(
-                route.other_status, f"{method} is not allowed here: use {_either(route.methods)}"
-            )
+            allowed = " or ".join(sorted(route.methods))
+            raise HttpError(route.other_status, f"{method} is not allowed here: use {allowed}")
         if method != "GET" and route.writes:
             self._authorize(authorization)
         unknown = () if route.parameters is None else {*request.parameters} - route.parameters
@@ -187,10 +185,6 @@ class Router:
         return _Route({"GET": scrape}, None, 403, wait_reason=WaitReason.NOTHING)
 
 
-def _either(methods: Mapping[str, Endpoint]) -> str:
-    return " or ".join(sorted(methods))
-
-
 def _with_first_chunks(answer: HttpResponse) -> HttpResponse:
     """Return an answer with its first chunks computed, whose errors still set the status."""
     if isinstance(answer.body, bytes):
@@ -210,25 +204,19 @@ def _heartbeat_route() -> _Route:
     return _Route(methods, None, writes=False, wait_reason=WaitReason.NOTHING)
 
 
-def _ledger_routes(
-    bookie: Bookie, metadata: MetadataStore | None, compat: bool
-) -> dict[str, _Route]:
-    ledgers = LedgerEndpoints(bookie, metadata, compat)
-    entries = EntryEndpoints(bookie, metadata)
+def _ledger_routes(bookie: Bookie, store: MetadataStore | None, compat: bool) -> dict[str, _Route]:
+    ledgers, entries = LedgerEndpoints(bookie, store, compat), EntryEndpoints(bookie, store)
     ledger_parameters = frozenset({LEDGER_PARAMETER, SCOPE_PARAMETER})
-    list_parameters = {SCOPE_PARAMETER, "print_metadata", "decode_meta", "page"}
+    list_parameters = frozenset({SCOPE_PARAMETER, "print_metadata", "decode_meta", "page"})
     read_parameters = ledger_parameters | {"start_entry_id", "end_entry_id", "page", "digest_type"}
-    source = WaitReason.DISK if metadata is None else WaitReason.METADATA
+    availability_parameters = ledger_parameters | {"encoding"}
+    source = WaitReason.DISK if store is None else WaitReason.METADATA
     routes = {
-        "list": _Route(
-            {"GET": ledgers.list_ledgers}, frozenset(list_parameters), wait_reason=source
-        ),
+        "list": _Route({"GET": ledgers.list_ledgers}, list_parameters, wait_reason=source),
         "metadata": _Route({"GET": ledgers.show_metadata}, ledger_parameters, wait_reason=source),
         "read": _Route({"GET": entries.read_entries}, read_parameters, wait_reason=source),
         "delete": _Route({"DELETE": ledgers.delete_ledger}, ledger_parameters, wait_reason=source),
-        "availability": _Route(
-            {"GET": entries.show_availability}, ledger_parameters | {"encoding"}
-        ),
+        "availability": _Route({"GET": entries.show_availability}, availability_parameters),
     }
     return {f"/api/v1/ledger/{name}": route for name, route in routes.items()}
 
@@ -237,10 +225,8 @@ def _bookie_routes(
     collector: BackgroundCollector, background_jobs: BackgroundJobs, disk: DiskEndpoints
 ) -> dict[str, _Route]:
     garbage = GarbageEndpoints(collector, background_jobs)
-    compaction = {
-        "GET": garbage.show_location_compactions,
-        "PUT": garbage.trigger_location_compaction,
-    }
+    show, trigger = garbage.show_location_compactions, garbage.trigger_location_compaction
+    compaction = {"GET": show, "PUT": trigger}
     suspension = {"GET": garbage.show_suspended, "PUT": garbage.suspend}
     routes = {
         "list_disk_file": _Route({"GET": disk.list_disk_file}, frozenset({"file_type"})),
@@ -273,34 +259,22 @@ def _cluster_routes(
 ) -> dict[str, _Route]:
     bookies = BookieEndpoints(metadata, controls)
     repair = AutorecoveryEndpoints(metadata, decommissions)
-    mark_parameters = {
-        SCOPE_PARAMETER,
-        "missingreplica",
-        "excludingmissingreplica",
-        "printmissingreplica",
-    }
+    delay = {"GET": repair.show_recovery_delay, "PUT": repair.set_recovery_delay}
+    marks = ("missingreplica", "excludingmissingreplica", "printmissingreplica", SCOPE_PARAMETER)
 
     def route(parameters: Iterable[str] = (), **methods: Endpoint) -> _Route:
         return _Route(methods, frozenset(parameters), wait_reason=WaitReason.METADATA)
 
-    return {
-        "/api/v1/bookie/list_bookies": route(("type", "print_hostnames"), GET=bookies.list_bookies),
-        "/api/v1/bookie/list_bookie_info": route(GET=bookies.list_bookie_info),
-        "/api/v1/bookie/cluster_info": route(GET=bookies.show_cluster_info),
-        **{
-            f"/api/v1/autorecovery/{name}": repair_route
-            for name, repair_route in {
-                "status": route(("enabled",), GET=repair.show_status, PUT=repair.set_status),
-                "bookie": route(PUT=repair.refuse_recovery),
-                "list_under_replicated_ledger": route(
-                    mark_parameters, GET=repair.list_underreplicated
-                ),
-                "who_is_auditor": route(GET=repair.show_auditor),
-                "trigger_audit": route(PUT=repair.trigger_audit),
-                "lost_bookie_recovery_delay": route(
-                    GET=repair.show_recovery_delay, PUT=repair.set_recovery_delay
-                ),
-                "decommission": route(PUT=repair.decommission),
-            }.items()
-        },
+    routes = {
+        "bookie/list_bookies": route(("type", "print_hostnames"), GET=bookies.list_bookies),
+        "bookie/list_bookie_info": route(GET=bookies.list_bookie_info),
+        "bookie/cluster_info": route(GET=bookies.show_cluster_info),
+        "autorecovery/status": route(("enabled",), GET=repair.show_status, PUT=repair.set_status),
+        "autorecovery/bookie": route(PUT=repair.refuse_recovery),
+        "autorecovery/list_under_replicated_ledger": route(marks, GET=repair.list_underreplicated),
+        "autorecovery/who_is_auditor": route(GET=repair.show_auditor),
+        "autorecovery/trigger_audit": route(PUT=repair.trigger_audit),
+        "autorecovery/lost_bookie_recovery_delay": route(**delay),
+        "autorecovery/decommission": route(PUT=repair.decommission),
     }
+    return {f"/api/v1/{path}": route for path, route in routes.items()}

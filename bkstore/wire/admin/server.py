@@ -144,9 +144,8 @@ class AdminServer(Closeable):
         if self._thread is None:
             self._socket = _open_socket(self._host, self._port)
             ready: Future[None] = Future()
-            self._thread = Thread(
-                target=self._run, args=(self._socket, ready), name="bkstore-admin", daemon=True
-            )
+            arguments = (self._socket, ready)
+            self._thread = Thread(None, self._run, "bkstore-admin", arguments, daemon=True)
             self._thread.start()
             try:
                 ready.result()
@@ -196,10 +195,9 @@ class AdminServer(Closeable):
         )
 
         self._loop = asyncio.get_running_loop()
-        is_remote = not _is_loopback(listening)
-        is_own = (
-            make_host_predicate(self._host, self._host_names) if is_remote else is_loopback_host
-        )
+        is_own = is_loopback_host
+        if not _is_loopback(listening):
+            is_own = make_host_predicate(self._host, self._host_names)
         front = self._front = HttpFrontend(self._router, self._limits, is_own)
         listener = Listener([listening], front.make_protocol)
         listener.start()

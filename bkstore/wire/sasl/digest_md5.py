@@ -129,10 +129,8 @@ class DigestServer:
         if fields.get(b"authzid", fields[b"username"]) != fields[b"username"]:
             raise UnauthorizedAccess(f"DIGEST-MD5: {username[:80]!r} may not act as another user")
         if not self._users.is_allowed(username):
-            raise UnauthorizedAccess(
-                f"DIGEST-MD5: {username[:80]!r} is not among the allowed ids "
-                "(saslJaasClientAllowedIds)"
-            )
+            reason = "is not among the allowed ids (saslJaasClientAllowedIds)"
+            raise UnauthorizedAccess(f"DIGEST-MD5: {username[:80]!r} {reason}")
         self.username = username
         return b"rspauth=" + proofs.proof(b"")
 
@@ -206,9 +204,8 @@ class DigestClient:
             username = self._user.username.encode(charset)
         except UnicodeError:
             who = repr(self._user.username)
-            raise UnauthorizedAccess(
-                f"DIGEST-MD5: cannot encode the name {who} for the bookie"
-            ) from None
+            reason = f"DIGEST-MD5: cannot encode the name {who} for the bookie"
+            raise UnauthorizedAccess(reason) from None
         proofs = _Proofs(
             self._user.username,
             self._user.password,

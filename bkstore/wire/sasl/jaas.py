@@ -104,9 +104,8 @@ def _parse_modules(reader: _TokenReader) -> Iterator[LoginModule]:
             reader.sign("=")
             options[option] = reader.word("the value of an option")
             if "${" in options[option]:
-                raise reader.refuse(
-                    f"option {option} refers to a JVM's system property, unknown to bkstore"
-                )
+                reason = "refers to a JVM's system property, unknown to bkstore"
+                raise reader.refuse(f"option {option} {reason}")
         yield LoginModule(name, options)
     reader.sign(";")
 
@@ -189,19 +188,17 @@ def read_digest_options(file: StrPath, section: str) -> dict[str, str]:
     if not modules:
         section_names = ", ".join(sorted(sections)) or "none"
         raise InvalidArgument(f"{file}: has no section {section!r} (existing: {section_names})")
+    options: dict[str, str] = {}
     for module in modules:
         name = module.name.rpartition(".")[2]
         if name == "Krb5LoginModule":
-            raise InvalidArgument(
-                f"{file}: section {section} uses Kerberos ({module.name}), which is not "
-                "supported, only DIGEST-MD5 is (DigestLoginModule)"
-            )
+            reason = "which is not supported, only DIGEST-MD5 is (DigestLoginModule)"
+            kerberos = f"{file}: section {section} uses Kerberos ({module.name})"
+            raise InvalidArgument(f"{kerberos}, {reason}")
         if name != "DigestLoginModule":
             raise InvalidArgument(
                 f"{file}: section {section} has the login module {module.name}, which is not "
                 "supported, only DigestLoginModule is"
             )
-    merged: dict[str, str] = {}
-    for module in modules:
-        merged |= module.options
-    return merged
+        options |= module.options
+    return options

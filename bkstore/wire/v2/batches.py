@@ -94,7 +94,7 @@ def decode_leading_group(
 
 
 @lru_cache(256)
-def _frame_layout(frame_size: int, is_read: bool) -> np.dtype[np.void]:
+def _frame_layout(size: int, is_read: bool) -> np.dtype[np.void]:
     """Return the layout of similar frames: `head` is their length and packet header together."""
     key_offset = _PREFIX_SIZE + _HEADER_SIZE
     ids_offset = _PREFIX_SIZE + (_HEADER_SIZE if is_read else _RECORD_OFFSET)
@@ -102,9 +102,8 @@ def _frame_layout(frame_size: int, is_read: bool) -> np.dtype[np.void]:
     if not is_read:
         fields |= {"key": (">u8", key_offset), "key+8": (">u8", key_offset + 8)}
         fields["key+16"] = (">u4", key_offset + 16)
-    formats, offsets = zip(*fields.values())
-    layout = {"names": list(fields), "formats": formats, "offsets": offsets}
-    return np.dtype({**layout, "itemsize": frame_size})
+    names, (formats, offsets) = list(fields), zip(*fields.values())
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
 
 
 def _framed_records(data: bytes, count: int, frame_size: int, entry_ids: Int64Array) -> RecordBatch:

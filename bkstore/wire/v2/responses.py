@@ -115,14 +115,14 @@ def decode_response(data: bytes | memoryview) -> Response:
     if opcode == Opcode.AUTH:
         return AuthResponse(*decode_auth(data, _HEADER), version)
     if opcode == Opcode.BATCH_READ_ENTRY:
-        status_code, *ids = unpack_fields(_BATCH, data, _HEADER, "fields of a batch")
-        status = Status.from_v2(status_code, _HEADER)
+        code, ledger, entry, request_id = unpack_fields(_BATCH, data, _HEADER, "fields of a batch")
+        status = Status.from_v2(code, _HEADER)
         records = _decode_records(data, _HEADER + _BATCH.size)
-        return BatchReadResponse(status, *ids, records, version)
+        return BatchReadResponse(status, ledger, entry, request_id, records, version)
     if opcode not in (Opcode.ADD_ENTRY, Opcode.READ_ENTRY):
         raise CorruptionError(None, 0, f"opcode {opcode} has no layout in the v2 protocol")
-    status_code, ledger, entry = unpack_fields(_FIELDS, data, _HEADER, "fields of an answer")
-    status = Status.from_v2(status_code, _HEADER)
+    code, ledger, entry = unpack_fields(_FIELDS, data, _HEADER, "fields of an answer")
+    status = Status.from_v2(code, _HEADER)
     if opcode == Opcode.ADD_ENTRY:
         return AddResponse(status, ledger, entry, version)
     return ReadResponse(status, ledger, entry, bytes(data[_HEADER + _FIELDS.size :]), version)

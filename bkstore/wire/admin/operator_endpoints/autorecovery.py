@@ -30,9 +30,8 @@ class AutorecoveryEndpoints:
 
     def show_status(self, request: HttpRequest) -> HttpResponse:
         """Answer whether replication is enabled."""
-        return json_response(
-            {"enabled": require_cluster_store(self._metadata).underreplication.enabled}
-        )
+        marks = require_cluster_store(self._metadata).underreplication
+        return json_response({"enabled": marks.enabled})
 
     def set_status(self, request: HttpRequest) -> HttpResponse:
         """Enable or disable replication; answer with the new state."""
@@ -97,9 +96,8 @@ class AutorecoveryEndpoints:
         """Start to decommission a bookie: trigger an audit, and delete its cookie, if requested,
         once no ledger needs the bookie."""
         bookie_id = _checked_bookie_id(_required_member(request, "bookie_src"))
-        delete_cookie = str(
-            (query_parameters.parse_json_body(request) or {}).get("delete_cookie", False)
-        ).lower()
+        body = query_parameters.parse_json_body(request) or {}
+        delete_cookie = str(body.get("delete_cookie", False)).lower()
         if delete_cookie not in ("true", "false"):
             raise HttpError(400, "delete_cookie is true or false")
         store = require_cluster_store(self._metadata)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.wire.admin.messages import HttpError, HttpRequest, HttpResponse, json_response
-from bkstore.wire.admin.operator_endpoints.cluster_store import (
-    ServiceInfoStore,
-    require_cluster_store,
-)
+from bkstore.wire.admin.operator_endpoints.cluster_store import ClusterStore, require_cluster_store
 from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
 from bkstore.wire.sasl import SaslUser
 
@@ -40,25 +38,20 @@ class BookieEndpoints:
         read_only = request.parameters.get("type") == "ro"
         with_hosts = request.parameters.get("print_hostnames") == "true"
         bookies = store.read_only_bookies() if read_only else store.writable_bookies() or ()
-        return json_response(
-            {bookie: _host(store, bookie) if with_hosts else None for bookie in sorted(bookies)}
-        )
+        hosts = {bookie: _host(store, bookie) if with_hosts else None for bookie in sorted(bookies)}
+        return json_response(hosts)
 
     def list_bookie_info(self, request: HttpRequest) -> HttpResponse:
         """Answer with the disk space of each bookie that reports it, and with the totals."""
         store = require_cluster_store(self._metadata)
         bookies = sorted(store.registered_bookies() or ())
+        ask_bookie = partial(_disk_space, store, self._controls.sasl)
         with ThreadPoolExecutor(_MAX_CONCURRENT_REQUESTS, "bkstore-admin-disks") as executor:
-            results = executor.map(
-                lambda bookie: _disk_space(store, bookie, self._controls.sasl), bookies
-            )
-            space_of_bookie = zip(bookies, results)
+            space_of_bookie = zip(bookies, executor.map(ask_bookie, bookies))
             spaces = {bookie: space for bookie, space in space_of_bookie if space is not None}
         if not spaces:
             raise HttpError(404, "no registered bookie reports its disk space")
-        rows = {
-            bookie: f": {_space_text(free, total)}," for bookie, (free, total) in spaces.items()
-        }
+        rows = {bookie: f": {_space_text(*space)}," for bookie, space in spaces.items()}
         free, total = (sum(column) for column in zip(*spaces.values()))
         return json_response({**rows, "ClusterInfo: ": _space_text(free, total)})
 
@@ -84,7 +77,7 @@ class BookieEndpoints:
         )
 
 
-def _address(store: ServiceInfoStore, bookie_id: str) -> tuple[str, int] | None:
+def _address(store: ClusterStore, bookie_id: str) -> tuple[str, int] | None:
     try:
         info = store.service_info(bookie_id)
     except CorruptionError as error:
@@ -93,27 +86,23 @@ def _address(store: ServiceInfoStore, bookie_id: str) -> tuple[str, int] | None:
     return None if info is None else info.address
 
 
-def _host(store: ServiceInfoStore, bookie_id: str) -> str | None:
+def _host(store: ClusterStore, bookie_id: str) -> str | None:
     address = _address(store, bookie_id)
     return None if address is None else address[0]
 
 
-def _disk_space(
-    store: ServiceInfoStore, bookie_id: str, user: SaslUser | None
-) -> tuple[int, int] | None:
+def _disk_space(store: ClusterStore, user: SaslUser | None, bookie: str) -> tuple[int, int] | None:
     """Return free and total bytes of a bookie's disks, or None if it does not answer."""
     from bkstore.wire.client import WireClient
 
-    address = _address(store, bookie_id)
+    address, timeout = _address(store, bookie), _TIMEOUT_SECONDS
     if address is None:
         return None
-    with WireClient(
-        address, "v3", timeout=_TIMEOUT_SECONDS, sasl=user, bookie_id=bookie_id
-    ) as client:
+    with WireClient(address, "v3", timeout=timeout, sasl=user, bookie_id=bookie) as client:
         try:
             space = client.disk_space()
         except BkstoreError as error:
-            LOG.warning("bookie %s does not report its disk space: %s", bookie_id, error)
+            LOG.warning("bookie %s does not report its disk space: %s", bookie, error)
             return None
     return space.free or 0, space.total or 0
 

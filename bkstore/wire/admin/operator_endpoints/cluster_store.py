@@ -13,19 +13,14 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class ServiceInfoStore(Protocol):
-    """A store that has the registrations of bookies."""
+class ClusterStore(MetadataStore, Protocol):
+    """The store of a cluster with auditors and replication workers: the one in ZooKeeper."""
+
+    underreplication: Underreplication
 
     def service_info(self, bookie: str) -> ServiceInfo | None:
         """Return the service info of a bookie, or None if it is not registered."""
         ...
-
-
-@runtime_checkable
-class ClusterStore(MetadataStore, ServiceInfoStore, Protocol):
-    """The store of a cluster with auditors and replication workers: the one in ZooKeeper."""
-
-    underreplication: Underreplication
 
     def read_only_bookies(self) -> frozenset[str]:
         """Return the read-only bookies."""

@@ -114,8 +114,6 @@ class HealthEndpoints:
             LOG.warning("the sanity test failed: %s", error)
         finally:
             self._sanity_lock.release()
-        headers = (
-            {} if reason is None else {REASON_HEADER: reason.encode("ascii", "replace").decode()}
-        )
-        body = {"passed": reason is None, "readOnly": False}
-        return HttpResponse(200, json_response(body).body, headers=headers)
+        body = json_response({"passed": reason is None, "readOnly": False}).body
+        header = (reason or "").encode("ascii", "replace").decode()
+        return HttpResponse(200, body, headers={REASON_HEADER: header} if header else {})
