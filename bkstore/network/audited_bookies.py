@@ -124,8 +124,7 @@ class AuditedBookie:
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """As `EntrySource.availability_many`, by up to `MAX_CONCURRENT_REQUESTS` concurrent
-        requests; raises `IllegalOperation` without `ledgers`. Keeps all lists until the last has
-        arrived."""
+        requests; raises `IllegalOperation` without `ledgers`. Keeps all lists until the last."""
         if ledgers is None:
             raise IllegalOperation(f"bookie {self._name}: the protocol cannot list ledgers")
         ledger_ids = normalize_ledger_ids(ledgers)

@@ -46,8 +46,7 @@ def used_share(path: Path) -> float:
 
 
 class DiskWatch:
-    """Checks whether a bookie can accept writes; `get_used_share` returns the used share of a
-    disk."""
+    """Checks whether a bookie can accept writes, by the used share of its disks."""
 
     def __init__(
         self,

@@ -97,8 +97,8 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
         return any(self.get(bookie_id) is not old for bookie_id, old in old_clients.items())
 
     def writable_bookies(self, scope: int = 0) -> frozenset[str]:
-        """Return the bookies for new ledgers of a scope: writable, with an address, and for scopes
-        other than 0 `extended`."""
+        """Return the bookies for new ledgers of a scope: writable, with an address, and `extended`
+        for scopes other than 0."""
         clients = self._clients_of(self._store.writable_bookies() or frozenset())
         return frozenset(key for key, client in clients.items() if client.extended or not scope)
 

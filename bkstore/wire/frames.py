@@ -108,8 +108,7 @@ class FrameSplitter:
 
         Takes at most `max_count` messages, up to the one that reaches `target_size` bytes; offsets
         and sizes are int64[n]. Returns none if the next message is incomplete, or at a bad length,
-        which `frames` then reports. About 10 us, and 10 ns a message if all have one size, else
-        150.
+        which `frames` then reports. About 10 us, and 10 ns a message of one size, else 150.
         """
         with memoryview(self._buffer)[self._start :] as view:
             frames = find_frames(np.frombuffer(view, np.uint8))

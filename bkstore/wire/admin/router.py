@@ -259,7 +259,7 @@ def _cluster_routes(
 ) -> dict[str, _Route]:
     bookies = BookieEndpoints(metadata, controls)
     repair = AutorecoveryEndpoints(metadata, decommissions)
-    delay = {"GET": repair.show_recovery_delay, "PUT": repair.set_recovery_delay}
+    show_delay, set_delay = repair.show_recovery_delay, repair.set_recovery_delay
     marks = ("missingreplica", "excludingmissingreplica", "printmissingreplica", SCOPE_PARAMETER)
 
     def route(parameters: Iterable[str] = (), **methods: Endpoint) -> _Route:
@@ -274,7 +274,7 @@ def _cluster_routes(
         "autorecovery/list_under_replicated_ledger": route(marks, GET=repair.list_underreplicated),
         "autorecovery/who_is_auditor": route(GET=repair.show_auditor),
         "autorecovery/trigger_audit": route(PUT=repair.trigger_audit),
-        "autorecovery/lost_bookie_recovery_delay": route(**delay),
+        "autorecovery/lost_bookie_recovery_delay": route(GET=show_delay, PUT=set_delay),
         "autorecovery/decommission": route(PUT=repair.decommission),
     }
     return {f"/api/v1/{path}": route for path, route in routes.items()}

@@ -160,8 +160,7 @@ class AdminServer(Closeable):
         return self.start()
 
     def close(self) -> None:
-        """Refuse new requests, give running ones a few seconds, wait for background jobs, end the
-        threads. Idempotent."""
+        """Refuse requests, end running ones in seconds and all background jobs. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -195,9 +194,8 @@ class AdminServer(Closeable):
         )
 
         self._loop = asyncio.get_running_loop()
-        is_own = is_loopback_host
-        if not _is_loopback(listening):
-            is_own = make_host_predicate(self._host, self._host_names)
+        is_remote, names = not _is_loopback(listening), self._host_names
+        is_own = make_host_predicate(self._host, names) if is_remote else is_loopback_host
         front = self._front = HttpFrontend(self._router, self._limits, is_own)
         listener = Listener([listening], front.make_protocol)
         listener.start()

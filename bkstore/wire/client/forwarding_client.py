@@ -29,8 +29,7 @@ def _forward(
 
 
 class ForwardingClient(ABC):
-    """The calls of `BookieClient`, `BatchAdder` and `BulkReader`, each forwarded by
-    `_call_client`."""
+    """`BookieClient`, `BatchAdder` and `BulkReader`, each call forwarded by `_call_client`."""
 
     @abstractmethod
     def _call_client(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:

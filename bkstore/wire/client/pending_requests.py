@@ -7,6 +7,7 @@ from the bookie to the key of the request that it answers. See `v2_dialect` and 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ LAST_ENTRY = -1
 """The entry id that stands for the last entry of the ledger in a read."""
 
 
+@dataclass(slots=True, eq=False)
 class PendingRequest(Generic[_T]):
     """One request: its frame, the key of its answer, and the function that reads the answer.
 
@@ -33,35 +35,15 @@ class PendingRequest(Generic[_T]):
     may take beyond the timeout. Once `is_done` it has an `error`, or status and content.
     """
 
-    __slots__ = (
-        "answer",
-        "decode_result",
-        "error",
-        "extra_seconds",
-        "frame",
-        "is_done",
-        "key",
-        "sent_at",
-        "subject",
-    )
-
-    def __init__(
-        self,
-        key: Hashable,
-        frame: bytes,
-        decode_result: Callable[[Any], _T],
-        subject: Subject,
-        extra_seconds: float = 0.0,
-    ) -> None:
-        self.key = key
-        self.frame = frame
-        self.decode_result = decode_result
-        self.subject = subject
-        self.extra_seconds = extra_seconds
-        self.sent_at = 0.0
-        self.is_done = False
-        self.answer: tuple[Status, Any] | None = None
-        self.error: BkstoreError | None = None
+    key: Hashable
+    frame: bytes
+    decode_result: Callable[[Any], _T]
+    subject: Subject
+    extra_seconds: float = 0.0
+    sent_at: float = field(default=0.0, init=False)
+    is_done: bool = field(default=False, init=False)
+    answer: tuple[Status, Any] | None = field(default=None, init=False)
+    error: BkstoreError | None = field(default=None, init=False)
 
     def describe(self) -> str:
         """Return a description of the request.

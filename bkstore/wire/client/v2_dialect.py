@@ -95,8 +95,7 @@ class V2Dialect:
         max_size: int,
         master_key: bytes | None,
     ) -> PendingRequest[RecordBatch]:
-        """Return a request to read consecutive entries; it fences the ledger if `master_key` is
-        given."""
+        """Return a request to read consecutive entries; fences the ledger if given `master_key`."""
         flags = 0 if master_key is None else _FENCE
         request_id = next(self._request_ids)
         limits = (max_count, max_size)

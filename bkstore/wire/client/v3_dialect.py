@@ -151,8 +151,7 @@ class V3Dialect:
         max_size: int,
         master_key: bytes | None,
     ) -> PendingRequest[RecordBatch]:
-        """Return a request to read consecutive entries; it fences the ledger if `master_key` is
-        given."""
+        """Return a request to read consecutive entries; fences the ledger if given `master_key`."""
         if not self._extended:
             raise IllegalOperation("v3 reads batches only if it is extended")
         fields = {"startEntryId": start, "maxCount": max_count, "maxSize": max_size}
@@ -190,8 +189,7 @@ class V3Dialect:
     def wait_for_lac(
         self, ledger_id: LedgerId, previous_lac: int, seconds: float
     ) -> PendingRequest[LacUpdate]:
-        """Return a request that is answered when the LAC exceeds `previous_lac`, or after
-        `seconds`."""
+        """Return a request answered when the LAC exceeds `previous_lac`, or after `seconds`."""
         millis = round(seconds * 1000)
         fields = {"entryId": LAST_ENTRY, "flag": _PIGGYBACK}
         fields |= {"previousLAC": previous_lac, "timeOut": millis}

@@ -128,8 +128,7 @@ class _TokenReader:
         return value
 
     def word(self, description: str) -> str:
-        """Take and return a word or quoted text. Raises `InvalidArgument` if `description` is
-        missing."""
+        """Take and return a word or quoted text. Raises `InvalidArgument` if it is missing."""
         if self._next.kind not in ("word", "text"):
             raise self._expected(description)
         return self._take()

@@ -10,12 +10,12 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from bkstore import forks
 from bkstore.arguments import boolean, host_name, instance, integer, number, optional
 from bkstore.errors import IllegalOperation
+from bkstore.index.api import Closeable
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.listening import Listener, bind_all
 from bkstore.wire.sasl import SaslUsers
@@ -40,7 +40,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class BookieServer:
+class BookieServer(Closeable):
     """Serves a bookie to clients of v2 and v3, in a thread of its own.
 
     `start` (or ``with``) binds the port and returns when clients may connect; `port` 0 takes a
@@ -172,14 +172,6 @@ class BookieServer:
 
     def __enter__(self) -> Self:
         return self if self._thread is not None else self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         address = self._address or Address(self._host, self._port)

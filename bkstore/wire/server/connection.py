@@ -431,8 +431,7 @@ class ServedConnection(asyncio.Protocol):
             self._shared.unauthenticated.count_bytes(self, change)
 
     def check_progress(self, now: float) -> None:
-        """Abort a client that has stalled, and retry what a full server or client held up. Called
-        at regular intervals."""
+        """Abort a stalled client, retry what lack of room held up. Called at regular intervals."""
         unsent_bytes = self._unsent_bytes()
         if unsent_bytes != self._last_unsent_bytes:
             self._last_unsent_bytes, self._last_progress = unsent_bytes, now

@@ -43,8 +43,7 @@ class LongPolls:
         self._pool = pool
         self._bookie = bookie
         self.waiting_reads: dict[ReadOperation, tuple[_Callback, asyncio.TimerHandle]] = {}
-        """The callback and timer of each waiting read; while it is empty `poll_bookie` is not
-        needed."""
+        """The callback and timer of each; while it is empty `poll_bookie` is not needed."""
         self._is_polling = self._poll_again = False
         self._tick_timer: asyncio.TimerHandle | None = None
 

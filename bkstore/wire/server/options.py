@@ -44,17 +44,11 @@ class ServerOptions:
         check_fields(self, _CHECKS)
 
 
-_CHECKS = {
+_COUNTS = ("read_threads", "write_threads", "max_waiting", "max_group", "max_connections")
+_SIZES = ("max_waiting_bytes", "memory", "authentication_memory")
+_CHECKS = dict.fromkeys(_COUNTS + _SIZES, integer(1)) | {
     "max_frame": integer(LENGTH_BYTES, 2**31 - 1),
-    "read_threads": integer(1),
-    "write_threads": integer(1),
-    "max_waiting": integer(1),
-    "max_waiting_bytes": integer(1),
-    "max_group": integer(1),
-    "max_connections": integer(1),
-    "memory": integer(1),
     "stall_timeout": number(0, above=True),
     "stop_timeout": number(0),
     "authentication_timeout": number(0, above=True),
-    "authentication_memory": integer(1),
 }

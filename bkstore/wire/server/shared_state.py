@@ -1,4 +1,4 @@
-"""Core: what all connections of a server share: pools, group sync, memory limit, observer."""
+"""SharedState: what connections of a server share: pools, group sync, memory limit, observer."""
 
 from __future__ import annotations
 
@@ -66,8 +66,7 @@ class WriteJob(NamedTuple):
     deliver: _Deliver
 
     def is_joinable(self) -> bool:
-        """Return whether all are `AddManyOperation`, which may be joined with those of other
-        connections."""
+        """Return whether all are `AddManyOperation`, which join those of other connections."""
         return set(map(type, self.operations)) == {AddManyOperation}
 
 

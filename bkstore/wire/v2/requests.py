@@ -85,8 +85,7 @@ class ReadRequest(NamedTuple):
     version: int = CURRENT_VERSION
 
     def parts(self) -> tuple[bytes, ...]:
-        """Return the message in one part. Raises `InvalidArgument` if it has a master key but does
-        not fence, or the reverse."""
+        """Return the message. Raises `InvalidArgument` for a key without fence, or the reverse."""
         header = PacketHeader(self.version, Opcode.READ_ENTRY, self.flags)
         ids = pack_fields(_IDS, ledger_number(self.ledger), self.entry)
         return (header.to_bytes() + ids + _encode_key(header, self.master_key),)
@@ -105,8 +104,7 @@ class BatchReadRequest(NamedTuple):
     version: int = CURRENT_VERSION
 
     def parts(self) -> tuple[bytes, ...]:
-        """Return the message in one part. Raises `InvalidArgument` if it has a master key but does
-        not fence, or the reverse."""
+        """As `ReadRequest.parts`."""
         header = PacketHeader(self.version, Opcode.BATCH_READ_ENTRY, self.flags)
         limits = (self.request_id, self.max_count, self.max_size)
         fields = pack_fields(_BATCH, ledger_number(self.ledger), self.entry, *limits)

@@ -192,8 +192,7 @@ class ReadOperation(_ReadOfLedger):
 
     `entry_id` -1 is the last entry. `previous_lac` makes it a long poll: with `timeout_millis`
     (milliseconds) it waits until the LAC exceeds that; with `piggyback` it reads the entry after
-    it. `lac_update_millis` is when the LAC advanced, in Unix milliseconds. `expired`: it waits no
-    longer.
+    it. `lac_update_millis` is when the LAC advanced (Unix time). `expired`: it waits no longer.
     """
 
     piggyback: bool = False
