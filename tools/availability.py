@@ -17,8 +17,8 @@ from bkstore.testing import generators
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.bitmaps import build_bitmap, serialize_bitmap
 from tools.lab.experiment import Rows
-from tools.lab.sides import TimedSide, run_samples
-from tools.lab.table import as_text
+from tools.lab.number_format import as_text
+from tools.lab.timing import TimedSide, run_samples
 
 ENTRIES = 300_000
 

@@ -16,8 +16,8 @@ from bkstore.wire.client import WireClient
 from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
-from tools.lab.sides import TimedSide, run_samples
-from tools.lab.table import as_text
+from tools.lab.number_format import as_text
+from tools.lab.timing import TimedSide, run_samples
 
 _ENTRIES_READ, _ENTRIES_ADDED = 1_000, 200
 BATCH_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)

@@ -16,8 +16,8 @@ from bkstore.bloom import BloomFilter, filter_size
 from bkstore.ids import Int64Array
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
-from tools.lab.sides import TimedSide, run_samples
-from tools.lab.table import as_text
+from tools.lab.number_format import as_text
+from tools.lab.timing import TimedSide, run_samples
 
 _IDS = (10, 100, 1_000, 10_000, 100_000)
 _RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)

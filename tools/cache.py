@@ -22,10 +22,10 @@ from bkstore.storage.options import StorageOptions
 from bkstore.testing import generators
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import SideResult, run_in_turns
-from tools.lab.sides import TimedSide
+from tools.lab.latencies_and_costs import SideResult, run_in_turns
+from tools.lab.number_format import as_text
 from tools.lab.stores.read_cache import ReadCache, read_by_cache, read_singly
-from tools.lab.table import as_text
+from tools.lab.timing import TimedSide
 from tools.lab.workloads.index_loads import read_index_load
 from tools.lab.workloads.recorded_reads import read_recording, span_entries
 from tools.lab.workloads.traces import TRACES, Trace, make_trace

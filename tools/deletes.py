@@ -15,9 +15,9 @@ from bkstore.ids import LedgerId
 from bkstore.index.rocks.keys import ledger_range
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import QuerySet, measure_latencies_of
+from tools.lab.latencies_and_costs import QuerySet, measure_latencies_of
+from tools.lab.number_format import as_text
 from tools.lab.stores.ledger_deletion import ShrinkingRocks
-from tools.lab.table import as_text
 
 _LEDGERS_PER_STEP, _ENTRIES_PER_LEDGER, _LIVE_STEPS, STEPS, _STEPS_BETWEEN_REPAIRS = (
     40,

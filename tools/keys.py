@@ -25,10 +25,15 @@ from bkstore.index.rocks.options import location_options
 from bkstore.testing.generators import locations
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import QuerySet, measure_files, measure_latencies_of, run_in_turns
-from tools.lab.sides import TimedSide
+from tools.lab.latencies_and_costs import (
+    QuerySet,
+    measure_files,
+    measure_latencies_of,
+    run_in_turns,
+)
+from tools.lab.number_format import as_text
 from tools.lab.stores.other_stores import Store, other_store_openers
-from tools.lab.table import as_text
+from tools.lab.timing import TimedSide
 
 LEDGERS, _ENTRIES_PER_LEDGER, _QUERY_COUNT = 200, 500, 1_000
 USUAL = "ledger, entry"

@@ -20,7 +20,7 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.memtable import MemtableIndex
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import (
+from tools.lab.latencies_and_costs import (
     INDEX_FILE_ENDINGS,
     measure_cost,
     measure_files,
@@ -28,9 +28,9 @@ from tools.lab.samples import (
     measure_milliseconds,
     median_cost,
 )
+from tools.lab.number_format import as_text
 from tools.lab.stores.index_sides import IndexSide, Source, open_index_files, rocksdb_opener
 from tools.lab.stores.tuned_rocks import compression, table_format, write_buffer
-from tools.lab.table import as_text
 from tools.lab.workloads.index_loads import SHAPES, IndexLoad, make_index_load, read_index_load
 from tools.lab.workloads.traces import make_trace
 

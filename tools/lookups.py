@@ -25,7 +25,7 @@ from bkstore.streams.lookup.options import LookupOptions, Strategy
 from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
-from tools.lab.sides import rotate
+from tools.lab.timing import rotate
 
 CLAIM_WORLD = (500, 300)
 """Numbers of objects and streams of the world for the first finding."""

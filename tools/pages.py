@@ -20,9 +20,14 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.testing import generators
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import QuerySet, measure_files, measure_latencies_of, run_in_turns
-from tools.lab.sides import TimedSide
-from tools.lab.table import as_text
+from tools.lab.latencies_and_costs import (
+    QuerySet,
+    measure_files,
+    measure_latencies_of,
+    run_in_turns,
+)
+from tools.lab.number_format import as_text
+from tools.lab.timing import TimedSide
 from tools.lab.workloads.traces import TRACES, Trace, make_trace
 
 ENTRIES, _READ_COUNT = 30_000, 10_000

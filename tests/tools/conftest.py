@@ -15,9 +15,9 @@ def _keep_frozen() -> Iterator[None]:
 
     Between samples it would walk them all, which takes longer than the samples.
     """
-    from tools.lab import sides
+    from tools.lab import timing
 
     kept = SimpleNamespace(collect=gc.collect, freeze=gc.freeze, unfreeze=lambda: None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sides, "gc", kept)
+        patch.setattr(timing, "gc", kept)
         yield

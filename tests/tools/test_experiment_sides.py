@@ -20,10 +20,15 @@ from bkstore.testing.stream_worlds import random_queries
 from tools import batch, cache, deletes, keys, lookups, pages
 from tools.lab import LabRun
 from tools.lab.experiment import ResultColumn, columns_of_kind
-from tools.lab.samples import QuerySet, measure_files, measure_latencies_of, run_in_turns
-from tools.lab.sides import TimedSide
+from tools.lab.latencies_and_costs import (
+    QuerySet,
+    measure_files,
+    measure_latencies_of,
+    run_in_turns,
+)
 from tools.lab.stores.ledger_deletion import ShrinkingRocks
 from tools.lab.stores.read_cache import ReadCache, read_by_cache, read_singly
+from tools.lab.timing import TimedSide
 
 Rows = list[dict[str, Any]]
 

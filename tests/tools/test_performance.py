@@ -13,11 +13,12 @@ from tests.paths import ROOT
 from tools.bench.cli import EXPERIMENT as BENCH
 from tools.bench.rows import ROWS
 from tools.lab import LabRun, Row
-from tools.lab.document import Document, add_to_folder, build_document, read_folder
+from tools.lab.document import Document, build_document
+from tools.lab.result_folder import add_to_folder, read_folder
 from tools.performance.__main__ import PAGES, main
 from tools.performance.curves import PICTURES, RATIO_PANELS, draw_curves
 from tools.performance.figures import Figures
-from tools.performance.pages import list_row_names, replace_tables
+from tools.performance.page_tables import list_row_names, replace_tables
 from tools.performance.promises import PROMISES, Promise, judge_promises
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 

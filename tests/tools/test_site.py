@@ -16,7 +16,7 @@ from tests.paths import ROOT
 from tools.site import check, sources
 from tools.site.__main__ import build, main
 from tools.site.docstrings import to_markdown
-from tools.site.public import Library
+from tools.site.public_names import Library
 from tools.site.reference import Page, build_pages
 
 pytest_plugins = ["pytester"]

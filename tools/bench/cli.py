@@ -6,11 +6,11 @@ import argparse
 import shutil
 from collections.abc import Iterator, Sequence
 
-from tools.bench.measure import run_row
+from tools.bench.cases import run_row
 from tools.bench.rows import ROWS
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main as run_command
 from tools.lab.experiment import Rows
-from tools.lab.table import as_text, format_missed
+from tools.lab.number_format import as_text, format_missed
 
 
 def _parse_row(text: str) -> str:

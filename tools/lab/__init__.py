@@ -4,12 +4,13 @@ An experiment is a module of `tools/` that builds an `Experiment` and passes it 
 columns and panels, a function that measures and one that summarizes the rows in sentences. Read
 `experiment` first; `docs/lab.md` has a complete one.
 
-`command` is the command line. `document` builds, saves, reads and collects JSON documents,
-`document_validation` validates them, `machine` describes the machine in them, and `comparison`
-lists the differences between two. `table`, `picture` (with `log_axes`) and `page` present a
-document. Experiments measure with `samples` (latencies, CPU seconds, bytes) and `sides`
-(implementations timed against each other). `bitmaps` builds pyroaring's bitmaps. `workloads` has
-the rows to write and the reads to replay, `stores` the indexes and other stores to compare.
+`command` is the command line. `document` builds, saves and reads JSON documents, which describe
+the `machine` too; `document_validation` validates them, `result_folder` keeps the newest rows of
+many, and `comparison` lists the differences between two. `table`, `picture` (with `log_axes`) and
+`page` present a document, `number_format` its numbers. Experiments measure with `timing`
+(implementations timed against each other) and `latencies_and_costs` (of queries, of long work).
+`bitmaps` builds pyroaring's bitmaps. `workloads` has the rows to write and the reads to replay,
+`stores` the indexes and other stores to compare.
 """
 
 from tools.lab.command import main

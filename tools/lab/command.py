@@ -13,17 +13,11 @@ from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.user_outputs import check_output, write_output
 from bkstore.report.charts import require_matplotlib
 from tools.lab.comparison import list_differences
-from tools.lab.document import (
-    Document,
-    add_to_folder,
-    build_document,
-    read_document,
-    read_folder,
-    save_document,
-)
+from tools.lab.document import Document, build_document, read_document, save_document
 from tools.lab.experiment import Experiment, LabRun
 from tools.lab.page import build_page
 from tools.lab.picture import draw_picture
+from tools.lab.result_folder import add_to_folder, read_folder
 from tools.lab.table import print_document, to_markdown
 
 _DATA_OPTIONS = {
@@ -76,7 +70,7 @@ def _check_options(experiment: Experiment, options: argparse.Namespace) -> Docum
         if target is not None:
             check_output(target)
     if options.into is not None:
-        list(read_folder(experiment, options.into))
+        read_folder(experiment, options.into)
     return None if options.compare is None else read_document(experiment, options.compare)
 
 

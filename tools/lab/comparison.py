@@ -7,7 +7,7 @@ from typing import Any
 
 from tools.lab.document import Document
 from tools.lab.experiment import Experiment, columns_of_kind
-from tools.lab.table import as_text
+from tools.lab.number_format import as_text
 
 _MIN_RATIO = 1.25
 """The ratio, upwards or downwards, from which on a measured figure is reported as changed."""

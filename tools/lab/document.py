@@ -1,13 +1,12 @@
-"""The JSON document of an experiment: built of rows, saved, read again, added to a folder."""
+"""The JSON document of an experiment: built of rows, saved, read again."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,11 @@ def build_document(
     keys = [experiment.key(row) for row in complete_rows]
     if len(set(keys)) != len(keys):
         raise ValueError(f"{experiment.name}: two rows with the same given columns")
+    module, options = f"tools.{experiment.name}", map(_strip_directory, arguments)
     return {
         "format": FORMAT,
         "experiment": experiment.name,
-        "command": shlex.join(
-            ["python", "-m", f"tools.{experiment.name}", *map(_strip_directory, arguments)]
-        ),
+        "command": shlex.join(["python", "-m", module, *options]),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         **describe_environment(),
         "absent": sorted(run.missing_libraries),
@@ -82,14 +80,15 @@ def read_document(experiment: Experiment, source: Path) -> Document:
     Columns that the experiment lacked when the document was saved are None in its rows.
     Raises `InvalidArgument` if the file is not a valid document of this experiment.
     """
-    document = _load_document(source)
-    if document["experiment"] != experiment.name:
-        other_experiment = document["experiment"]
-        raise InvalidArgument(f"{source}: a result of {other_experiment}, not of {experiment.name}")
-    return _fill_missing_columns(experiment, document, source)
+    document = load_document(source)
+    name = document["experiment"]
+    if name != experiment.name:
+        raise InvalidArgument(f"{source}: a result of {name}, not of {experiment.name}")
+    return fill_missing_columns(experiment, document, source)
 
 
-def _load_document(source: Path) -> Document:
+def load_document(source: Path) -> Document:
+    """Return a saved document of any experiment; raise `InvalidArgument` if it is not valid."""
     try:
         document = json.loads(source.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -101,8 +100,11 @@ def _load_document(source: Path) -> Document:
     return dict(document)
 
 
-def _fill_missing_columns(experiment: Experiment, document: Document, source: Path) -> Document:
-    """Return the document with None for the columns that the experiment got later."""
+def fill_missing_columns(experiment: Experiment, document: Document, source: Path) -> Document:
+    """Return the document with None for the columns that the experiment got later.
+
+    Raises `InvalidArgument` if the document does not fit the experiment.
+    """
     _raise_if_faulty(source, find_misfit(document, experiment))
     empty_row = {column.name: None for column in experiment.columns}
     return {**document, "rows": [empty_row | row for row in document["rows"]]}
@@ -111,61 +113,3 @@ def _fill_missing_columns(experiment: Experiment, document: Document, source: Pa
 def _raise_if_faulty(source: Path, fault: str | None) -> None:
     if fault is not None:
         raise InvalidArgument(f"{source}: no whole result: {fault}")
-
-
-def read_folder(experiment: Experiment, folder: Path) -> Iterator[tuple[Path, Document]]:
-    """Yield the path and document of each result of an experiment in a folder, oldest first.
-
-    Raises `InvalidArgument` if any JSON file in the folder is not a valid result.
-    """
-    documents = [(path, _load_document(path)) for path in sorted(folder.glob("*.json"))]
-    own_documents = [
-        (path, _fill_missing_columns(experiment, document, path))
-        for path, document in documents
-        if document["experiment"] == experiment.name
-    ]
-    yield from sorted(
-        own_documents, key=lambda path_and_document: str(path_and_document[1]["made"])
-    )
-
-
-def add_to_folder(experiment: Experiment, document: Document, folder: Path) -> Path:
-    """Add a result to an existing folder, in place of the older rows that it measured again.
-
-    Returns the path of the new file. Older rows of the same `group_columns` and scale are removed
-    from their files as a whole, and files without rows are deleted.
-    """
-    new_units = {_unit_key(experiment, row) for row in document["rows"]}
-    for path, old_document in list(read_folder(experiment, folder)):
-        remaining_rows = [
-            row for row in old_document["rows"] if _unit_key(experiment, row) not in new_units
-        ]
-        if old_document["scale"] != document["scale"] or len(remaining_rows) == len(
-            old_document["rows"]
-        ):
-            continue
-        if remaining_rows:
-            save_document(
-                {
-                    **old_document,
-                    "rows": remaining_rows,
-                    "finding": experiment.summarize(remaining_rows),
-                },
-                path,
-            )
-        else:
-            path.unlink()
-    # The new file gets the first free name: two results of one second are numbered.
-    timestamp = "".join(character for character in document["made"][:19] if character not in "-:")
-    suffixes = chain([""], (f"-{number}" for number in count(2)))
-    target = next(
-        path
-        for path in (folder / f"{experiment.name}-{timestamp}{suffix}.json" for suffix in suffixes)
-        if not path.exists()
-    )
-    save_document(document, target)
-    return target
-
-
-def _unit_key(experiment: Experiment, row: Row) -> tuple[Any, ...]:
-    return tuple(row[column] for column in experiment.group_columns)

@@ -110,7 +110,7 @@ class LabRun(Context):
 
     @property
     def min_sample_seconds(self) -> float:
-        """The minimal CPU seconds of a sample: for `tools.lab.sides.run_samples`."""
+        """The minimal CPU seconds of a sample: for `tools.lab.timing.run_samples`."""
         return 0.005 * min(self.scale, 1)
 
     def report_progress(self, what: str) -> None:

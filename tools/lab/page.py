@@ -7,7 +7,8 @@ from html import escape
 from bkstore.report.html.rendering import content_security_policy, read_template_file
 from tools.lab.document import Document
 from tools.lab.experiment import Rows
-from tools.lab.table import Columns, TableTitle, as_text, describe_run, split_tables
+from tools.lab.number_format import as_text
+from tools.lab.table import Columns, TableTitle, describe_run, split_tables
 
 _STYLE = """
 main { padding: 16px 20px; }

@@ -14,7 +14,7 @@ from bkstore.report.charts import require_matplotlib
 from tools.lab import log_axes
 from tools.lab.document import Document
 from tools.lab.experiment import Experiment, Panel, Row
-from tools.lab.table import as_text
+from tools.lab.number_format import as_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

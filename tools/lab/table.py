@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,39 +12,12 @@ from rich.table import Table
 
 from tools.lab.document import Document
 from tools.lab.experiment import Row, Rows
+from tools.lab.number_format import as_text
 
 TableTitle = Callable[[Row], str]
 
 Columns = Sequence[dict[str, Any]]
 """Columns as in a JSON document: name, label, unit, kind."""
-
-
-def as_text(value: Any) -> str:
-    """Return a value as text: three significant digits or all integer digits, "" for None.
-
-    >>> as_text(0.012345), as_text(1234567.8), as_text(None), as_text(3), as_text(False)
-    ('0.0123', '1,234,568', '', '3', 'NO')
-    """
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "NO"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def format_missed(value: float, limit: float) -> str:
-    """Return a figure that misses a limit as text that differs from the limit's.
-
-    >>> format_missed(1.4975, 1.5), format_missed(2.003, 2), format_missed(1.2, 1.5)
-    ('1.49', '2.01', '1.2')
-    """
-    if as_text(value) != as_text(float(limit)):
-        return as_text(value)
-    step = 10.0 ** min(math.floor(math.log10(abs(value))) - 2, 0) if value else 0.01
-    towards = math.ceil if value > limit else math.floor
-    return as_text(round(towards(value / step) * step, 10))
 
 
 def split_tables(

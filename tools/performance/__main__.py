@@ -11,7 +11,7 @@ from bkstore.errors import BkstoreError
 from bkstore.files.user_outputs import write_output
 from tools.performance.curves import PICTURES, draw_curves
 from tools.performance.figures import Figures
-from tools.performance.pages import replace_tables
+from tools.performance.page_tables import replace_tables
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("performance.md", "performance-figures.md")

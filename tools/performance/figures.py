@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from bkstore.errors import InvalidArgument
 from tools.bench.cli import EXPERIMENT as BENCH
 from tools.lab import Experiment, Row
-from tools.lab.document import Document, read_folder
+from tools.lab.document import Document
+from tools.lab.result_folder import read_folder
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 
 

@@ -4,9 +4,9 @@ import sys
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["step"]:
-        from tools.pipeline import measure
+        from tools.pipeline.step_process import main as run_step
 
-        raise SystemExit(measure.main(sys.argv[2:]))
+        raise SystemExit(run_step(sys.argv[2:]))
     from tools.lab import main
     from tools.pipeline.experiment import EXPERIMENT
 

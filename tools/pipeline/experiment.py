@@ -10,8 +10,8 @@ from typing import Any
 
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row
 from tools.lab.experiment import Rows
-from tools.pipeline.measure import run_in_process
 from tools.pipeline.other_programs import DUCKDB_QUESTIONS
+from tools.pipeline.step_process import run_in_process
 from tools.pipeline.steps import KERNELS, LOADS, SQL_ANALYSES, STEPS
 from tools.pipeline.world import prepare_world
 

@@ -11,7 +11,7 @@ import griffe
 
 from tools.site import signatures
 from tools.site.docstrings import FindAddress, to_markdown
-from tools.site.public import Library, PublicName, first_sentence
+from tools.site.public_names import Library, PublicName, first_sentence
 
 
 class Page(NamedTuple):

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 from tools.site.docstrings import link_code
-from tools.site.public import Library
+from tools.site.public_names import Library
 from tools.site.reference import Page, build_pages, page_path
 
 CONFIG = "mkdocs.yml"

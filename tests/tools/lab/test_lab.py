@@ -19,21 +19,22 @@ from bkstore.ids import LedgerId
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import location_options
 from tests.tools.lab.toys import TOY, measure_toys
-from tools.lab import LabRun, ResultColumn, Row, log_axes, main, table
+from tools.lab import LabRun, ResultColumn, Row, log_axes, main, number_format
 from tools.lab.comparison import list_differences
 from tools.lab.document import FORMAT, build_document, read_document, save_document
-from tools.lab.page import build_page
-from tools.lab.picture import draw_picture
-from tools.lab.samples import (
+from tools.lab.latencies_and_costs import (
     measure_cost,
     measure_files,
     measure_latencies,
     measure_latency,
     median_cost,
 )
-from tools.lab.sides import TimedSide, run_samples
+from tools.lab.number_format import as_text
+from tools.lab.page import build_page
+from tools.lab.picture import draw_picture
 from tools.lab.stores.other_stores import LevelDb, Lmdb, Store
-from tools.lab.table import as_text, print_document
+from tools.lab.table import print_document
+from tools.lab.timing import TimedSide, run_samples
 from tools.lab.workloads.index_loads import SHAPES, make_index_load, read_index_load
 from tools.lab.workloads.traces import TRACES, make_trace
 
@@ -274,7 +275,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert 1 == len(capsys.readouterr().err.splitlines())
 
 
-@pytest.mark.parametrize("module", [log_axes, table], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [log_axes, number_format], ids=lambda module: module.__name__)
 def test_examples_of_numbers(module: Any) -> None:
     """The examples in docstrings give what they say."""
     ran = doctest.testmod(module)
@@ -307,7 +308,7 @@ def test_a_slow_round_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A query that took long in one round of three has the latency of its middle round."""
     taken = [1000, 2000, 90_000, 3000, 2000, 5000]  # three rounds of two queries, nanoseconds
     clock = iter([tick for each in taken for tick in (0, each)])
-    monkeypatch.setattr("tools.lab.samples.time.perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr("tools.lab.latencies_and_costs.time.perf_counter_ns", lambda: next(clock))
 
     assert (2.5, pytest.approx(2.99)) == measure_latency(lambda _: None, [1, 2], 3)
 

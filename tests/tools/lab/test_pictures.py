@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tools.lab import Experiment, Panel, ResultColumn, Row
+from tools.lab.number_format import as_text
 from tools.lab.picture import draw_picture
-from tools.lab.table import as_text
 
 Draw = Callable[..., Any]
 

@@ -15,7 +15,7 @@ from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import LedgerLike
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
-from tools.bench.measure import Context
+from tools.bench.cases import Context
 
 SCOPE_0 = LedgerId(0, 7)
 SCOPED = LedgerId(0x1234_5678_9ABC_DEF0, 7)

@@ -13,8 +13,8 @@ from bkstore.formats.entry import Coder
 from bkstore.ids import LedgerId
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind, StorageOptions
+from tools.bench.cases import Context
 from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
-from tools.bench.measure import Context
 
 STORAGES: tuple[StorageKind, ...] = ("sorted", "interleaved", "db")
 MASTER_KEY = b"k" * 20

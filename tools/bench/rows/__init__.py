@@ -1,6 +1,6 @@
 """The rows of the benchmark, in the order of the table in the design."""
 
-from tools.bench.measure import BenchmarkRow
+from tools.bench.cases import BenchmarkRow
 from tools.bench.rows import (
     audit,
     availability,

@@ -9,6 +9,7 @@ from functools import partial
 from bkstore import BookieDir
 from bkstore.cluster.audit import AvailabilitySource, DirectoryBookie
 from bkstore.cluster.store.api import MetadataStore
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 from tools.bench.inputs.audit_cluster import (
     BOOKIES,
     LAYOUTS,
@@ -27,7 +28,6 @@ from tools.bench.inputs.audit_cluster import (
 )
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.own_process import run_input
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 
 LEDGERS, ENTRIES = 20_000, 500
 _LONG_SIZE = (100_000, 500)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bkstore.bloom import BloomFilter
 from bkstore.ids import Int64Array
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 
 _FPP = 0.01
 

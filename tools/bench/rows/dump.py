@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 
 from bkstore.offline.dump import dump
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 from tools.bench.inputs.dump_indexes import LOOKUP_INDEXES, LookupIndex, dump_by_row, make_index
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.own_process import run_input
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 
 ENTRIES = 2_000_000
 SIZES = (1_000_000, 10_000_000, 50_000_000)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from bkstore.cluster import Cluster, LedgerHandle, MemoryStore
 from bkstore.cluster.client.client import Client as ClusterClient
 from bkstore.network import Client
+from tools.bench.cases import BenchmarkRow, Cases, Context, Fact, FactCase
 from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import BenchmarkRow, Cases, Context, Fact, FactCase
 
 BOOKIES, _APPEND_COUNT, _READ_COUNT = 3, 20_000, 6000
 PAYLOAD = bytes(100)

@@ -14,9 +14,9 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.own_memory import peak_allocated
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 
 FILES = 100_000
 _ROCKS_LEDGERS, _ROCKS_ENTRIES = 5_000, 333

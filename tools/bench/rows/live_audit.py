@@ -17,6 +17,7 @@ from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.network import AuditedBookies
 from bkstore.storage.options import StorageKind
 from bkstore.testing.zookeeper_server import ZooKeeperServer
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 from tools.bench.inputs.audit_cluster import (
     BOOKIES,
     MIXED_LAYOUTS,
@@ -28,7 +29,6 @@ from tools.bench.inputs.audit_cluster import (
 )
 from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 
 LEDGERS, ENTRIES = 20_000, 500
 _STORAGES: Mapping[Layout, StorageKind] = {"idx": "sorted", "rocksdb": "db"}

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from bkstore.storage.options import StorageKind
+from tools.bench.cases import BenchmarkRow, Cases, Context, Fact, FactCase
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.offline_task_process import LOGS, TASKS
 from tools.bench.inputs.own_process import run_input
-from tools.bench.measure import BenchmarkRow, Cases, Context, Fact, FactCase
 
 ENTRIES = 10_000_000
 ROUNDS = 5

@@ -10,8 +10,8 @@ from sortedcontainers import SortedDict
 
 from bkstore.ids import MAX_ENTRY_ID, Int64Array
 from bkstore.index.memtable import MemtableIndex
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, TimedSide
 from tools.bench.inputs.entry_ids import locations_of
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, TimedSide
 
 LATE_SHARE = 0.05
 """The share of entries that arrive late because other add requests overtake them."""

@@ -8,8 +8,8 @@ import numpy as np
 
 from bkstore.formats.entry import Coder, Entry, RecordBatch
 from bkstore.ids import LedgerId
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, TimedSide
 from tools.bench.inputs.entry_ids import SCOPE_0, SCOPED
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, TimedSide
 
 ENTRIES, PAYLOAD = 100_000, 60
 _MIN_SPEEDUP = 5.0

@@ -16,8 +16,8 @@ from bkstore.index.api import IndexBatch
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.keys import encode_locations, entry_keys, ledger_range
 from bkstore.index.rocks.options import location_options, reading_options
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, TimedSide
 from tools.bench.inputs.entry_ids import SCOPE_0, locations_of, new_directory, rocks_index
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, TimedSide
 from tools.lab.stores.other_stores import OtherStore, other_store_openers
 
 _PER_BATCH = 100_000

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from bkstore.storage.options import StorageKind
+from tools.bench.cases import BenchmarkRow, Cases, Context, Fact, FactCase
 from tools.bench.inputs.bookie_process import bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.real_bookie import real_bookie, why_unavailable
@@ -22,7 +23,6 @@ from tools.bench.inputs.wire_load import (
     read_windows,
     run_load,
 )
-from tools.bench.measure import BenchmarkRow, Cases, Context, Fact, FactCase
 
 _CONNECTIONS, WINDOW, _WINDOW_COUNT, PAYLOAD = 64, 50, 40, 100
 ROUNDS = 5

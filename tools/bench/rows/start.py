@@ -8,9 +8,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
+from tools.bench.cases import BenchmarkRow, Cases, Context, Fact, FactCase
 from tools.bench.inputs.own_process import CHECKOUT
-from tools.bench.measure import BenchmarkRow, Cases, Context, Fact, FactCase
-from tools.lab.sides import rotate
+from tools.lab.timing import rotate
 
 _START_COUNT = 21
 _MIN_STARTS = 7

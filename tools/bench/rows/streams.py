@@ -9,7 +9,7 @@ from functools import partial
 from bkstore.streams import ImageReader, StreamLookup
 from bkstore.streams.lookup.options import Strategy
 from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 
 _SHAPE = WorldShape(
     nodes=1,

@@ -22,6 +22,7 @@ from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.index import PUTS_PER_BATCH, RocksIndex
 from bkstore.index.rocks.keys import encode_locations, entry_keys
 from bkstore.index.rocks.options import location_options
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 from tools.bench.inputs.entry_ids import (
     SCOPE_0,
     SCOPED,
@@ -31,7 +32,6 @@ from tools.bench.inputs.entry_ids import (
     new_directory,
     rocks_index,
 )
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 from tools.bench.rows.rocks import create_index, remove_index
 
 LEDGER = SCOPE_0.ledger

@@ -12,10 +12,10 @@ import numpy as np
 
 from bkstore.formats.entry import Coder, RecordBatch
 from bkstore.wire.client import WireClient
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.records import MASTER_KEY, records_of
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 
 LEDGER = 7
 _PAYLOADS = (100, 1024)

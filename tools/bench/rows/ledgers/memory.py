@@ -7,11 +7,11 @@ from functools import partial
 
 from bkstore.index.rocks.options import BLOCK_CACHE_BYTES
 from bkstore.storage.options import StorageKind, StorageOptions
+from tools.bench.cases import BenchmarkRow, Cases, Context, Fact, FactCase
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.load_process import PAYLOAD_BYTES
 from tools.bench.inputs.own_process import run_input
 from tools.bench.inputs.records import STORAGES
-from tools.bench.measure import BenchmarkRow, Cases, Context, Fact, FactCase
 
 SIZES, LEDGERS = (10_000_000, 50_000_000), 10
 _MIB = 1 << 20

@@ -12,9 +12,9 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.storage.ledger_storage import LedgerStorage
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, TimedSide
 from tools.bench.inputs.entry_ids import SCOPE_0
 from tools.bench.inputs.records import STORAGES, records_of, storage_with
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, TimedSide
 
 LEDGER = SCOPE_0.ledger
 _ENTRY_COUNT, BATCH_ENTRIES = 20_000, 1000

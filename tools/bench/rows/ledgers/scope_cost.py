@@ -11,9 +11,9 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 from tools.bench.inputs.entry_ids import SCOPE_0, SCOPED, new_directory
 from tools.bench.inputs.records import STORAGES, empty_storage, records_of, remove_storage
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 
 _ENTRY_COUNT, READ_COUNT, PAYLOAD = 20_000, 1000, 100
 

@@ -17,6 +17,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.entry_log.scan import scan_log
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind
+from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
 from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.inputs.records import (
     MASTER_KEY,
@@ -25,8 +26,7 @@ from tools.bench.inputs.records import (
     records_of,
     remove_storage,
 )
-from tools.bench.measure import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
-from tools.lab.samples import record_wall
+from tools.lab.latencies_and_costs import record_wall
 
 SIZES = ((100, 50_000), (1024, 10_000))
 """(bytes of payload, entries)."""

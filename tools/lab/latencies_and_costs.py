@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from bkstore.ids import Int64Array
-from tools.lab.sides import TimedSide, rotate
+from tools.lab.timing import TimedSide, rotate
 
 INDEX_FILE_ENDINGS = (".sst", ".log", ".idx")
 """The endings of files with index rows: RocksDB tables and write-ahead logs, index files."""
@@ -155,7 +155,7 @@ class SideResult(NamedTuple):
 
 def run_in_turns(sides: Sequence[TimedSide], rounds: int) -> list[SideResult]:
     """Run the sides in turns, in rotating order; all threads of the process count. Use it for long
-    work and work with threads of its own, else `tools.lab.sides.run_samples`."""
+    work and work with threads of its own, else `tools.lab.timing.run_samples`."""
     costs: dict[str, list[WorkCost]] = {side.name: [] for side in sides}
     results: dict[str, Any] = {}
     for round_number in range(rounds):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tools.lab.experiment import Context, Row as Values
-from tools.lab.sides import MIN_SAMPLE_SECONDS, TimedSide, run_samples
+from tools.lab.timing import MIN_SAMPLE_SECONDS, TimedSide, run_samples
 
 __all__ = ["BenchmarkRow", "Case", "Cases", "Context", "Fact", "FactCase", "TimedSide", "run_row"]
 
