@@ -51,14 +51,10 @@ def validate_cookies(
 
 def _check_same_cookies(dirs: OwnedDirectories, local: Cookie, stored: Cookie) -> None:
     for current in dirs.list_without_cookie():
-        raise UnsupportedLayout(
-            f"{current}: no cookie here, but the cluster has one of bookie "
-            f"{stored.bookie_id!r}: is a disk not mounted?"
-        )
+        claim = f"the cluster has one of bookie {stored.bookie_id!r}"
+        raise UnsupportedLayout(f"{current}: no cookie here, but {claim}: is a disk not mounted?")
     for field in ("bookie_id", "journal_dirs", "ledger_dirs", "index_dirs", "instance_id"):
         local_value, stored_value = getattr(local, field), getattr(stored, field)
         if local_value != stored_value:
-            raise UnsupportedLayout(
-                f"{dirs.all[0]}: the cookie says {field} {local_value!r}, the cluster's says "
-                f"{stored_value!r}"
-            )
+            values = f"{local_value!r}, the cluster's says {stored_value!r}"
+            raise UnsupportedLayout(f"{dirs.all[0]}: the cookie says {field} {values}")

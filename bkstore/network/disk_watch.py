@@ -13,12 +13,8 @@ from bkstore.errors import InvalidArgument, ReadOnlyError
 from bkstore.storage.bookie import Bookie
 
 _check_share = number(0.0, 1.0, above=True)
-_FIELD_CHECKS = {
-    "full": _check_share,
-    "writable_again": _check_share,
-    "interval": number(above=True),
-    "any_full": boolean,
-}
+_FIELD_CHECKS = {"full": _check_share, "writable_again": _check_share}
+_FIELD_CHECKS |= {"interval": number(above=True), "any_full": boolean}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,9 +70,8 @@ class RegisteredBookie(Closeable):
         self.bookie = server.bookie
         self.disk_options = _check_disk_options("disk_options", disk_options) or DiskOptions()
         self._watch = DiskWatch(self.bookie, self.disk_options, get_used_share)
-        self.collector = _check_collector("collector", collector) or BackgroundCollector(
-            self.bookie, store
-        )
+        checked = _check_collector("collector", collector)
+        self.collector = checked or BackgroundCollector(self.bookie, store)
         self._problem = find_problem
         self._changed = on_read_only_change
         self._operator_reason: str | None = None
@@ -116,8 +115,7 @@ class RegisteredBookie(Closeable):
         id; a new bookie is called `bookie_id`, by default ``advertise:port``. In this order:
         compares cookies, replays the journal, opens the port, registers. `garbage` has the settings
         of the collector, `server` further arguments of `BookieServer`, `registration` of the class.
-        Raises what `validate_cookies`, `Bookie.open` and the class raise, after undoing earlier
-        steps.
+        Raises what `validate_cookies`, `Bookie.open` and the class raise, after undoing the rest.
         """
         check_advertised_host(advertise or host)  # before any side effect
         with ExitStack() as undo:
@@ -171,23 +169,19 @@ class RegisteredBookie(Closeable):
         The registration turns read-only before the server refuses adds, and writable after it.
         """
         with self._lock:
-            reason = (
-                self._operator_reason
-                or self._problem()
-                or self._watch.find_read_only_reason(self.read_only)
-            )
+            reason = self._operator_reason or self._problem()
+            reason = reason or self._watch.find_read_only_reason(self.read_only)
             self.collector.set_disks_full(self._watch.is_full)
             if self._stop.is_set() or (reason is not None) == self.read_only:
                 return reason
-            _log.warning("bookie %s: %s", self.bookie.bookie_id, reason or "writable again")
+            bookie_id = self.bookie.bookie_id
+            _log.warning("bookie %s: %s", bookie_id, reason or "writable again")
             if reason is None:  # accept adds before the registration says so
                 self.server.read_only = False
             try:
                 self._registration.set_read_only(reason is not None)
             except BkstoreError as error:  # the registration retries
-                _log.warning(
-                    "bookie %s: not registered yet, retrying: %s", self.bookie.bookie_id, error
-                )
+                _log.warning("bookie %s: not registered yet, retrying: %s", bookie_id, error)
             self.server.read_only = reason is not None
             self._changed(reason)
             return reason

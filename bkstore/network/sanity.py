@@ -43,6 +43,5 @@ def check_sanity(
         finally:
             client.delete_ledger(writer.ledger)
     if payloads != _PAYLOADS:
-        raise CorruptionError(
-            str(writer.ledger), 0, f"{payloads!r:.200} were read back instead of what was written"
-        )
+        reason = f"{payloads!r:.200} were read back instead of what was written"
+        raise CorruptionError(str(writer.ledger), 0, reason)

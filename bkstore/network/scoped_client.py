@@ -55,9 +55,8 @@ class ScopedClient(ForwardingClient, Closeable):
         if not ledger_id.scope:
             return self._v2_client
         if not self.extended:
-            raise IllegalOperation(
-                f"ledger {ledger_id}: bookie {self.bookie_id} does not announce support for scopes"
-            )
+            reason = f"bookie {self.bookie_id} does not announce support for scopes"
+            raise IllegalOperation(f"ledger {ledger_id}: {reason}")
         return self._v3_client
 
     def _call_client(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:

@@ -15,9 +15,8 @@ def find_interface_address(interface_name: str) -> str:
     """Return the IPv4 address of an interface of this machine, on Linux only; raises
     `InvalidArgument` if the interface does not exist or has none."""
     if not sys.platform.startswith("linux"):
-        raise InvalidArgument(
-            f"the address of interface {interface_name!r} can be found on Linux only; give --host"
-        )
+        name = f"interface {interface_name!r}"
+        raise InvalidArgument(f"the address of {name} can be found on Linux only; give --host")
     import fcntl
 
     request = struct.pack("256s", interface_name.encode()[:15])
@@ -26,8 +25,6 @@ def find_interface_address(interface_name: str) -> str:
             response = fcntl.ioctl(probe_socket.fileno(), _SIOCGIFADDR, request)
         except OSError as error:
             existing = ", ".join(interface for _, interface in socket.if_nameindex())
-            raise InvalidArgument(
-                f"interface {interface_name!r} has no IPv4 address ({error.strerror}); there are: "
-                f"{existing}"
-            ) from None
+            reason = f"has no IPv4 address ({error.strerror}); there are: {existing}"
+            raise InvalidArgument(f"interface {interface_name!r} {reason}") from None
     return socket.inet_ntoa(response[20:24])

@@ -42,7 +42,7 @@ def requires_sasl(conf: Configuration) -> bool:
     return bool(factory)
 
 
-def read_tls_files(conf: Configuration) -> TlsFiles | None:
+def read_tls(conf: Configuration) -> TlsFiles | None:
     """Return the files of START_TLS, None if the file does not enable it.
 
     Raises `IllegalOperation` for Java key stores, passwords, and a choice of protocols or ciphers.

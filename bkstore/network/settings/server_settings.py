@@ -15,12 +15,7 @@ from bkstore.network.disk_watch import DiskOptions
 from bkstore.network.settings.conflicting_keys import check_conflicts
 from bkstore.network.settings.interfaces import find_interface_address
 from bkstore.network.settings.keys import HONORED_KEYS, list_ignored_keys
-from bkstore.network.settings.security import (
-    TlsFiles,
-    check_security,
-    read_tls_files,
-    requires_sasl,
-)
+from bkstore.network.settings.security import TlsFiles, check_security, read_tls, requires_sasl
 from bkstore.storage.directories.server_conf import read_server_conf
 from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
 from bkstore.wire.server import ServerOptions
@@ -107,7 +102,7 @@ class ServerSettings:
                 session_timeout=_read_seconds(conf, "zkTimeout"),
                 checkpoint_interval=_read_seconds(conf, "flushInterval"),
                 http=_read_http(conf),
-                tls=read_tls_files(conf),
+                tls=read_tls(conf),
                 sasl=requires_sasl(conf),
                 jaas_section=_read_given(conf, "saslJaasBookieSectionName"),
                 sasl_allowed_ids=_read_given(conf, "saslJaasClientAllowedIds"),
@@ -247,12 +242,8 @@ def _read_disk_options(conf: Configuration) -> DiskOptions:
         raise InvalidArgument(f"diskUsageLwmThreshold: {low} is not above 0 and {limit}")
     interval = {} if _INTERVAL not in conf else {"interval": _read_given(conf, _INTERVAL)}
     try:
-        return DiskOptions(
-            full=full,
-            writable_again=low,
-            any_full=_read_key(conf, "readOnlyModeOnAnyDiskFullEnabled"),
-            **interval,
-        )
+        any_full = _read_key(conf, "readOnlyModeOnAnyDiskFullEnabled")
+        return DiskOptions(full=full, writable_again=low, any_full=any_full, **interval)
     except InvalidArgument as error:
         raise InvalidArgument(f"{_INTERVAL}: {error}") from None
 

@@ -50,11 +50,8 @@ class EntryEndpoints:
             raise NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
         entries = Availability.from_ranges([(first, last)]) & self._bookie.availability(ledger_id)
         payloads = _PayloadReader(*self._digest(ledger_id, digest))
-        return HttpResponse(
-            200,
-            stream_json_object(self._read_payloads(ledger_id, entries, payloads, page)),
-            headers=_HEADERS,
-        )
+        members = self._read_payloads(ledger_id, entries, payloads, page)
+        return HttpResponse(200, stream_json_object(members), headers=_HEADERS)
 
     def _read_payloads(
         self, ledger_id: LedgerId, entries: Availability, payloads: _PayloadReader, page: int | None

@@ -45,10 +45,8 @@ class HttpFrontend:
         self._router = router
         self._limits = limits
         self._is_own = is_own_host
-        self._threads = {
-            reason: ThreadPoolExecutor(count, thread_name_prefix="bkstore-admin")
-            for reason, count in _THREAD_COUNTS.items()
-        }
+        pool = partial(ThreadPoolExecutor, thread_name_prefix="bkstore-admin")
+        self._threads = {reason: pool(count) for reason, count in _THREAD_COUNTS.items()}
         self._waiting_counts: Counter[WaitReason] = Counter()
         self._streams = StreamSlots(limits)
         self._connections = OpenConnections()

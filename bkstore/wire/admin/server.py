@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from bkstore import forks
 from bkstore.arguments import check_compat, host_name, instance, integer, optional
@@ -133,9 +133,7 @@ class AdminServer(Closeable):
     @property
     def is_on_loopback(self) -> bool:
         """Whether it listens on loopback only. Raises `IllegalOperation` if it does not listen."""
-        if self._socket is None:
-            raise IllegalOperation("this admin is not listening")
-        return _is_loopback(self._socket)
+        return _is_loopback(self.address[0])
 
     def start(self) -> Self:
         """Start to listen and answer; do nothing if it does already."""
@@ -194,7 +192,7 @@ class AdminServer(Closeable):
         )
 
         self._loop = asyncio.get_running_loop()
-        is_remote, names = not _is_loopback(listening), self._host_names
+        is_remote, names = not _is_loopback(listening.getsockname()[0]), self._host_names
         is_own = make_host_predicate(self._host, names) if is_remote else is_loopback_host
         front = self._front = HttpFrontend(self._router, self._limits, is_own)
         listener = Listener([listening], front.make_protocol)
@@ -228,15 +226,13 @@ def _check_aiohttp() -> None:
 def _open_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises `IllegalOperation` if the address cannot be bound."""
     try:
-        address_infos: list[Any] = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, *_, address = address_infos[0]
+        kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
+        family, *_, address = socket.getaddrinfo(host or None, port, type=kind, flags=flags)[0]
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         reason = error.strerror or error
         raise IllegalOperation(f"cannot listen on {host}:{port}: {reason}") from error
 
 
-def _is_loopback(listening: socket.socket) -> bool:
-    return ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
+def _is_loopback(host: str) -> bool:
+    return ipaddress.ip_address(host.partition("%")[0]).is_loopback

@@ -99,17 +99,15 @@ def verify_record_ids(record: bytes, ledger_id: LedgerId, entry_id: int) -> byte
     return record
 
 
-def verify_batch(
-    batch: RecordBatch, ledger_id: LedgerId, start: int, max_count: int
-) -> RecordBatch:
+def verify_batch(batch: RecordBatch, ledger_id: LedgerId, start: int, limit: int) -> RecordBatch:
     """Return an answer's records with their entry ids. Raises `CorruptionError` if it is invalid.
 
-    A valid one has one to `max_count` records (0: no limit), all of this ledger, with consecutive
+    A valid one has one to `limit` records (0: no limit), all of this ledger, with consecutive
     ids from `start` on (from any id, for the last entry). About 30 ns a record.
     """
     count = len(batch)
-    if not count or 0 < max_count < count:
-        raise CorruptionError(None, None, f"{count} records, {max_count} were requested")
+    if not count or 0 < limit < count:
+        raise CorruptionError(None, None, f"{count} records, {limit} were requested")
     ids = read_batch_ids(batch)
     if ids.entries.size < count:
         raise CorruptionError(None, None, f"record {ids.entries.size} of the batch is not an entry")

@@ -92,11 +92,8 @@ class SaslUsers:
         """Return the users of a bookie's section of a JAAS file, from its ``user_NAME`` options;
         raises what `SaslUser.from_jaas` raises."""
         options = read_digest_options(file, section)
-        password_of_user = {
-            option.removeprefix(_USER_PREFIX): password
-            for option, password in options.items()
-            if option.startswith(_USER_PREFIX)
-        }
+        names = [name for name in options if name.startswith(_USER_PREFIX)]
+        password_of_user = {name.removeprefix(_USER_PREFIX): options[name] for name in names}
         if not password_of_user:
             raise InvalidArgument(f"{file}: section {section} has no user (user_NAME)")
         try:

@@ -112,7 +112,7 @@ class DigestServer:
         username = _decoded_field(fields, b"username", charset)
         self._check_challenge_fields(fields, charset)
         password = self._users.passwords.get(username)
-        proofs = _Proofs(
+        expected, rspauth = _compute_proofs(
             username,
             # for an unknown user a random one, so that the check takes as long
             new_nonce().decode() if password is None else password,
@@ -122,7 +122,6 @@ class DigestServer:
             _required(fields, b"digest-uri"),
             fields.get(b"authzid"),
         )
-        expected = proofs.proof(b"AUTHENTICATE")
         is_right = hmac.compare_digest(expected, _required(fields, b"response"))
         if password is None or not is_right:
             raise UnauthorizedAccess(f"DIGEST-MD5: wrong user or password of {username[:80]!r}")
@@ -132,7 +131,7 @@ class DigestServer:
             reason = "is not among the allowed ids (saslJaasClientAllowedIds)"
             raise UnauthorizedAccess(f"DIGEST-MD5: {username[:80]!r} {reason}")
         self.username = username
-        return b"rspauth=" + proofs.proof(b"")
+        return b"rspauth=" + rspauth
 
     def _check_challenge_fields(self, fields: Mapping[bytes, bytes], charset: str) -> None:
         """Raise an error for a response to a challenge other than this one."""
@@ -206,7 +205,7 @@ class DigestClient:
             who = repr(self._user.username)
             reason = f"DIGEST-MD5: cannot encode the name {who} for the bookie"
             raise UnauthorizedAccess(reason) from None
-        proofs = _Proofs(
+        response, self._expected_rspauth = _compute_proofs(
             self._user.username,
             self._user.password,
             _decoded_field({b"realm": realm}, b"realm", charset),
@@ -215,7 +214,6 @@ class DigestClient:
             self._digest_uri.encode(),
             self._user.username.encode(),
         )
-        self._expected_rspauth = proofs.proof(b"")
         directives = [b"charset=utf-8"] if charset == _UTF8 else []
         directives.append(b"username=" + quote(username))
         if realm:
@@ -226,36 +224,29 @@ class DigestClient:
             b"cnonce=" + quote(cnonce),
             b"digest-uri=" + quote(self._digest_uri.encode()),
             b"maxbuf=65536",
-            b"response=" + proofs.proof(b"AUTHENTICATE"),
+            b"response=" + response,
             b"qop=auth",
             b"authzid=" + quote(self._user.username.encode()),
         ]
         return b",".join(directives)
 
 
-class _Proofs:
-    """Computes the proofs of a handshake (RFC 2831, 2.1.2.1)."""
-
-    def __init__(
-        self,
-        username: str,
-        password: str,
-        realm: str,
-        nonce: bytes,
-        cnonce: bytes,
-        digest_uri: bytes,
-        authzid: bytes | None,
-    ) -> None:
-        secret_hash = _md5(b":".join(map(_encode_for_hash, (username, realm, password)))).digest()
-        key_fields = [nonce, cnonce] if authzid is None else [nonce, cnonce, authzid]
-        self._key = _hex(b":".join([secret_hash, *key_fields]))
-        self._nonce_fields = b":".join([nonce, _NONCE_COUNT, cnonce, b"auth"])
-        self._digest_uri = digest_uri
-
-    def proof(self, method: bytes) -> bytes:
-        """Return 32 hex digits: the client's proof for ``AUTHENTICATE``, the server's for b""."""
-        method_hash = _hex(method + b":" + self._digest_uri)
-        return _hex(b":".join([self._key, self._nonce_fields, method_hash]))
+def _compute_proofs(
+    username: str,
+    password: str,
+    realm: str,
+    nonce: bytes,
+    cnonce: bytes,
+    digest_uri: bytes,
+    authzid: bytes | None,
+) -> tuple[bytes, bytes]:
+    """Return the proofs of client and server (RFC 2831, 2.1.2.1), 32 hex digits each."""
+    secret_hash = _md5(b":".join(map(_encode_for_hash, (username, realm, password)))).digest()
+    key_fields = [nonce, cnonce] if authzid is None else [nonce, cnonce, authzid]
+    key = _hex(b":".join([secret_hash, *key_fields]))
+    nonces = b":".join([nonce, _NONCE_COUNT, cnonce, b"auth"])
+    client_hash, server_hash = _hex(b"AUTHENTICATE:" + digest_uri), _hex(b":" + digest_uri)
+    return _hex(b":".join([key, nonces, client_hash])), _hex(b":".join([key, nonces, server_hash]))
 
 
 def _md5(data: bytes) -> hashlib._Hash:

@@ -71,6 +71,5 @@ class GroupSync:
 def _refuse_unsynced(answers: _Answers, status: Status) -> _Answers:
     """Return the answers with each EOK replaced by a refusal with the failed sync's status."""
     return [
-        answer.operation.refuse(status) if answer.status is Status.EOK else answer
-        for answer in answers
+        done.operation.refuse(status) if done.status is Status.EOK else done for done in answers
     ]

@@ -132,17 +132,8 @@ class SharedState:
                     answers, unread = _refuse_failed(operations), []
             size = sum(len(done.frame) for done in answers if isinstance(done, EncodedResponse))
             self._add_undelivered(size)
-            self._loop_calls.put(self._deliver_reads, callback, answers, unread, size)
-
-    def _deliver_reads(
-        self,
-        callback: ReadCallback,
-        answers: Sequence[ReadAnswer],
-        unread: Sequence[Operation],
-        size: int,
-    ) -> None:
-        callback(answers, unread)
-        self._add_undelivered(-size)
+            self._loop_calls.put(callback, answers, unread)
+            self._loop_calls.put(self._add_undelivered, -size)
 
     def _add_undelivered(self, byte_count: int) -> None:
         """Add to the bytes on their way to the loop, which may be slower than the pool."""

@@ -37,9 +37,7 @@ class JobPool(Generic[_Job]):
         self._work = run_jobs
         self._may_join = is_joinable or (lambda _job: False)
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._threads = [
-            Thread(target=self._run, name=name, daemon=True) for _ in range(thread_count)
-        ]
+        self._threads = [Thread(None, self._run, name, daemon=True) for _ in range(thread_count)]
         for thread in self._threads:
             thread.start()
 

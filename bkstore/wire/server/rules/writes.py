@@ -7,7 +7,7 @@ Sources: `WriteEntryProcessor`, `WriteEntryProcessorV3`, `WriteLacProcessorV3`,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 
 from bkstore.errors import (
     BkstoreError,
@@ -95,11 +95,8 @@ class BookieRules(ReadRules):
             batch = make_batch([add.record for add in adds if isinstance(add, AddOperation)])
             statuses = self._add_batch(batch, first)
         bounds = pairwise(accumulate((add.request_count for add in adds), initial=0))
-        return [
-            answer
-            for add, (start, stop) in zip(adds, bounds)
-            for answer in add.answer_each(statuses[start:stop])
-        ]
+        answers = (add.answer_each(statuses[slice(*rows)]) for add, rows in zip(adds, bounds))
+        return list(chain.from_iterable(answers))
 
     def _add_one(self, add: AddOperation) -> Status:
         try:
