@@ -77,14 +77,12 @@ class AuditedBookies(Mapping[str, AvailabilitySource], Closeable):
             return directory
         audited_bookie = self._audited.get(bookie)
         if audited_bookie is None:
-            if bookie not in self._registered_ids() or bookie not in self._registered:
+            registered_ids = self._store.registered_bookies() or ()
+            if bookie not in registered_ids or bookie not in self._registered:
                 raise KeyError(bookie)
             audited_bookie = AuditedBookie(bookie, self._registered)
             self._audited[bookie] = audited_bookie
         return audited_bookie
-
-    def _registered_ids(self) -> frozenset[str]:
-        return self._store.registered_bookies() or frozenset()
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._directories.keys() | set(self._registered)))
@@ -133,16 +131,14 @@ class AuditedBookie:
         with self._lock:
             for start in range(0, len(ledger_ids), MAX_CONCURRENT_REQUESTS):
                 part = ledger_ids[start : start + MAX_CONCURRENT_REQUESTS]
-                self._request_part(part, lists, failed)
+                self._request(part, lists, failed)
         if errors is None and failed:
             raise next(iter(failed.values()))
         if errors is not None:
             errors.update(failed)
         return ((ledger_id, lists[ledger_id]) for ledger_id in ledger_ids if ledger_id in lists)
 
-    def _request_part(
-        self, ledger_ids: list[LedgerId], lists: _Lists, failed: LedgerErrors
-    ) -> None:
+    def _request(self, ledger_ids: list[LedgerId], lists: _Lists, failed: LedgerErrors) -> None:
         """Request the lists of some ledgers, and retry those that another's failure may have hit.
 
         A lost or closed connection fails all requests under way. If every request failed, each half
@@ -170,7 +166,7 @@ class AuditedBookie:
             for ledger_id in retry_ids:
                 del failed[ledger_id]
             if retry_ids:
-                self._request_part(retry_ids, lists, failed)
+                self._request(retry_ids, lists, failed)
 
     def _request_once(self, ledger_ids: list[LedgerId], lists: _Lists) -> LedgerErrors:
         """Request some lists once; add them to `lists`, return the errors of the others."""

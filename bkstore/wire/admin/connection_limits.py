@@ -54,10 +54,6 @@ class StreamedAnswer:
         now = asyncio.get_running_loop().time()
         self.chunk_times = deque([now] * _TIMED_CHUNKS, _TIMED_CHUNKS)
 
-    def begin_chunk(self) -> None:
-        """Note that a chunk is being written."""
-        self.is_writing = True
-
     def end_chunk(self) -> None:
         """Note that the client has taken the chunk."""
         self.is_writing = False

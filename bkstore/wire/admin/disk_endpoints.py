@@ -1,5 +1,4 @@
-"""Endpoints `bookie/list_disk_file`, `show_log_marks`, `show_disk_space`: the bookie's files and
-disks.
+"""Endpoints `bookie/list_disk_file`, `last_log_mark`, `info`: the bookie's files and disks.
 
 BookKeeper: `ListDiskFilesService`, `GetLastLogMarkService`, `BookieInfoService`.
 """

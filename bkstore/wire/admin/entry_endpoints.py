@@ -1,7 +1,7 @@
 """Endpoints `ledger/read` and `ledger/availability`: entries that the bookie has.
 
 BookKeeper's `ReadLedgerEntryService` is a client of the whole cluster; here one bookie answers.
-`show_availability` is BP-34's listing, which BookKeeper's admin lacks.
+`ledger/availability` is BP-34's listing, which BookKeeper's admin lacks.
 """
 
 from __future__ import annotations

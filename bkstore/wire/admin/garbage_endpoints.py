@@ -28,12 +28,11 @@ _KINDS: tuple[CompactionKind, ...] = ("major", "minor")
 
 class BackgroundJobs:
     """Jobs in threads of their own, after the request that started them, one of each kind at a
-    time. Keeps the failure of the last job of each kind. Thread-safe."""
+    time. A failure is logged. Thread-safe."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="bkstore-admin-job")
         self._running: set[str] = set()
-        self._failures: dict[str, str | None] = {}
         self._lock = Lock()
 
     def start(self, kind: str, job: Callable[[], None]) -> bool:
@@ -50,27 +49,19 @@ class BackgroundJobs:
         return True
 
     def _run_job(self, kind: str, job: Callable[[], None]) -> None:
-        failure: str | None = "the job failed unexpectedly"
         try:
             job()
-            failure = None
         except (BkstoreError, OSError) as error:
-            failure = str(error)
             LOG.warning("%s failed: %s", kind, error)
         except Exception:
             LOG.exception("%s failed", kind)
         finally:
             with self._lock:
-                self._failures[kind] = failure
                 self._running.discard(kind)
 
     def is_running(self, kind: str) -> bool:
         """Return whether a job of this kind runs or is queued."""
         return kind in self._running
-
-    def last_failure(self, kind: str) -> str | None:
-        """Return the failure of the last job of this kind, None if it succeeded or none ran."""
-        return self._failures.get(kind)
 
     def close(self) -> None:
         """Wait for the jobs, because the caller may close their bookie next."""

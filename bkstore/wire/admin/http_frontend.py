@@ -167,7 +167,7 @@ class HttpFrontend:
             await response.prepare(request)
             next_chunk = partial(next, answer.body, None)
             while request.method != "HEAD" and (chunk := await self._in_thread(reason, next_chunk)):
-                stream.begin_chunk()
+                stream.is_writing = True
                 async with asyncio.timeout(self._limits.seconds):
                     await response.write(chunk)
                 stream.end_chunk()

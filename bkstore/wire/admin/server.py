@@ -100,7 +100,7 @@ class AdminServer(Closeable):
         self._router = Router(
             bookie,
             metadata,
-            self._own_collector if collector is None else collector,
+            collector or self._own_collector,
             token,
             self.counters,
             self._background_jobs,

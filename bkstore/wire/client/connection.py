@@ -51,9 +51,8 @@ class PipelinedConnection:
     the bookie has been silent for three timeouts, as if a router or firewall had dropped it.
     `unsolicited_keys` has keys of answers that may come without a request, once each.
 
-    Once it has `has_failed` (lost, given up, an invalid answer, an interrupted call) no more
-    requests are taken, and all in flight end with that error, done by the bookie or not. Threads:
-    safe.
+    Once it `has_failed` (lost, given up, an invalid answer, an interrupted call) no more requests
+    are taken, and all in flight end with that error, done by the bookie or not. Threads: safe.
     """
 
     def __init__(
@@ -79,8 +78,7 @@ class PipelinedConnection:
         self._receive_error = ""
         self._handed_out_bytes = 0  # bytes of answers, for offsets in errors
         self._receiver_thread: int | None = None  # id of the thread that receives
-        # one for each thread that waits for a change
-        self._change_queues: list[SimpleQueue[None]] = []
+        self._change_queues: list[SimpleQueue[None]] = []  # one for each waiting thread
         self._state_lock = RLock()
         self._send_lock = RLock()
 

@@ -178,11 +178,9 @@ class V3Dialect:
 
         return self._request(OperationType.READ_LAC, ("LAC", ledger_id), {}, read)
 
-    def write_lac(
-        self, ledger_id: LedgerId, body: bytes, master_key: bytes
-    ) -> PendingRequest[None]:
-        """Return a request to store an explicit LAC."""
-        fields = {"lac": decode_explicit_lac(body)[1], "masterKey": master_key, "body": body}
+    def write_lac(self, ledger_id: LedgerId, body: bytes, key: bytes) -> PendingRequest[None]:
+        """Return a request to store an explicit LAC; `key` is the ledger's master key."""
+        fields = {"lac": decode_explicit_lac(body)[1], "masterKey": key, "body": body}
         subject = ("write of the explicit LAC", ledger_id)
         return self._request(OperationType.WRITE_LAC, subject, fields, _ignore_answer)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.listening import cap_connections
 from bkstore.wire.sasl import SaslUsers
-from bkstore.wire.server.authentication import UnauthenticatedConnections
+from bkstore.wire.server.authentication import UnauthenticatedConnection, UnauthenticatedConnections
 from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.server.long_polls import LongPolls
 from bkstore.wire.server.observer import BulkObserver, Observer
@@ -39,10 +39,8 @@ _ABORT_SECONDS = 5.0  # for aborted connections to end
 _BATCH_READ = "BATCH_READ_ENTRY"
 
 
-class ManagedConnection(Protocol):
-    """A connection, as the core sees it."""
-
-    held_bytes: int
+class ManagedConnection(UnauthenticatedConnection, Protocol):
+    """A connection, as the shared state sees it."""
 
     def fileno(self) -> int:
         """Return the file descriptor of the client's socket, or -1 once it is closed."""
@@ -53,9 +51,6 @@ class ManagedConnection(Protocol):
 
     def drain(self) -> None:
         """Take no more requests, answer the waiting ones, then close."""
-
-    def abort(self) -> None:
-        """Close now."""
 
 
 class WriteJob(NamedTuple):

@@ -380,9 +380,9 @@ def test_slow_readers_give_way() -> None:
     async def talk() -> None:
         streams = StreamSlots(Limits(streams=2, seconds=0.05))
         lagging, brisk = await streams.acquire(slow), await streams.acquire(quick)
-        lagging.begin_chunk()
+        lagging.is_writing = True
         for _ in range(50):
-            brisk.begin_chunk()
+            brisk.is_writing = True
             brisk.end_chunk()
         taker = await streams.acquire(third)
 

@@ -1,5 +1,4 @@
-"""Endpoints `bookie/is_ready`, `show_state`, `state/readonly`, `run_sanity_test`: the bookie's
-condition.
+"""Endpoints `bookie/is_ready`, `state`, `state/readonly`, `sanity`: the bookie's condition.
 
 BookKeeper: `BookieIsReadyService`, `BookieStateService`, `BookieStateReadOnlyService`,
 `BookieSanityService`.
