@@ -81,7 +81,7 @@ def _read_token(path: Path | None) -> str | None:
     if path is None:
         return None
     from bkstore.cli.terminal.secrets import read_secret
-    from bkstore.wire.admin.router import check_token
+    from bkstore.wire.admin.access_control import check_token
 
     try:
         return check_token(read_secret(path).strip().decode("ascii", "replace"))

@@ -1,22 +1,15 @@
-"""Transport: serves the router by aiohttp, and checks the Host header.
-
-The `Host` header must name this machine: this refuses pages of websites whose name resolves to this
-machine (DNS rebinding). Answers allow no other origin to read them (no CORS).
-"""
+"""Transport: serves the router by aiohttp. Answers allow no other origin to read them (no CORS)."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
-import socket
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -216,52 +209,3 @@ def _response(answer: HttpResponse) -> web.Response:
     response = web.Response(status=answer.status, body=answer.body, headers=_headers(answer))
     response.force_close()
     return response
-
-
-def make_host_predicate(host: str, names: Collection[str]) -> Callable[[str], bool]:
-    """Return a predicate for Host headers that name this machine, for use beyond loopback.
-
-    Accepts IP addresses (no website's name), localhost, `host`, the machine's name, and `names`.
-    """
-    all_names = (host, socket.gethostname(), "localhost", *names)
-    known = {_normalized(name) for name in all_names if name}
-
-    def is_own(header: str) -> bool:
-        name = _host_name(header)
-        return name is not None and (_normalized(name) in known or _is_address(name))
-
-    return is_own
-
-
-def is_loopback_host(host: str) -> bool:
-    """Return whether a Host header names loopback: localhost, 127.0.0.0/8 or ::1; any port.
-
-    >>> [is_loopback_host(host) for host in ("localhost:8080", "[::1]", "example.org")]
-    [True, True, False]
-    """
-    name = _host_name(host)
-    if name is None:
-        return False
-    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
-
-
-def _host_name(header: str) -> str | None:
-    """Return the host in a Host header, in lower case, or None if the header is invalid."""
-    try:
-        parts = urlsplit(f"//{header}")
-        name, _ = parts.hostname or "", parts.port
-    except ValueError:
-        return None
-    return name if name and parts.netloc == header and parts.username is None else None
-
-
-def _normalized(name: str) -> str:
-    return name.lower().rstrip(".")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

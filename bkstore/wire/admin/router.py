@@ -1,4 +1,4 @@
-"""Routes: the endpoint of each path, the bearer token, and the answers to errors.
+"""Routes: the endpoint of each path, and the answers to errors.
 
 A wrong method is 404 with a line of text, or 405 or 403 where BookKeeper has that. Methods that
 write need the bearer token. Every error is one line with the reason.
@@ -6,9 +6,7 @@ write need the bearer token. Every error is one line with the reason.
 
 from __future__ import annotations
 
-import hmac
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -29,6 +27,7 @@ from bkstore.errors import (
     TooManyRequests,
 )
 from bkstore.storage.bookie import Bookie
+from bkstore.wire.admin.access_control import check_bearer
 from bkstore.wire.admin.counters import OperationCounters
 from bkstore.wire.admin.disk_endpoints import DiskEndpoints
 from bkstore.wire.admin.entry_endpoints import EntryEndpoints
@@ -54,7 +53,6 @@ LOG = logging.getLogger("bkstore.wire.admin")
 
 Endpoint = Callable[[HttpRequest], HttpResponse]
 
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,1024}=*")
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _STATUSES: tuple[tuple[type[BkstoreError], int], ...] = (
     (CorruptionError, 500),
@@ -90,14 +88,6 @@ class _Route:
     wait_reason: WaitReason = WaitReason.DISK
 
 
-def check_token(token: str | None) -> str | None:
-    """Return a valid token: RFC 6750's syntax, 16 characters or more. Raises `InvalidArgument`."""
-    if token is not None and not (isinstance(token, str) and _TOKEN.fullmatch(token)):
-        what = "16 to 1024 letters, digits and -._~+/, and = at the end"
-        raise InvalidArgument(f"a token has {what}")
-    return token
-
-
 class Router:
     """Answers requests; never raises. Thread-safe."""
 
@@ -113,7 +103,7 @@ class Router:
         controls: Controls,
         decommissions: Decommissions,
     ) -> None:
-        self._token = None if token is None else token.encode("ascii")
+        self._token = token
         self._counters = counters
         self._routes = {"/heartbeat": _heartbeat_route(), "/metrics": self._metrics_route()}
         self._routes |= _ledger_routes(bookie, metadata, compat)
@@ -162,21 +152,12 @@ class Router:
             allowed = " or ".join(sorted(route.methods))
             raise HttpError(route.other_status, f"{method} is not allowed here: use {allowed}")
         if method != "GET" and route.writes:
-            self._authorize(authorization)
+            check_bearer(authorization, self._token)
         unknown = () if route.parameters is None else {*request.parameters} - route.parameters
         for name in sorted(unknown):
             known = ", ".join(sorted(route.parameters or ())) or "it has none"
             raise HttpError(400, f"unknown parameter {name[:60]!r} (known: {known})")
         return endpoint
-
-    def _authorize(self, authorization: str | None) -> None:
-        """Raise `HttpError` unless the header has the bearer token, compared in constant time."""
-        if self._token is None:
-            raise HttpError(403, "writes are not enabled: this admin was started without a token")
-        scheme, _, credentials = (authorization or "").partition(" ")
-        token = credentials.strip().encode("utf-8", "replace")
-        if not hmac.compare_digest(token, self._token) or scheme.lower() != "bearer":
-            raise HttpError(401, "this needs the header Authorization: Bearer with the right token")
 
     def _metrics_route(self) -> _Route:
         def scrape(_request: HttpRequest) -> HttpResponse:

@@ -19,12 +19,17 @@ from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.errors import IllegalOperation, MissingDependency
 from bkstore.index.api import Closeable
 from bkstore.storage.bookie import Bookie
+from bkstore.wire.admin.access_control import (
+    check_token,
+    is_loopback_host,
+    make_host_predicate,
+)
 from bkstore.wire.admin.connection_limits import Limits
 from bkstore.wire.admin.counters import OperationCounters
 from bkstore.wire.admin.garbage_endpoints import BackgroundJobs
 from bkstore.wire.admin.operator_endpoints.decommissions import Decommissions
 from bkstore.wire.admin.operator_endpoints.host_callbacks import Controls
-from bkstore.wire.admin.router import Router, check_token
+from bkstore.wire.admin.router import Router
 from bkstore.wire.listening import Listener
 
 if TYPE_CHECKING:
@@ -185,11 +190,7 @@ class AdminServer(Closeable):
 
     async def _serve(self, listening: socket.socket, ready: Future[None]) -> None:
         """Serve until `close`; set the result of `ready` once requests are accepted."""
-        from bkstore.wire.admin.http_frontend import (  # aiohttp
-            HttpFrontend,
-            is_loopback_host,
-            make_host_predicate,
-        )
+        from bkstore.wire.admin.http_frontend import HttpFrontend  # aiohttp
 
         self._loop = asyncio.get_running_loop()
         is_remote, names = not _is_loopback(listening.getsockname()[0]), self._host_names

@@ -23,15 +23,12 @@ from bkstore.wire.server.requests.operations import (
     StartTlsOperation,
 )
 from bkstore.wire.server.shared_state import SharedState
-from bkstore.wire.server.tls_socket import TlsSocket
+from bkstore.wire.server.tls_socket import TlsSocket, write_to_tls
 from bkstore.wire.status_codes import Status
 
 _log = logging.getLogger(__name__)
 
 _LINGER_SECONDS = 1.0  # seconds for a client to take its last answers and hang up
-
-_TLS_CHUNK_BYTES = 256 << 10
-"""The most bytes given to TLS at once, because its buffer never shrinks."""
 
 _AUTH_STEP = ("AUTH", Status.EOK)
 
@@ -350,15 +347,11 @@ class ServedConnection(asyncio.Protocol):
         if answers:
             # before they are sent, so that a client that has its answer finds it counted
             self._shared.observe(answers)
-            self._write(b"".join([answer.frame for answer in answers]))
-
-    def _write(self, data: bytes) -> None:
-        if self._tls_socket is None:
-            self._transport.write(data)
-            return
-        with memoryview(data) as view:
-            for start in range(0, len(view), _TLS_CHUNK_BYTES):
-                self._transport.write(bytes(view[start : start + _TLS_CHUNK_BYTES]))
+            frames = b"".join([answer.frame for answer in answers])
+            if self._tls_socket is None:
+                self._transport.write(frames)
+            else:
+                write_to_tls(self._transport, frames)
 
     # -- TLS
 

@@ -10,6 +10,16 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, cast
 
+_CHUNK_BYTES = 256 << 10
+"""The most bytes given to TLS at once, because its buffer never shrinks."""
+
+
+def write_to_tls(transport: asyncio.Transport, data: bytes) -> None:
+    """Write data to a transport of TLS, a chunk at a time."""
+    with memoryview(data) as view:
+        for start in range(0, len(view), _CHUNK_BYTES):
+            transport.write(bytes(view[start : start + _CHUNK_BYTES]))
+
 
 class AppProtocol(Protocol):
     """The protocol above the TLS."""

@@ -12,13 +12,12 @@ from bkstore import Bookie
 from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.errors import InvalidArgument
 from bkstore.wire.admin import AdminServer
+from bkstore.wire.admin.access_control import check_token, is_loopback_host
 from bkstore.wire.admin.messages import one_line
-from bkstore.wire.admin.router import check_token
 from tests.wire.admin.asking import KEY, TOKEN, ask, files_below, fill, send, write
 
 pytest.importorskip("aiohttp")
 
-from bkstore.wire.admin.http_frontend import is_loopback_host  # loads aiohttp
 
 GETS = [
     *("/api/v1/ledger/list", "/api/v1/ledger/metadata", "/api/v1/ledger/read"),

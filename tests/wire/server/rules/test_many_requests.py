@@ -16,6 +16,7 @@ from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
+from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.server.requests.operations import (
     AddManyOperation,
     EncodedResponse,
@@ -25,7 +26,6 @@ from bkstore.wire.server.requests.operations import (
 from bkstore.wire.server.requests.v2_requests import make_operation, make_operation_of_many
 from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.server.shared_state import WriteJob
-from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import KEY, Peer, record
 

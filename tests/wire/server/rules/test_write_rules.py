@@ -14,9 +14,9 @@ from bkstore.formats.entry import Entry, encode
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.options import JournalOptions
+from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.server.requests.operations import AddOperation, EncodedResponse
 from bkstore.wire.server.rules import BookieRules
-from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.status_codes import Status
 from tests.wire.server.peer import KEY, record
 
