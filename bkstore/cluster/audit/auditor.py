@@ -205,6 +205,7 @@ class Auditor:
                 return
             if wait(self.options.recheck_delay):
                 raise _Stopped
+            # A round is one step of the resume file: an interrupted one is repeated as a whole.
             final, merged = recheck == self.options.rechecks, BatchOutcome()
             for batch in self._batches(outcomes.to_recheck, throttle):
                 merged.merge(checker.check(batch, final=final))
@@ -299,13 +300,12 @@ class _Outcomes:
 
     def _add_outcome(self, step: str, outcome: BatchOutcome) -> None:
         step_kind, _, position = step.partition(" ")
-        if step_kind == "ledger":
+        if step_kind == "ledger":  # a batch of the first round, up to this ledger
             self.last_judged = LedgerId.parse(position)
             self.to_recheck += outcome.to_recheck
-        else:
-            self.rechecks = int(position)
+        else:  # a whole round of rechecks
+            self.rechecks = self.report.rechecks = int(position)
             self.to_recheck = outcome.to_recheck
-            self.report.rechecks = self.rechecks
         if self._compat:  # upstream resets its counters before each range
             for category in DURABILITY_CATEGORIES:
                 self.report.counts[category] = 0

@@ -122,9 +122,7 @@ def _query_bookie(
         max_failures = len(listed)
     answers = AvailabilityResponse()
     failures, reason = 0, ""
-    for position, number in enumerate(ledger_numbers):
-        if position % LEDGERS_PER_TASK == 0:
-            failures = 0
+    for number in ledger_numbers:
         if failures == max_failures:
             answers.unanswered[number] = f"not asked after {_MAX_FAILURES} failures: {reason}"
             continue

@@ -146,9 +146,8 @@ class AuditReport(AuditCounts):
         for bookie, (ledgers, segments, reason) in self.absent.items():
             checked = f"{format_count(segments, 'segment')} of {_ledgers(ledgers)}"
             detail = f"{reason}: {checked} judged without it"
-            self.violations.append(
-                Violation("bookie_unavailable", None, None, bookie, None, detail)
-            )
+            violation = Violation("bookie_unavailable", None, None, bookie, None, detail)
+            self.violations.append(violation)
         if self.without:
             self.counts["bookie_unavailable"] += self.without
         self.violations.sort(key=lambda violation: violation.sort_key)

@@ -216,7 +216,7 @@ class _Recovery:
         self, entry_id: int, record: bytes, unresponsive: dict[str, BookieAnswer[int]]
     ) -> None:
         def change(failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:
-            new_ensemble = choose_replacement(self.access.context, self.changed, failed, refused)
+            new_ensemble = choose_replacement(self.access, self.changed, failed, refused)
             if new_ensemble is not None:
                 self.changed = add_segment(self.changed, entry_id, new_ensemble)
             return new_ensemble

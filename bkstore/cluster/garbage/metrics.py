@@ -60,8 +60,9 @@ class GarbageMetrics:
         for kind in _KINDS:
             name = f"{kind.upper()}_COMPACTION_TOTAL"
             counts[name] = (passes.counts[kind], f"Passes with a {kind} compaction")
-        value, help_text = self._collector.location_compactions, "Compactions of databases"
-        counts["ENTRY_LOCATION_COMPACTION_TOTAL"] = (value, f"{help_text} of entry locations")
+        help_text = "Compactions of databases of entry locations"
+        location_compactions = self._collector.location_compactions
+        counts["ENTRY_LOCATION_COMPACTION_TOTAL"] = (location_compactions, help_text)
         for name, (value, help_text) in counts.items():
             # "unknown", because "counter" would add a suffix to the name.
             metric = Metric(f"{_UPSTREAM_PREFIX}{name}", help_text, "unknown")

@@ -168,9 +168,8 @@ class Cluster(Client, Closeable):
     def client(self, name: str, options: ClientOptions | None = None) -> Client:
         """Return another client of the same bookies; `partition` can cut it off by its name."""
         context, name = self.context, text("name", name)
-        return Client(
-            self.store, self._clients_as(name), context.placement, options or context.options
-        )
+        clients = self._clients_as(name)
+        return Client(self.store, clients, context.placement, options or context.options)
 
     def bookie(self, bookie_id: str) -> Bookie:
         """Return the running `Bookie` of an id; raises `BookieUnavailable` if it is down."""

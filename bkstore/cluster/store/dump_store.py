@@ -99,10 +99,8 @@ class DumpStore(KeyValueStore):
         others = (file_path[1:] for file_path, _, ledger in parsed_paths if ledger is None)
         self.other_files = tuple(name for name in others if not os.path.isdir(Path(folder) / name))
         values = DumpValues(f"{folder}{top}")
-        lists = {"registered": AVAILABLE_PREFIX, "underreplicated": "/underreplication/ledgers"}
-        known_lists = (
-            name for name, key in lists.items() if os.path.isdir(values.location_of(key))
-        )
+        keys = {"registered": AVAILABLE_PREFIX, "underreplicated": "/underreplication/ledgers"}
+        known_lists = (name for name, key in keys.items() if os.path.isdir(values.location_of(key)))
         super().__init__(values, known_lists=frozenset(known_lists))
         self.path = values.path
         self._folder = folder

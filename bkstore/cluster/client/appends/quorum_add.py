@@ -14,7 +14,7 @@ import numpy as np
 
 from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
 from bkstore.cluster.client.bookie_client import BatchAdder, BookieClient
-from bkstore.cluster.client.open_ledger import ClientContext, LedgerAccess
+from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import (
     BookieUnavailable,
     IllegalOperation,
@@ -173,12 +173,11 @@ def raise_if_fatal(answer: BookieAnswer[_T]) -> None:
 
 
 def choose_replacement(
-    context: ClientContext,
-    metadata: LedgerMetadata,
-    failed: Sequence[int],
-    excluded: Collection[str],
+    access: LedgerAccess, metadata: LedgerMetadata, failed: Sequence[int], excluded: Collection[str]
 ) -> tuple[str, ...] | None:
-    """Return the last ensemble with other bookies at the indexes `failed`, None for lack of any."""
+    """Return the last ensemble with other bookies at the indexes `failed`, None if too few are
+    left. `metadata` may have segments that are not in the metadata store yet."""
+    context = access.context
     available = context.writable_bookies(metadata.ledger.scope) - set(excluded)
     ensemble = metadata.segments[-1].ensemble
     quorums = metadata.write_quorum_size, metadata.ack_quorum_size

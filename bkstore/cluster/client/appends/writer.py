@@ -164,7 +164,7 @@ class LedgerWriter:
                 "entries the ensemble cannot change"
             )
         current = self.access.metadata
-        new_ensemble = choose_replacement(self.access.context, current, failed, excluded)
+        new_ensemble = choose_replacement(self.access, current, failed, excluded)
         if new_ensemble is None:
             return None
 

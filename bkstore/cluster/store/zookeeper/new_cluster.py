@@ -101,10 +101,8 @@ def _create_parents(connection: ZooKeeperConnection, root: str) -> None:
     parent = root.rpartition("/")[0]
     if parent and connection.request(parent, "exists") is None:
         _create_parents(connection, parent)
-        try:
+        with suppress(NodeExistsError):
             connection.request(parent, "create", b"")
-        except NodeExistsError:
-            return
 
 
 def _read_instance_id(connection: ZooKeeperConnection, root: str) -> str | None:

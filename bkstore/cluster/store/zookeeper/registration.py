@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 
-from bkstore.cluster.store.zookeeper.connection import RetriedRequest
 from bkstore.cluster.store.zookeeper.events import EventThread
 from bkstore.cluster.store.zookeeper.kazoo_client import NodeExistsError, NoNodeError
 from bkstore.cluster.store.zookeeper.nodes import Nodes
@@ -113,10 +113,8 @@ class Registration:
         connection = self._nodes.connection
         stat = connection.request(path, "exists")
         if stat is not None and stat.ephemeralOwner == connection.session:
-            try:
-                RetriedRequest(connection, path)("delete", stat.version)
-            except NoNodeError:  # removed meanwhile, or by an attempt whose answer was lost
-                return
+            with suppress(NoNodeError):  # removed meanwhile, or by an attempt without an answer
+                connection.request(path, "delete", stat.version)
 
     # -- renewal
 

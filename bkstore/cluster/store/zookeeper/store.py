@@ -126,9 +126,8 @@ class ZooKeeperStore(KeyValueStore, Closeable):
         scopes; with its new instance id bookies refuse to start with their old data.
         """
         service_uri = parse_service_uri(uri) if isinstance(uri, str) else uri
-        connection = ZooKeeperConnection(
-            service_uri.servers, timeout=timeout, session_timeout=session_timeout
-        )
+        timeouts = {"timeout": timeout, "session_timeout": session_timeout}
+        connection = ZooKeeperConnection(service_uri.servers, **timeouts)
         manager = service_uri.manager or "hierarchical"
         try:
             if force and connection.request(service_uri.root, "exists") is not None:

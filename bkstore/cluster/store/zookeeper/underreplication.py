@@ -91,9 +91,8 @@ class Underreplication:
             added_bookies = [bookie for bookie in new_bookies if bookie not in known_bookies]
             if mark is not None and not added_bookies:
                 return False
-            marked_at = mark.marked_at if mark is not None and not timed else None
-            if timed:
-                marked_at = self._now()
+            former_time = None if mark is None else mark.marked_at
+            marked_at = self._now() if timed else former_time
             new_mark = UnderreplicatedMark(marked_at, (*known_bookies, *added_bookies))
             with suppress(BadVersion):  # of another client's change: try again
                 self._nodes.put(key, encode_mark(new_mark), current and current.version)
