@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.cli.terminal.ledger_options import (
     add_ledger_argument,
+    add_scope_options,
     ledger_from_args,
     scope_from_args,
 )
@@ -21,6 +21,7 @@ from bkstore.cli.terminal.metadata_options import (
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.standard_streams import print_stderr, print_text
+from bkstore.cli.terminal.table_output import tables_of_rows
 from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, NoSuchLedger
 from bkstore.files.user_outputs import check_output, refuse_inputs, write_output as write_file
@@ -39,9 +40,7 @@ def add_arguments(parser: Parser) -> None:
     what = "the ledgers of a cluster, one row each"
     listing = commands.add_parser("list", help=what, description=what)
     _add_metadata(listing)
-    scope = listing.add_mutually_exclusive_group()
-    scope.add_argument("--ledger-scope-id", metavar="S", help="only this scope (default 0)")
-    scope.add_argument("--all-scopes", action="store_true", help="ledgers of every scope")
+    add_scope_options(listing)
     add_output(listing, METADATA_LEDGERS)
     what = "the segments of one ledger, one row each; its other metadata go to stderr"
     show = commands.add_parser("show", help=what, description=what)
@@ -85,7 +84,7 @@ def _list(args: argparse.Namespace, store: MetadataStore) -> int:
     underreplicated = _underreplicated_ledgers(store, damaged)
     ledgers = _readable_ledgers(store.read_many(store.ledgers(scope)), damaged)
     rows = (_row(ledger_id, versioned, underreplicated) for ledger_id, versioned in ledgers)
-    write_output(args, METADATA_LEDGERS, _tables(rows))
+    write_output(args, METADATA_LEDGERS, tables_of_rows(METADATA_LEDGERS, rows, _ROWS_PER_TABLE))
     return _print_damage(damaged)
 
 
@@ -133,11 +132,6 @@ def _row(
         metadata.version,
         versioned.version,
     )
-
-
-def _tables(rows: Iterator[tuple[Any, ...]]) -> Iterator[Table]:
-    while table_rows := list(islice(rows, _ROWS_PER_TABLE)):
-        yield Table.from_rows(METADATA_LEDGERS, table_rows)
 
 
 def _print_damage(damaged: list[str]) -> int:

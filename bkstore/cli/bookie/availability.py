@@ -7,7 +7,7 @@ import re
 
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
-from bkstore.cli.screen.cells import MAX_RANGES, ranges_cell
+from bkstore.cli.screen.cells import ranges_cell
 from bkstore.cli.terminal.ledger_options import (
     add_ledger_argument,
     ledger_from_args,
@@ -19,9 +19,6 @@ from bkstore.cli.terminal.shared_options import add_directory, open_bookie, pars
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.tables import AVAILABILITY, Table
-
-__all__ = ["MAX_RANGES", "add_arguments", "run"]
-
 
 _MAX_SCREEN_RANGES, _FIRST_RANGES = 40, 10  # above 40 ranges, a table shows the first 10
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bkstore.cli.terminal.ledger_options import scope_from_args
+from bkstore.cli.terminal.ledger_options import add_scope_options, scope_from_args
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
@@ -23,9 +23,7 @@ from bkstore.tables import LEDGER_LIST, Table
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
-    scope = parser.add_mutually_exclusive_group()
-    scope.add_argument("--ledger-scope-id", metavar="S", help="only this scope (default 0)")
-    scope.add_argument("--all-scopes", action="store_true", help="ledgers of every scope")
+    add_scope_options(parser)
     add_show_keys(parser)
     add_output(parser, LEDGER_LIST)
 

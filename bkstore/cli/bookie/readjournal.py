@@ -17,6 +17,7 @@ from bkstore.cli.terminal.shared_options import (
     open_bookie,
     report_findings,
 )
+from bkstore.cli.terminal.table_output import tables_of_rows
 from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import refuse_inputs
@@ -30,7 +31,7 @@ from bkstore.storage.journal.scan import JournalScan, scan_journal
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import JOURNAL_RECORDS, Table
 
-ROWS_PER_TABLE = 1 << 12
+_ROWS_PER_TABLE = 1 << 12
 
 
 class _JournalFile(NamedTuple):
@@ -126,15 +127,9 @@ def _journal_id(text: str) -> int:
 def _tables(files: list[_JournalFile], payloads: bool, findings: list[Finding]) -> Iterator[Table]:
     for file in files:
         scan = scan_journal(file.path, skip_invalid=True)
-        rows: list[tuple[Any, ...]] = []
-        for row in _rows(file, scan, payloads, findings):
-            rows.append(row)
-            if len(rows) == ROWS_PER_TABLE:
-                yield Table.from_rows(JOURNAL_RECORDS, rows)
-                rows = []
-        if rows:
-            yield Table.from_rows(JOURNAL_RECORDS, rows)
-        findings.extend(scan.findings)
+        rows = _rows(file, scan, payloads, findings)
+        yield from tables_of_rows(JOURNAL_RECORDS, rows, _ROWS_PER_TABLE)
+        findings += scan.findings
 
 
 def _rows(

@@ -15,7 +15,7 @@ from bkstore.cli.terminal.ledger_options import (
 )
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.secrets import add_password, password_from_args
+from bkstore.cli.terminal.secrets import add_digest_options, password_from_args
 from bkstore.cli.terminal.shared_options import (
     add_directory,
     check_unchanged_at_end,
@@ -24,7 +24,6 @@ from bkstore.cli.terminal.shared_options import (
 )
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import Coder, RecordBatch, record_header
-from bkstore.formats.entry.digest import DIGEST_NUMBERS
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId, check_entry_id, split_location
 from bkstore.index.api import Finding
@@ -48,10 +47,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--max-size", metavar="BYTES", type=int, help="the same: at most so many bytes of frame"
     )
-    parser.add_argument(
-        "--digest-type", choices=[*DIGEST_NUMBERS, "MAC"], help="verify the digests, of this type"
-    )
-    add_password(parser)
+    add_digest_options(parser, "verify the digests, of this type")
     add_output(parser, ENTRY_RECORDS)
 
 

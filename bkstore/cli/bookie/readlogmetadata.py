@@ -12,20 +12,19 @@ from bkstore.cli.bookie.log_arguments import add_log_arguments, open_logs
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import check_unchanged_at_end, report_findings
+from bkstore.cli.terminal.table_output import tables_of_rows
 from bkstore.errors import BkstoreError, DirectoryInUse
 from bkstore.formats.entrylog import LogMetadata, log_name
 from bkstore.index.api import Finding
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.storage.read_only.bookie_dir import BookieDir
-from bkstore.tables import LOG_METADATA, Table
+from bkstore.tables import LOG_METADATA
 
-ROWS_PER_TABLE = 1 << 12
+_ROWS_PER_TABLE = 1 << 12
 
 _FileMetadata = tuple[int, str, str, LogMetadata]
 """(directory index, file name, source, metadata)."""
-
-_NO_LEDGER_CELLS = (None, None, None)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -41,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
         file_metadata = _metadata_of_logs(logs, findings)
         if bookie is not None:
             file_metadata = chain(file_metadata, _cached_metadata(bookie, logs, args, findings))
-        write_output(args, LOG_METADATA, check_unchanged_at_end(_tables(file_metadata), bookie))
+        tables = tables_of_rows(LOG_METADATA, _rows(file_metadata), _ROWS_PER_TABLE)
+        write_output(args, LOG_METADATA, check_unchanged_at_end(tables, bookie))
     return report_findings(findings)
 
 
@@ -71,17 +71,11 @@ def _cached_metadata(
                 yield dir_index, log_name(log_id), "cache", metadata
 
 
-def _tables(files: Iterator[_FileMetadata]) -> Iterator[Table]:
-    rows: list[tuple[Any, ...]] = []
+def _rows(files: Iterator[_FileMetadata]) -> Iterator[tuple[Any, ...]]:
     for dir_index, file_name, source, metadata in files:
         totals = (metadata.total_size, metadata.remaining_size, metadata.usage)
         log_cells = (dir_index, metadata.log_id, file_name, source, *totals)
-        ledgers = [
-            (*log_cells, *ledger_id.signed, size)
-            for ledger_id, size in sorted(metadata.ledgers.items())
-        ]
-        rows += ledgers or [(*log_cells, *_NO_LEDGER_CELLS)]
-        if len(rows) >= ROWS_PER_TABLE:
-            yield Table.from_rows(LOG_METADATA, rows)
-            rows = []
-    yield Table.from_rows(LOG_METADATA, rows)
+        for ledger_id, size in sorted(metadata.ledgers.items()):
+            yield (*log_cells, *ledger_id.signed, size)
+        if not metadata.ledgers:
+            yield (*log_cells, None, None, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,9 @@ from bkstore.cli.terminal.shared_options import (
     report_findings,
 )
 from bkstore.cli.terminal.standard_streams import print_stderr
+from bkstore.cli.terminal.table_output import tables_of_rows
 from bkstore.index.api import Finding
-from bkstore.tables import LOG_ENTRIES, Table
+from bkstore.tables import LOG_ENTRIES
 
 if TYPE_CHECKING:
     from bkstore.storage.read_only.find_logs import FoundLog
@@ -56,22 +56,15 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args, needs_index=False) as bookie:
         found_logs = bookie.find_logs(ledger, first, last, copies=args.copies, findings=findings)
         ledger_known = bool(found_logs) or index_has_ledger(bookie, ledger)
-        tables = check_unchanged_at_end(_tables(found_logs, args.ranges), bookie)
-        write_output(args, LOG_ENTRIES, tables)
+        tables = tables_of_rows(LOG_ENTRIES, _rows(found_logs, args.ranges), ROWS_PER_TABLE)
+        write_output(args, LOG_ENTRIES, check_unchanged_at_end(tables, bookie))
     if found_logs or findings:
         return report_findings(findings)
     print_stderr(f"no entry log here has a matching entry of ledger {ledger}")
     return 0 if ledger_known else 1
 
 
-def _tables(found_logs: list[FoundLog], by_range: bool) -> Iterator[Table]:
-    rows, yielded_any = _log_rows(found_logs, by_range), False
-    while (table_rows := list(islice(rows, ROWS_PER_TABLE))) or not yielded_any:
-        yield Table.from_rows(LOG_ENTRIES, table_rows)
-        yielded_any = True
-
-
-def _log_rows(found_logs: list[FoundLog], by_range: bool) -> Iterator[tuple[Any, ...]]:
+def _rows(found_logs: list[FoundLog], by_range: bool) -> Iterator[tuple[Any, ...]]:
     for log in found_logs:
         log_cells, entries = (log.dir_index, log.log_id, Path(log.path).name), log.entries
         if not by_range:

@@ -9,23 +9,27 @@ from typing import Any
 
 from bkstore.cli.bookie.log_arguments import parse_log_id
 from bkstore.cli.terminal.exit_codes import exit_code
-from bkstore.cli.terminal.ledger_options import add_ledger_options, ledger_from_args
+from bkstore.cli.terminal.ledger_options import add_ledger_options, only_ledger_from_args
 from bkstore.cli.terminal.metadata_options import parse_metadata_location
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
-from bkstore.cli.terminal.secrets import add_password, password_from_args
+from bkstore.cli.terminal.secrets import add_digest_options, password_from_args
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.cli.terminal.standard_streams import print_stderr
+from bkstore.cli.terminal.table_output import tables_of_rows
 from bkstore.counts import format_count
-from bkstore.errors import InvalidArgument
-from bkstore.formats.entry.digest import DIGEST_NUMBERS
 from bkstore.ids import LedgerId
 from bkstore.offline.check import Check, CheckFinding, Coverage
 from bkstore.storage.read_only.bookie_dir import BookieDir
-from bkstore.tables import CHECK_COVERAGE, CHECK_FINDINGS, Schema, Table
+from bkstore.tables import CHECK_COVERAGE, CHECK_FINDINGS, Table
 
 _ROWS_PER_TABLE = 1 << 10
+_SEVERITY_NOUNS = {
+    "damage": ("finding of damage", "findings of damage"),
+    "oddity": ("oddity", "oddities"),
+    "note": ("note", "notes"),
+}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -35,12 +39,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--log", metavar="LOG", help="only this log: an id, decimal or with 0x, or <hex id>.log"
     )
-    parser.add_argument(
-        "--digest-type",
-        choices=[*DIGEST_NUMBERS, "MAC"],
-        help="verify the digests of all records that the index has, of this type",
-    )
-    add_password(parser)
+    add_digest_options(parser, "verify the digests of all records that the index has, of this type")
     parser.add_argument(
         "--metadata",
         metavar="METADATA",
@@ -69,23 +68,26 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args, needs_index=False) as bookie, work_progress("records") as show_progress:
         check = _make_check(args, bookie)
         check.progress = show_progress
+        findings = _count_severities(check, severity_counts)
         if args.coverage:
-            for finding in check:
-                severity_counts[finding.severity] += 1
+            for finding in findings:
                 print_stderr(f"{finding.severity}: {finding}")
             write_output(args, CHECK_COVERAGE, [_coverage_table(check.coverage)])
         else:
-            write_output(args, CHECK_FINDINGS, _tables(check, severity_counts))
+            tables = tables_of_rows(CHECK_FINDINGS, map(_row, findings), _ROWS_PER_TABLE)
+            write_output(args, CHECK_FINDINGS, tables)
     return _report(check.coverage, severity_counts)
+
+
+def _count_severities(check: Check, counts: Counter[str]) -> Iterator[CheckFinding]:
+    for finding in check:
+        counts[finding.severity] += 1
+        yield finding
 
 
 def _make_check(args: argparse.Namespace, bookie: BookieDir) -> Check:
     """Return the check that the arguments ask for; reads the ledger ids of --metadata."""
-    ledger: LedgerId | None = None
-    if args.ledger_id is not None or args.ledger_qualified_name is not None:
-        ledger = ledger_from_args(args)
-    elif args.ledger_scope_id is not None:
-        raise InvalidArgument("--ledger-scope-id needs a ledger")
+    ledger = only_ledger_from_args(args)
     live_ledgers: list[LedgerId] = []
     if args.metadata is not None:
         from bkstore.cluster.store.opening import opened_metadata
@@ -97,18 +99,6 @@ def _make_check(args: argparse.Namespace, bookie: BookieDir) -> Check:
     return Check(bookie, args.digest_type, password, ledger, log_id, live_ledgers, args.jobs)
 
 
-def _tables(check: Check, severity_counts: Counter[str]) -> Iterator[Table]:
-    rows: list[tuple[Any, ...]] = []
-    for finding in check:
-        severity_counts[finding.severity] += 1
-        rows.append(_row(finding))
-        if len(rows) == _ROWS_PER_TABLE:
-            yield Table.from_rows(CHECK_FINDINGS, rows)
-            rows = []
-    if rows:
-        yield Table.from_rows(CHECK_FINDINGS, rows)
-
-
 def _row(finding: CheckFinding) -> tuple[Any, ...]:
     ids = (None, None) if finding.ledger is None else finding.ledger.signed
     entry_range = (finding.first_entry, finding.last_entry, finding.entries)
@@ -117,17 +107,9 @@ def _row(finding: CheckFinding) -> tuple[Any, ...]:
 
 
 def _coverage_table(coverage: Coverage) -> Table:
-    schema: Schema = CHECK_COVERAGE
-    rows = [
-        tuple(
-            [list(pair) for pair in log.unaccounted]
-            if name == "unaccounted"
-            else getattr(log, name)
-            for name in schema.names
-        )
-        for log in coverage.logs
-    ]
-    return Table.from_rows(schema, rows)
+    columns = {name: [getattr(log, name) for log in coverage.logs] for name in CHECK_COVERAGE.names}
+    columns["unaccounted"] = [list(map(list, pairs)) for pairs in columns["unaccounted"]]
+    return Table(CHECK_COVERAGE, columns)
 
 
 def _report(coverage: Coverage, severity_counts: Counter[str]) -> int:
@@ -142,10 +124,3 @@ def _report(coverage: Coverage, severity_counts: Counter[str]) -> int:
     if problem_count or not coverage.is_empty:
         print_stderr(f"found: {counts}" if counts else "no problems in what was checked")
     return exit_code(findings=bool(problem_count), checked=not coverage.is_empty)
-
-
-_SEVERITY_NOUNS = {
-    "damage": ("finding of damage", "findings of damage"),
-    "oddity": ("oddity", "oddities"),
-    "note": ("note", "notes"),
-}

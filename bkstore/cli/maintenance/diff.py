@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.availability import Availability
-from bkstore.cli.screen.cells import MAX_RANGES, ranges_cell
+from bkstore.cli.screen.cells import ranges_cell
 from bkstore.cli.terminal.exit_codes import exit_code
-from bkstore.cli.terminal.ledger_options import add_ledger_options, ledger_from_args
+from bkstore.cli.terminal.ledger_options import add_ledger_options, only_ledger_from_args
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, output_format_from_args, write_output
 from bkstore.cli.terminal.parser import Parser
@@ -24,18 +23,16 @@ from bkstore.cli.terminal.shared_options import (
     report_findings,
 )
 from bkstore.cli.terminal.standard_streams import print_stderr
+from bkstore.cli.terminal.table_output import tables_of_rows
 from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.read_only.bookie_dir import BookieDir
-from bkstore.tables import DIFFERENCES, Table
+from bkstore.tables import DIFFERENCES
 
 if TYPE_CHECKING:
     from bkstore.offline.diff import Difference, DiffSide
-
-__all__ = ["MAX_RANGES", "add_arguments", "run"]
-
 
 _MAX_SCREEN_RANGES, _FIRST_RANGES = 6, 4  # above 6 ranges, a table shows the first 4
 _ROWS_PER_TABLE = 1 << 8
@@ -59,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     3 if no ledger was compared."""
     from bkstore.offline.diff import diff
 
-    only_ledger = _only_ledger(args)
+    only_ledger = only_ledger_from_args(args)
     findings: list[Finding] = []
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
@@ -76,7 +73,9 @@ def run(args: argparse.Namespace) -> int:
                 )
 
         differences = diff(sides[0], sides[1], findings, only_ledger, count_ledger)
-        tables = _tables(differences, output_format_from_args(args) == "table")
+        for_screen = output_format_from_args(args) == "table"
+        rows = (_row(difference, for_screen) for difference in differences)
+        tables = tables_of_rows(DIFFERENCES, rows, _ROWS_PER_TABLE)
         write_output(args, DIFFERENCES, check_unchanged_at_end(tables, *bookies))
     code = report_findings(findings)
     if only_ledger is not None and not counts["ledgers"]:
@@ -84,14 +83,6 @@ def run(args: argparse.Namespace) -> int:
         return 1
     print_stderr(f"{format_count(counts['ledgers'], 'ledger')} compared, {counts['differ']} differ")
     return exit_code(findings=bool(counts["differ"] or code), checked=bool(counts["ledgers"]))
-
-
-def _only_ledger(args: argparse.Namespace) -> LedgerId | None:
-    if args.ledger_id is not None or args.ledger_qualified_name is not None:
-        return ledger_from_args(args)
-    if args.ledger_scope_id is not None:
-        raise InvalidArgument("--ledger-scope-id needs a ledger")
-    return None
 
 
 def _open_side(
@@ -110,17 +101,6 @@ def _open_side(
     bookie_dir = stack.enter_context(open_bookie(args, path))
     bookies.append(bookie_dir)
     return DirectorySide(bookie_dir)
-
-
-def _tables(differences: Iterable[Difference], for_screen: bool) -> Iterator[Table]:
-    rows: list[tuple[Any, ...]] = []
-    for difference in differences:
-        rows.append(_row(difference, for_screen))
-        if len(rows) == _ROWS_PER_TABLE:
-            yield Table.from_rows(DIFFERENCES, rows)
-            rows = []
-    if rows:
-        yield Table.from_rows(DIFFERENCES, rows)
 
 
 def _row(difference: Difference, for_screen: bool) -> tuple[Any, ...]:

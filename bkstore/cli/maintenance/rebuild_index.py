@@ -6,9 +6,7 @@ import argparse
 
 from bkstore.cli.maintenance.rewrite_arguments import (
     add_rewrite_arguments,
-    check_output,
-    opening_from_args,
-    rewrite_progress,
+    run_rewrite,
     write_result,
 )
 from bkstore.cli.terminal.parser import Parser
@@ -32,17 +30,7 @@ def run(args: argparse.Namespace) -> int:
     """Rebuild and print a row about the result; the exit code is 1 for damage and lost states."""
     from bkstore.offline.rewrite import rebuild_index
 
-    check_output(args)
-    with rewrite_progress() as show_progress:
-        result = rebuild_index(
-            args.source,
-            args.target,
-            args.to,
-            show_progress,
-            all_ledgers=args.all_ledgers,
-            link=args.link,
-            opening=opening_from_args(args),
-        )
+    result = run_rewrite(args, rebuild_index, all_ledgers=args.all_ledgers)
     if result.left_out:
         ledgers = format_count(result.left_out, "ledger")
         print_stderr(

@@ -1,12 +1,12 @@
-"""Shared parts of the commands that rewrite a directory: arguments, progress, the result's row."""
+"""What the commands that rewrite a directory share: arguments, the run, the result's row."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
@@ -20,7 +20,12 @@ from bkstore.files.user_outputs import refuse_inputs
 from bkstore.tables import REWRITES, Schema, Table
 
 if TYPE_CHECKING:
-    from bkstore.offline.rewrite import OpenOptions, RewriteProgress, RewriteResult
+    from bkstore.offline.rewrite import RewriteProgress, RewriteResult
+_R = TypeVar("_R")
+_RESULT_CELLS = attrgetter(
+    *("layout_before", "layout", "directories", "ledgers", "entries", "duplicates", "left_out"),
+    *("logs", "log_bytes", "linked", "renamed", "extra_links", "other_files", "compared"),
+)
 
 
 def add_rewrite_arguments(parser: Parser, schema: Schema, *, needs_to: bool = True) -> None:
@@ -47,52 +52,27 @@ def add_rewrite_arguments(parser: Parser, schema: Schema, *, needs_to: bool = Tr
     add_output(parser, schema)
 
 
-def opening_from_args(args: argparse.Namespace) -> OpenOptions:
-    """Return the options for opening SRC."""
+def run_rewrite(args: argparse.Namespace, rewrite: Callable[..., _R], **options: Any) -> _R:
+    """Call `rewrite` with the shared arguments and its own `options`, and show its progress. Raises
+    `InvalidArgument` before it if -o lies in SRC or DST."""
     from bkstore.offline.rewrite import OpenOptions
 
-    return OpenOptions(args.live, args.layout, args.root)
-
-
-def check_output(args: argparse.Namespace) -> None:
-    """Raise `InvalidArgument` if -o lies in SRC or DST."""
-    if args.output is None:
-        return
-    refuse_inputs(args.output, [args.target])
-    refuse_output_in(args, [args.source])
-
-
-@contextmanager
-def rewrite_progress() -> Iterator[Callable[[RewriteProgress], None]]:
-    """Yield a function that shows the progress of a rewrite if stderr is a terminal."""
+    if args.output is not None:
+        refuse_inputs(args.output, [args.target])
+        refuse_output_in(args, [args.source])
+    opening = OpenOptions(args.live, args.layout, args.root)
     with work_progress("rows") as show_progress:
 
-        def show_rewrite(state: RewriteProgress) -> None:
+        def progress(state: RewriteProgress) -> None:
             if show_progress is not None:  # half a bar if the total is unknown
                 show_progress(state.step, state.done, state.total or 2 * state.done + 1, state.rows)
 
-        yield show_rewrite
+        shared = {"link": args.link, "opening": opening}
+        return rewrite(args.source, args.target, args.to, progress, **shared, **options)
 
 
 def write_result(args: argparse.Namespace, result: RewriteResult) -> int:
     """Write the row of a result and print its findings; return the exit code."""
-    row: tuple[Any, ...] = (
-        str(result.source),
-        str(result.target),
-        result.layout_before,
-        result.layout,
-        result.directories,
-        result.ledgers,
-        result.entries,
-        result.duplicates,
-        result.left_out,
-        result.logs,
-        result.log_bytes,
-        result.linked,
-        result.renamed,
-        result.extra_links,
-        result.other_files,
-        result.compared,
-    )
+    row = (str(result.source), str(result.target), *_RESULT_CELLS(result))
     write_output(args, REWRITES, [Table.from_rows(REWRITES, [row])])
     return report_findings(result.findings)

@@ -5,19 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.maintenance.rewrite_arguments import (
-    add_rewrite_arguments,
-    check_output,
-    opening_from_args,
-    rewrite_progress,
-)
+from bkstore.cli.maintenance.rewrite_arguments import add_rewrite_arguments, run_rewrite
 from bkstore.cli.terminal.output_options import write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.secrets import add_password, password_from_args
+from bkstore.cli.terminal.secrets import add_digest_options, password_from_args
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.counts import format_count
-from bkstore.formats.entry.digest import DIGEST_NUMBERS
 from bkstore.tables import LOSSES, Table
 
 if TYPE_CHECKING:
@@ -33,31 +27,20 @@ def add_arguments(parser: Parser) -> None:
         help="leave out ledgers unknown to the bookie: deleted ones, or ones lost from "
         "a damaged index",
     )
-    parser.add_argument(
-        "--digest-type",
-        choices=[*DIGEST_NUMBERS, "MAC"],
-        help="leave out records whose digest of this type does not match",
-    )
-    add_password(parser)
+    add_digest_options(parser, "leave out records whose digest of this type does not match")
 
 
 def run(args: argparse.Namespace) -> int:
     """Salvage and print a row for each loss; the exit code is 1 for losses and damage."""
     from bkstore.offline.rewrite import salvage
 
-    check_output(args)
-    with rewrite_progress() as show_progress:
-        result = salvage(
-            args.source,
-            args.target,
-            args.to,
-            show_progress,
-            known_only=args.known_only,
-            digest_type=args.digest_type,
-            password=password_from_args(args),
-            link=args.link,
-            opening=opening_from_args(args),
-        )
+    result = run_rewrite(
+        args,
+        salvage,
+        known_only=args.known_only,
+        digest_type=args.digest_type,
+        password=password_from_args(args),
+    )
     write_output(args, LOSSES, [Table.from_rows(LOSSES, [_row(loss) for loss in result.losses])])
     print_stderr(_summary(result))
     return max(report_findings(result.rewrite.findings), int(bool(result.losses)))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Any, NamedTuple
 
+from bkstore.cli.terminal.table_output import tables_of_rows
 from bkstore.ids import signed64
 from bkstore.offline.usage import IndexPart, LogUsage, Usage
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -23,6 +25,11 @@ from bkstore.tables import (
 )
 
 _ROWS_PER_TABLE = 1 << 12
+_TOTALS = attrgetter(
+    *("logs", "file_bytes", "record_bytes", "live_bytes", "garbage_bytes", "other_bytes"),
+    *("pinned_logs", "pinned_bytes", "removable_logs", "compactable_logs", "damaged_logs"),
+    *("moved_bytes", "given_back"),
+)
 Rows = Iterator[tuple[Any, ...]]
 
 
@@ -33,19 +40,14 @@ class UsageTable(NamedTuple):
     rows: Callable[[BookieDir, Usage, argparse.Namespace], Rows]
 
     def tables(self, bookie: BookieDir, usage: Usage, args: argparse.Namespace) -> Iterator[Table]:
-        """Yield the tables about one bookie, of bounded size."""
-        rows: list[tuple[Any, ...]] = []
-        for row in self.rows(bookie, usage, args):
-            rows.append((bookie.bookie_id, *row))
-            if len(rows) == _ROWS_PER_TABLE:
-                yield Table.from_rows(self.schema, rows)
-                rows = []
-        yield Table.from_rows(self.schema, rows)
+        """Return the tables about one bookie, of bounded size."""
+        rows = ((bookie.bookie_id, *row) for row in self.rows(bookie, usage, args))
+        return tables_of_rows(self.schema, rows, _ROWS_PER_TABLE)
 
 
 def _by_bookie(bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
     _read_all(usage.logs())
-    ledgers, totals, index_parts = usage.ledgers(), usage.totals, usage.index()
+    ledgers, index_parts = usage.ledgers(), usage.index()
     row_bytes = [part.row_bytes for part in index_parts if part.part != "ledgers"]
     known_row_bytes = [size for size in row_bytes if size is not None]
     yield (
@@ -53,19 +55,7 @@ def _by_bookie(bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Ro
         len(bookie.index.ledgers()),
         sum(ledger.live for ledger in ledgers),
         sum(ledger.entries or 0 for ledger in ledgers),
-        totals.logs,
-        totals.file_bytes,
-        totals.record_bytes,
-        totals.live_bytes,
-        totals.garbage_bytes,
-        totals.other_bytes,
-        totals.pinned_logs,
-        totals.pinned_bytes,
-        totals.removable_logs,
-        totals.compactable_logs,
-        totals.damaged_logs,
-        totals.moved_bytes,
-        totals.given_back,
+        *_TOTALS(usage.totals),
         sum(part.file_bytes for part in index_parts),
         sum(part.disk_bytes for part in index_parts),
         sum(known_row_bytes) if len(known_row_bytes) == len(row_bytes) else None,
@@ -80,54 +70,27 @@ def _read_all(logs: Iterable[LogUsage]) -> None:
 
 def _by_log(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
     for log_usage in usage.logs():
-        log = log_usage.log
-        yield (
-            log.dir_index,
-            log.log_id,
-            log.path.rpartition("/")[2],
-            log.bytes,
-            log_usage.source,
-            len(log_usage.ledgers),
-            len(log_usage.live_ledgers),
-            log_usage.record_bytes,
-            log_usage.live_bytes,
-            log_usage.record_bytes - log_usage.live_bytes,
-            log_usage.occupancy,
-            usage.is_pinned(log_usage),
-            log_usage.fate,
-            log_usage.given_back,
-        )
+        log, record_bytes, live_bytes = log_usage.log, log_usage.record_bytes, log_usage.live_bytes
+        log_cells = (log.dir_index, log.log_id, log.path.rpartition("/")[2], log.bytes)
+        counts = (len(log_usage.ledgers), len(log_usage.live_ledgers))
+        sizes = (record_bytes, live_bytes, record_bytes - live_bytes)
+        fate_cells = (usage.is_pinned(log_usage), log_usage.fate, log_usage.given_back)
+        yield (*log_cells, log_usage.source, *counts, *sizes, log_usage.occupancy, *fate_cells)
 
 
 def _by_ledger(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
     _read_all(usage.logs())
-    for ledger_usage in usage.ledgers():
-        ids = (*ledger_usage.ledger.signed, ledger_usage.ledger.qualified_name)
-        sizes = (
-            ledger_usage.bytes,
-            ledger_usage.live_bytes,
-            ledger_usage.bytes - ledger_usage.live_bytes,
-        )
-        yield (
-            *ids,
-            ledger_usage.live,
-            ledger_usage.entries,
-            ledger_usage.logs,
-            *sizes,
-            ledger_usage.pinned_logs,
-        )
+    for row in usage.ledgers():
+        ids = (*row.ledger.signed, row.ledger.qualified_name)
+        sizes = (row.bytes, row.live_bytes, row.bytes - row.live_bytes)
+        yield (*ids, row.live, row.entries, row.logs, *sizes, row.pinned_logs)
 
 
 def _by_scope(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
     _read_all(usage.logs())
-    for scope_usage in usage.scopes():
-        sizes = (
-            scope_usage.bytes,
-            scope_usage.live_bytes,
-            scope_usage.bytes - scope_usage.live_bytes,
-        )
-        counts = (scope_usage.ledgers, scope_usage.live_ledgers, scope_usage.entries)
-        yield (signed64(scope_usage.scope), *counts, *sizes)
+    for row in usage.scopes():
+        sizes = (row.bytes, row.live_bytes, row.bytes - row.live_bytes)
+        yield (signed64(row.scope), row.ledgers, row.live_ledgers, row.entries, *sizes)
 
 
 def _by_log_and_ledger(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:

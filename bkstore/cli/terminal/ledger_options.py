@@ -41,6 +41,13 @@ def add_ledger_options(parser: argparse.ArgumentParser, what: str = _LEDGER_ID_F
     )
 
 
+def add_scope_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose the scope whose ledgers are listed."""
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument("--ledger-scope-id", metavar="S", help="only this scope (default 0)")
+    scope.add_argument("--all-scopes", action="store_true", help="ledgers of every scope")
+
+
 def _check_named_once(parser: Parser, args: argparse.Namespace) -> None:
     """Exit with a usage error unless exactly one ledger is named. If LEDGER looks like A:B, it is
     taken as the range, and an option must name the ledger."""
@@ -86,6 +93,15 @@ def ledger_from_args(args: argparse.Namespace) -> LedgerId:
             f"ledger {ledger} is of scope {ledger.scope}, but --ledger-scope-id differs"
         )
     return ledger
+
+
+def only_ledger_from_args(args: argparse.Namespace) -> LedgerId | None:
+    """Return the ledger that the options choose, None without; raises `InvalidArgument`."""
+    if args.ledger_id is not None or args.ledger_qualified_name is not None:
+        return ledger_from_args(args)
+    if args.ledger_scope_id is not None:
+        raise InvalidArgument("--ledger-scope-id needs a ledger")
+    return None
 
 
 def index_has_ledger(bookie: BookieDir, ledger: LedgerId) -> bool:

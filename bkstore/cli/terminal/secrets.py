@@ -26,20 +26,21 @@ _MAX_SECRET_BYTES = 1 << 16
 _BOOKIE_SECTION, _CLIENT_SECTION = "Bookie", "BookKeeper"
 
 
-def add_password(parser: argparse.ArgumentParser) -> None:
-    """Add the options that give a password."""
-    exclusive_options = parser.add_mutually_exclusive_group()
-    exclusive_options.add_argument(
+def add_digest_options(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add --digest-type, which does `what`, and the options that give a password."""
+    from bkstore.formats.entry.digest import DIGEST_NUMBERS  # loads numpy
+
+    parser.add_argument("--digest-type", choices=[*DIGEST_NUMBERS, "MAC"], help=what)
+    password = parser.add_mutually_exclusive_group()
+    password.add_argument(
         "--password-file",
         metavar="FILE",
         type=Path,
         help="read the ledger's password, needed for HMAC digests, from FILE (without "
         f"its line end); without these options, from the variable {PASSWORD_VARIABLE}",
     )
-    exclusive_options.add_argument(
-        "--ask-password", action="store_true", help="prompt for the password"
-    )
-    exclusive_options.add_argument(
+    password.add_argument("--ask-password", action="store_true", help="prompt for the password")
+    password.add_argument(
         "--password", help="the password itself, which other users of the machine can see"
     )
 

@@ -13,6 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -59,10 +60,8 @@ def write_tables(
         else:
             stream: IO[str] = sys.stdout
             if file is not None:
-                text_stream = io.TextIOWrapper(
-                    io.BufferedWriter(file), encoding="utf-8", newline=""
-                )
-                stream = stack.enter_context(text_stream)
+                buffer = io.BufferedWriter(file)
+                stream = stack.enter_context(io.TextIOWrapper(buffer, "utf-8", newline=""))
             writer = _ScreenWriter(stream, requested) if form == "table" else _WRITERS[form](stream)
         with _naming_target(target):
             writer.start(schema)
@@ -71,6 +70,15 @@ def write_tables(
                 writer.write(table)
         with _naming_target(target):
             writer.finish()
+
+
+def tables_of_rows(
+    schema: Schema, rows: Iterable[tuple[Any, ...]], max_rows: int
+) -> Iterator[Table]:
+    """Yield the rows as tables of at most `max_rows`, none without rows."""
+    iterator = iter(rows)
+    while table_rows := list(islice(iterator, max_rows)):
+        yield Table.from_rows(schema, table_rows)
 
 
 def write_text(text: str, target: Path | None = None) -> None:
@@ -175,13 +183,13 @@ class _CsvWriter(_TextWriter):
 
 
 class _ScreenWriter(_TextWriter):
-    def __init__(self, stream: IO[str], shown: RequestedColumns) -> None:
+    def __init__(self, stream: IO[str], requested: RequestedColumns) -> None:
         super().__init__(stream)
-        self.shown = shown
+        self.requested = requested
 
     def start(self, schema: Schema) -> None:
         super().start(schema)
-        self.screen = Screen(self.stream, schema, self.shown)
+        self.screen = Screen(self.stream, schema, self.requested)
 
     def write(self, table: Table) -> None:
         self.screen.write(table)
@@ -189,12 +197,8 @@ class _ScreenWriter(_TextWriter):
     def finish(self) -> None:
         self.screen.finish()
         super().finish()
-        if self.shown.is_default and self.screen.hidden:
-            self._print_hidden_columns(self.screen.hidden)
-
-    def _print_hidden_columns(self, hidden: list[str]) -> None:
-        """Print which columns are hidden, if stdout and stderr are both terminals."""
-        if self.stream.isatty() and sys.stderr.isatty():
+        hidden = self.screen.hidden if self.requested.is_default else []
+        if hidden and self.stream.isatty() and sys.stderr.isatty():
             print_stderr(f"--wide shows {', '.join(hidden)} too")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bkstore.cli.main import main
-from bkstore.cli.maintenance.diff import MAX_RANGES
+from bkstore.cli.screen.cells import MAX_RANGES
 from bkstore.index.api import LedgerState
 from tests.worlds.dumps import CONTENT, KEY, LAYOUTS, fill
 
