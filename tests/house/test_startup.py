@@ -65,7 +65,7 @@ def _served(tmp_path: Path, *words: str) -> set[str]:
     """Return the modules that `bkstore serve` has loaded once it serves."""
     code = (
         "from bkstore.cli import serve\n"
-        "serve.until_stopped = lambda *_: None\n"
+        "serve.checkpoint_until_stopped = lambda *_: None\n"
         "from bkstore.cli.main import main\n"
         f"assert 0 == main({['serve', str(tmp_path / 'b'), '--create', '--port', '0', *words]!r})"
     )
