@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,11 +38,10 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import check_output, refuse_inputs, write_output as write_file
 from bkstore.metrics import audit_textfile
 from bkstore.storage.read_only.bookie_dir import BookieDir
-from bkstore.tables import VIOLATIONS, Schema, Table
+from bkstore.tables import VIOLATIONS, Table
 
 if TYPE_CHECKING:
     from bkstore.cluster.audit import AvailabilitySource, Violation
-    from bkstore.cluster.audit.auditor import Progress
     from bkstore.cluster.store.api import MetadataStore
 
 _ROWS_PER_TABLE = 1000
@@ -102,10 +102,8 @@ def run(args: argparse.Namespace) -> int:
         if live:
             from bkstore.network import AuditedBookies
 
-            audited_bookies = AuditedBookies(
-                store, bookies, timeout=args.timeout, tls=tls, sasl=sasl_user
-            )
-            bookies = stack.enter_context(audited_bookies)
+            audited = AuditedBookies(store, bookies, timeout=args.timeout, tls=tls, sasl=sasl_user)
+            bookies = stack.enter_context(audited)
         auditor = Auditor(
             store,
             bookies,
@@ -115,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
         )
         with work_progress("ledgers") as show_progress:
             report = auditor.run(
-                progress=_progress(show_progress),
+                progress=show_progress and partial(_show_audit, show_progress),
                 resume=args.resume,
                 description=_describe_audit(args, store, bookie_dirs, live),
             )
@@ -123,16 +121,15 @@ def run(args: argparse.Namespace) -> int:
             bookie_dir.check_unchanged()
     if args.textfile is not None:
         write_file(args.textfile, audit_textfile(report))
-    write_output(args, *violation_tables(report.violations))
+    write_output(args, VIOLATIONS, violation_tables(report.violations))
     for line in report.summary():
         print_stderr(line)
     return exit_code(findings=not report.clean, checked=not report.checked_nothing)
 
 
-def _announcing_sleep(look_delay: float) -> Callable[[float], None]:
-
+def _announcing_sleep(recheck_delay: float) -> Callable[[float], None]:
     def wait(seconds: float) -> None:
-        if seconds == look_delay:
+        if seconds == recheck_delay:
             print_stderr(f"some bookies did not answer: retrying in {seconds:g} s")
         time.sleep(seconds)
 
@@ -143,28 +140,20 @@ def _describe_audit(
     args: argparse.Namespace, store: MetadataStore, bookie_dirs: dict[str, BookieDir], live: bool
 ) -> str:
     """Return what is audited and by which policy: a resumed run must have the same."""
-    directories = [
-        f"{bookie_id}={os.path.realpath(bookie.path)}" for bookie_id, bookie in bookie_dirs.items()
-    ]
+    paths = {bookie_id: os.path.realpath(dirs.path) for bookie_id, dirs in bookie_dirs.items()}
+    directories = [f"{bookie_id}={path}" for bookie_id, path in paths.items()]
     policy = [args.placement, str(args.spread), str(args.enforce_places)]
     if args.places is not None:
         policy.append(os.path.realpath(args.places))
     cluster = [canonical_location(args.metadata)]
     if isinstance(args.metadata, str):
-        get_instance_id = getattr(store, "instance_id", None)
-        cluster = [
-            canonical_location(args.metadata),
-            f"instance {get_instance_id() if get_instance_id else None}",
-        ]
+        get_instance_id = getattr(store, "instance_id", lambda: None)
+        cluster.append(f"instance {get_instance_id()}")
     return " ".join([*cluster, *sorted(directories), *policy, *["live"][:live]])
 
 
-def _progress(show_progress: Callable[[str, int, int, int], None] | None) -> Progress | None:
-    return (
-        None
-        if show_progress is None
-        else lambda done, total: show_progress("audit", done, total, done)
-    )
+def _show_audit(show: Callable[[str, int, int, int], None], done: int, total: int) -> None:
+    show("audit", done, total, done)
 
 
 def _open_bookies(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[str, BookieDir]]:
@@ -177,15 +166,13 @@ def _open_bookies(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[
             bookie_id, path = "", word
         if not path or (separator and not bookie_id and path != word):
             raise InvalidArgument(f"not a bookie and its directory: {word!r} (BOOKIE=DIR)")
-        bookie = stack.enter_context(
-            BookieDir(path, live=args.live, layout=args.layout, root=args.root)
-        )
+        bookie = BookieDir(path, live=args.live, layout=args.layout, root=args.root)
+        stack.enter_context(bookie)
         bookie_id = _checked_bookie_id(bookie_id, bookie, word)
         for folder in map(os.path.realpath, bookie.folders.ledger):
             if folder in bookie_of_folder:
-                raise InvalidArgument(
-                    f"{folder} is given twice, as {bookie_of_folder[folder]} and {bookie_id}"
-                )
+                other = bookie_of_folder[folder]
+                raise InvalidArgument(f"{folder} is given twice, as {other} and {bookie_id}")
             bookie_of_folder[folder] = bookie_id
         if bookie_id in bookie_ids:
             raise InvalidArgument(f"bookie {bookie_id} is given twice")
@@ -207,12 +194,10 @@ def _checked_bookie_id(given_id: str, bookie: BookieDir, word: str) -> str:
 def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> None:
     inputs = local_paths(args.metadata, args.places)
     targets = [path for path in (args.output, args.resume, args.textfile) if path is not None]
-    for target in targets:
-        refuse_inputs(target, inputs)
+    for index, target in enumerate(targets):
+        refuse_inputs(target, [*inputs, *targets[:index]])
         for bookie in bookies:
             bookie.refuse_output(target)
-    for index, target in enumerate(targets):
-        refuse_inputs(target, targets[:index])
     for target in (args.output, args.textfile):
         if target is not None:
             check_output(target)
@@ -229,19 +214,14 @@ def _print_unnamed_bookies(store: MetadataStore, bookie_dirs: dict[str, BookieDi
     for bookie_id in sorted(unnamed):
         registration = ""
         if registered is not None:
-            registration = (
-                ", but it is registered" if bookie_id in registered else ", nor is it registered"
-            )
+            is_registered = bookie_id in registered
+            registration = ", but it is registered" if is_registered else ", nor is it registered"
         print_stderr(f"{bookie_id}: it is in no ensemble{registration}")
 
 
-def violation_tables(violations: Sequence[Violation]) -> tuple[Schema, Iterator[Table]]:
-    """Return the schema and the violations as tables of bounded size."""
+def violation_tables(violations: Sequence[Violation]) -> Iterator[Table]:
+    """Yield the violations as tables of bounded size."""
     from bkstore.cluster.audit import violations_table
 
-    return VIOLATIONS, map(violations_table, _batches(violations))
-
-
-def _batches(violations: Sequence[Violation]) -> Iterator[Sequence[Violation]]:
     for start in range(0, len(violations), _ROWS_PER_TABLE):
-        yield violations[start : start + _ROWS_PER_TABLE]
+        yield violations_table(violations[start : start + _ROWS_PER_TABLE])

@@ -22,7 +22,7 @@ from bkstore.cli.terminal.needed_packages import missing_packages, require_java,
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.cli.terminal.standard_streams import print_text
-from bkstore.counts import join_words
+from bkstore.counts import format_count, join_words
 from bkstore.errors import MissingDependency
 from bkstore.files.scratch import scratch_directory
 from bkstore.files.user_outputs import check_output
@@ -98,18 +98,15 @@ def run(args: argparse.Namespace) -> int:
         result = dump(bookies, scratch / "dump")
         _print_dump_counts(scratch / "dump", result)
         _print_paragraph(f"5. Asking {engine.description}")
-        tables = _run_analyses(
-            engine.name, scratch / "dump", None if cluster is None else cluster.metadata
-        )
+        metadata = None if cluster is None else cluster.metadata
+        tables = _run_analyses(engine.name, scratch / "dump", metadata)
         _print_analyses(tables)
         if cluster is not None:
-            failures += _compare_with_lost(
-                engine.name, _replicas_of_table(tables["violations"]), cluster.lost
-            )
+            found = _replicas_of_table(tables["violations"])
+            failures += _compare_with_lost(engine.name, found, cluster.lost)
             failures += _check_orphan(engine.name, tables["orphans"], cluster)
-        _write_report(
-            report_path, tables, scratch, bookies if cluster is None else None, engine.name
-        )
+        given = bookies if cluster is None else None
+        _write_report(report_path, tables, scratch, given, engine.name)
         return 1 if failures else report_findings(result.findings) if cluster is None else 0
 
 
@@ -134,9 +131,8 @@ def _choose_engine(requested: str) -> _EngineChoice:
         return _EngineChoice("Spark", "Spark, which takes about a minute, most of it to start")
     purpose = "demo" if spark_problem is None else "demo without Spark"
     require_packages(purpose, "duckdb", "pyarrow", "matplotlib", "jinja2")
-    return _EngineChoice(
-        "DuckDB", "DuckDB" if spark_problem is None else f"DuckDB, without Spark: {spark_problem}"
-    )
+    reason = "" if spark_problem is None else f", without Spark: {spark_problem}"
+    return _EngineChoice("DuckDB", f"DuckDB{reason}")
 
 
 def _spark_problem() -> str | None:
@@ -159,13 +155,10 @@ def _make_cluster(top: Path) -> DemoCluster:
 
     _print_paragraph("1. Three bookies of three storages, ledgers striped over them, and faults")
     cluster = make_cluster(top)
-    rows = [
-        (str(ledger), bookie, len(entries)) for (ledger, bookie), entries in cluster.lost.items()
-    ]
+    lost, orphan = cluster.lost, cluster.orphan
+    rows = [(str(ledger), bookie, len(lost[ledger, bookie])) for ledger, bookie in lost]
     _print_table(_LOST_SCHEMA, [Table.from_rows(_LOST_SCHEMA, rows)])
-    print_text(
-        f"Ledger {cluster.orphan} was deleted: its metadata are gone, but its entries remain.\n"
-    )
+    print_text(f"Ledger {orphan} was deleted: its metadata are gone, but its entries remain.\n")
     return cluster
 
 
@@ -181,16 +174,12 @@ def _print_availability(bookie: BookieDir) -> None:
     ledgers = bookie.index.ledgers()
     rows = []
     for ledger in ledgers[:_MAX_ROWS]:
-        availability = bookie.index.availability(ledger)
-        grouped_size, bookkeeper_size = (
-            len(availability.to_bytes(encoding)) for encoding in ("grouped", "bookkeeper")
-        )
-        groups = " ".join(f"{f}..{p}/{s}/{w}" for f, p, s, w in availability.groups[:3].tolist())
-        ellipsis = " ..." if len(availability.groups) > 3 else ""
-        rows.append(
-            (*ledger.signed, len(availability), groups + ellipsis, grouped_size, bookkeeper_size)
-        )
-    count = f"{len(ledgers)} ledger{'' if len(ledgers) == 1 else 's'}"
+        stored = bookie.index.availability(ledger)
+        sizes = [len(stored.to_bytes(encoding)) for encoding in ("grouped", "bookkeeper")]
+        groups = " ".join(f"{f}..{p}/{s}/{w}" for f, p, s, w in stored.groups[:3].tolist())
+        ellipsis = " ..." if len(stored.groups) > 3 else ""
+        rows.append((*ledger.signed, len(stored), groups + ellipsis, *sizes))
+    count = format_count(len(ledgers), "ledger")
     print_text(f"\n{escape_unprintable(bookie.bookie_id)} ({bookie.layout}): {count}\n")
     _print_table(_AVAILABILITY_SCHEMA, [Table.from_rows(_AVAILABILITY_SCHEMA, rows)])
 
@@ -236,22 +225,19 @@ def _replicas_of_table(table: pa.Table) -> LostReplicas:
 
 def _compare_with_lost(finder: str, found: LostReplicas, lost: LostReplicas) -> int:
     if found == lost:
-        count = sum(map(len, lost.values()))
-        _print_paragraph(
-            f"{finder} found all {count} lost replicas of {len(lost)} places, and no others."
-        )
+        count = f"{sum(map(len, lost.values()))} lost replicas of {len(lost)} places"
+        _print_paragraph(f"{finder} found all {count}, and no others.")
         return 0
     _print_paragraph(f"{finder} found {found}, but {lost} were lost")
     return 1
 
 
 def _check_orphan(finder: str, orphans: pa.Table, cluster: DemoCluster) -> int:
-    found_orphans = {
-        LedgerId.from_signed(row["scope_id"], row["ledger_id"]) for row in orphans.to_pylist()
-    }
-    if found_orphans == {cluster.orphan}:
+    rows = orphans.to_pylist()
+    found = {LedgerId.from_signed(row["scope_id"], row["ledger_id"]) for row in rows}
+    if found == {cluster.orphan}:
         return 0
-    _print_paragraph(f"{finder} found the orphans {found_orphans}, but {cluster.orphan} is the one")
+    _print_paragraph(f"{finder} found the orphans {found}, but {cluster.orphan} is the one")
     return 1
 
 
@@ -266,9 +252,7 @@ def _run_analyses(engine: str, dump_path: Path, metadata: Path | None) -> dict[s
     from bkstore.offline.analyses import ANALYSES, open_inputs
 
     inputs = open_inputs(dump_path, metadata)
-    possible = [
-        analysis for analysis in ANALYSES.values() if analysis.missing_input(inputs) is None
-    ]
+    possible = [each for each in ANALYSES.values() if each.missing_input(inputs) is None]
     tables: dict[str, pa.Table] = {}
     with work_progress("rows") as show_progress:
         if show_progress is not None:
@@ -302,10 +286,8 @@ def _print_analyses(tables: Mapping[str, pa.Table]) -> None:
     for name in _SHOWN_ANALYSES:
         if name in tables:
             _print_paragraph(f"{name}:")
-            first_rows = tables[name].slice(0, _MAX_ROWS)
-            _print_table(
-                ANALYSES[name].schema, [Table(ANALYSES[name].schema, first_rows.to_pydict())]
-            )
+            schema, first_rows = ANALYSES[name].schema, tables[name].slice(0, _MAX_ROWS)
+            _print_table(schema, [Table(schema, first_rows.to_pydict())])
             if tables[name].num_rows > _MAX_ROWS:
                 print_text(f"... {tables[name].num_rows} rows\n")
 
@@ -327,10 +309,8 @@ def _write_report(
     if given is None:
         title = f"The demo: eight ledgers of {ENTRIES:,} entries"
         metadata = "metadata.json of the demo"
-        manifest = {
-            **manifest,
-            "bookies": [_mark_removed(bookie, top) for bookie in manifest["bookies"]],
-        }
+        bookies = [_mark_removed(bookie, top) for bookie in manifest["bookies"]]
+        manifest = {**manifest, "bookies": bookies}
     else:
         title = f"Bookie {given[0].bookie_id}"
     source = {"manifest": manifest, "metadata": metadata, "engine": engine}

@@ -7,7 +7,7 @@ entries are lost as disks and bugs lose them, which is recorded.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ _SCOPED_LEDGER_ID = LedgerId.from_uuid(uuid.UUID("c0ffee00-feed-4bad-9e55-012345
 _PAYLOAD_BYTES = 100
 
 LostReplicas = dict[tuple[LedgerId, str], set[int]]
+"""The lost entries by ledger id and bookie id."""
 
 
 class DemoCluster(NamedTuple):
@@ -38,7 +39,7 @@ def make_cluster(top: Path) -> DemoCluster:
     """Write the cluster below the new directory `top`; return its paths and what was lost."""
     with Cluster.open(top / "cluster", 3, ["sorted", "interleaved", "db"]) as cluster:
         ledger_ids = [handle.ledger for handle in _write_ledgers(cluster)]
-        lost = dict(_lose_replicas(cluster, ledger_ids))
+        lost = _lose_replicas(cluster, ledger_ids)
         orphan = ledger_ids[5]
         cluster.delete_ledger(orphan)
         paths = {bookie_id: cluster.path_of(bookie_id) for bookie_id in cluster.bookies}
@@ -62,20 +63,21 @@ def _write_ledgers(cluster: Cluster) -> Iterator[LedgerHandle]:
         yield handle
 
 
-def _lose_replicas(
-    cluster: Cluster, ledger_ids: list[LedgerId]
-) -> Iterator[tuple[tuple[LedgerId, str], set[int]]]:
-    """Delete replicas; yield ((ledger id, bookie id), lost entries) for each fault: a range and a
-    whole ledger at one bookie, an entry at all, every hundredth entry of a ledger with a scope."""
-    bookies = sorted(cluster.bookies)
-    lost_range = cluster.lose(bookies[0], ledger_ids[2], range(1000, 1200))
-    yield (ledger_ids[2], bookies[0]), set(lost_range.tolist())
-    for bookie_id in bookies:
-        lost = cluster.lose(bookie_id, ledger_ids[3], [77])
-        if lost.size:
-            yield (ledger_ids[3], bookie_id), set(lost.tolist())
-    held_entries = set(cluster.bookie(bookies[1]).entries(ledger_ids[4]).tolist())
-    cluster.lose_ledger(bookies[1], ledger_ids[4])
-    yield (ledger_ids[4], bookies[1]), held_entries
-    lost_entries = cluster.lose(bookies[2], ledger_ids[6], range(0, ENTRIES, 100))
-    yield (ledger_ids[6], bookies[2]), set(lost_entries.tolist())
+def _lose_replicas(cluster: Cluster, ledger_ids: list[LedgerId]) -> LostReplicas:
+    """Delete replicas: a range and a whole ledger at one bookie, an entry at all, every hundredth
+    entry of a ledger with a scope."""
+    lost: LostReplicas = {}
+
+    def lose(bookie_id: str, ledger: LedgerId, entries: Sequence[int]) -> None:
+        lost_entries = cluster.lose(bookie_id, ledger, entries)
+        if lost_entries.size:
+            lost[ledger, bookie_id] = set(lost_entries.tolist())
+
+    first, second, third = sorted(cluster.bookies)
+    lose(first, ledger_ids[2], range(1000, 1200))
+    for bookie_id in (first, second, third):
+        lose(bookie_id, ledger_ids[3], [77])
+    lost[ledger_ids[4], second] = set(cluster.bookie(second).entries(ledger_ids[4]).tolist())
+    cluster.lose_ledger(second, ledger_ids[4])
+    lose(third, ledger_ids[6], range(0, ENTRIES, 100))
+    return lost

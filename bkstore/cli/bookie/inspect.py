@@ -43,9 +43,8 @@ def run(args: argparse.Namespace) -> int:
         values["index_entries"] = None
         if bookie.entry_logs and not args.quick:  # a copy of the index alone has no logs to check
             values["index_entries"] = check_log_ends(bookie, findings)
-        values["findings"] = [
-            dict(zip(FINDINGS.names, row)) for row in finding_table(findings).rows()
-        ]
+        rows = finding_table(findings).rows()
+        values["findings"] = [dict(zip(FINDINGS.names, row)) for row in rows]
         bookie.check_unchanged()
         if as_object:
             write_text(format_json(values, indent=2) + "\n", args.output)
@@ -132,8 +131,7 @@ def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:
             findings += state_findings
         except BkstoreError as error:
             damage = Finding.of(error, ledger_id)
-            if not any(
-                finding.ledger == ledger_id and finding.severity == "damage" for finding in findings
-            ):
+            known_damage = {each.ledger for each in findings if each.severity == "damage"}
+            if ledger_id not in known_damage:
                 findings.append(damage)
     return fenced

@@ -38,15 +38,12 @@ def _rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[MarkRow]:
     """Yield the greatest mark of each journal, and the file that contains it. There are as many
     journals as journal directories, or more if a numbered mark file requires it."""
     file_names = [file_name for current in ledger_dirs for file_name in os.listdir(current)]
-    mark_numbers = [
-        int(match[1]) for match in map(_NUMBERED_MARK_FILE.fullmatch, file_names) if match
-    ]
-    journal_count = max(
-        [journal_dir_count, *(journal_number + 1 for journal_number in mark_numbers)]
-    )
+    matches = map(_NUMBERED_MARK_FILE.fullmatch, file_names)
+    mark_numbers = [int(match[1]) for match in matches if match]
+    journal_count = max([journal_dir_count, *(number + 1 for number in mark_numbers)])
     if journal_count > 1 or mark_numbers:
-        for journal_number in range(journal_count):
-            yield _greatest_mark(ledger_dirs, journal_number, last_mark_name(journal_number))
+        for number in range(journal_count):
+            yield _greatest_mark(ledger_dirs, number, last_mark_name(number))
     else:
         yield _greatest_mark(ledger_dirs, 0, last_mark_name())
 

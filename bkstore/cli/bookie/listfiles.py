@@ -17,6 +17,7 @@ from bkstore.storage.directories.unknown_files import METADATA_CACHE, find_unkno
 from bkstore.tables import BOOKIE_FILES, Table
 
 FileRow = tuple[str, int, str, int]
+FileRows = Iterator[FileRow]
 _DATABASES = (*DATABASE_NAMES, METADATA_CACHE)
 
 
@@ -40,10 +41,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rows_of_dirs(
-    kind: str, directories: list[Path], is_wanted: Callable[[str], bool]
-) -> Iterator[FileRow]:
-    for dir_index, directory in enumerate(directories):
+def _rows_of_dirs(kind: str, dirs: list[Path], is_wanted: Callable[[str], bool]) -> FileRows:
+    for dir_index, directory in enumerate(dirs):
         names = sorted(filter(is_wanted, os.listdir(directory)), key=lambda name: (len(name), name))
         yield from (_row(kind, dir_index, directory / name) for name in names)
 
@@ -58,16 +57,16 @@ def _row(kind: str, dir_index: int, path: Path) -> FileRow:
     return kind, dir_index, str(path), size
 
 
-def _journals(folders: BookieFolders) -> Iterator[FileRow]:
+def _journals(folders: BookieFolders) -> FileRows:
     return _rows_of_dirs("journal", folders.journal, lambda name: name.endswith(".txn"))
 
 
-def _entry_logs(folders: BookieFolders) -> Iterator[FileRow]:
+def _entry_logs(folders: BookieFolders) -> FileRows:
     """Yield the entry logs, including those that an unfinished compaction left."""
     return _rows_of_dirs("entrylog", folders.ledger, lambda name: ".log" in name)
 
 
-def _indexes(folders: BookieFolders) -> Iterator[FileRow]:
+def _indexes(folders: BookieFolders) -> FileRows:
     for dir_index, directory in enumerate(folders.index):
         index_paths = []
         for path in list_files(directory):
@@ -77,7 +76,7 @@ def _indexes(folders: BookieFolders) -> Iterator[FileRow]:
         yield from (_row("index", dir_index, path) for path in sorted(index_paths))
 
 
-def _others(folders: BookieFolders) -> Iterator[FileRow]:
+def _others(folders: BookieFolders) -> FileRows:
     """Yield files with names that no bookie uses, except logs."""
     directories = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
     for dir_index, directory in enumerate(directories):
@@ -86,7 +85,7 @@ def _others(folders: BookieFolders) -> Iterator[FileRow]:
                 yield _row("other", dir_index, unknown_file.path)
 
 
-_KINDS: dict[str, tuple[str, Callable[[BookieFolders], Iterator[FileRow]]]] = {
+_KINDS: dict[str, tuple[str, Callable[[BookieFolders], FileRows]]] = {
     "journal": ("journal files", _journals),
     "entrylog": ("entry logs", _entry_logs),
     "index": ("index files, or files of RocksDB databases", _indexes),

@@ -58,16 +58,13 @@ def _single_log(path: Path, args: argparse.Namespace) -> LogFile:
     return LogFile(0, log_id, str(path), path.stat().st_size)
 
 
-def _chosen_logs(
-    bookie: BookieDir, log_argument: str | None, dir_index: int | None
-) -> list[LogFile]:
+def _chosen_logs(bookie: BookieDir, log: str | None, dir_index: int | None) -> list[LogFile]:
     dir_count = len(bookie.folders.ledger)
     if dir_index is not None and not 0 <= dir_index < dir_count:
-        raise InvalidArgument(
-            f"--dir-index {dir_index}: {format_count(dir_count, 'is', 'are')} here, from 0 on"
-        )
-    if log_argument is not None:
-        return [bookie.log_file(parse_log_id(log_argument), dir_index)]
+        count = format_count(dir_count, "is", "are")
+        raise InvalidArgument(f"--dir-index {dir_index}: {count} here, from 0 on")
+    if log is not None:
+        return [bookie.log_file(parse_log_id(log), dir_index)]
     return [log_file for log_file in bookie.entry_logs if dir_index in (None, log_file.dir_index)]
 
 

@@ -93,15 +93,13 @@ def _chosen_files(
 ) -> list[_JournalFile]:
     """Return the chosen files, all without JOURNAL; `InvalidArgument` if none or several match."""
     if dir_index is not None and not 0 <= dir_index < len(journal_dirs):
-        raise InvalidArgument(
-            f"--journal-dir {dir_index}: {format_count(len(journal_dirs), 'is', 'are')} here, "
-            "from 0 on"
-        )
+        count = format_count(len(journal_dirs), "is", "are")
+        raise InvalidArgument(f"--journal-dir {dir_index}: {count} here, from 0 on")
     dir_indexes = range(len(journal_dirs)) if dir_index is None else [dir_index]
     files = [
-        _JournalFile(index, *id_and_path)
+        _JournalFile(index, *journal_id_and_path)
         for index in dir_indexes
-        for id_and_path in list_journal_files(journal_dirs[index])
+        for journal_id_and_path in list_journal_files(journal_dirs[index])
     ]
     if journal is None:
         return files
@@ -143,7 +141,7 @@ def _rows(
         except CorruptionError as error:
             runs.add(Finding.of(error.relocate(file.path, offset + 4)))
             continue
-        problem = _problem_of(record, scan.version)
+        problem = _problem(record, scan.version)
         if problem is None:
             runs.end_runs()
         else:
@@ -151,21 +149,16 @@ def _rows(
         yield (*file_cells, offset, *_record_cells(record, len(record_bytes), payloads))
 
 
-def _problem_of(
-    record: JournalRecord, version: int
-) -> tuple[Literal["damage", "oddity"], str] | None:
+def _problem(record: JournalRecord, version: int) -> tuple[Literal["damage", "oddity"], str] | None:
     """Return (severity, message) of a readable record that is wrong, None if it is fine."""
-    if version < SPECIAL_VERSIONS.get(record.kind, 1):
-        return (
-            "damage",
-            f"{record.kind} record in a file of version {version}: no bookie can read it",
-        )
-    if record.kind == "explicit_lac":
+    kind = record.kind
+    if version < SPECIAL_VERSIONS.get(kind, 1):
+        return "damage", f"{kind} record in a file of version {version}: no bookie can read it"
+    oddity = None
+    if kind == "explicit_lac":
         oddity = explicit_lac_oddity(record.ledger, record.body)
-    elif record.kind == "master_key":
+    elif kind == "master_key":
         oddity = master_key_oddity(record.body)
-    else:
-        oddity = None
     return None if oddity is None else ("oddity", oddity)
 
 
@@ -179,15 +172,7 @@ def _record_cells(record: JournalRecord, size: int, payloads: bool) -> tuple[Any
         master_key = record.body
     elif record.kind == "explicit_lac":
         explicit_lac = record.body
-    return (
-        record.kind,
-        *record.ledger.signed,
-        record.entry_id,
-        size,
-        record.lac,
-        record.length,
-        master_key,
-        explicit_lac,
-        None if explicit_lac is None else explicit_lac_or_none(explicit_lac),
-        payload,
-    )
+    ids = (record.kind, *record.ledger.signed, record.entry_id)
+    lac_entry = None if explicit_lac is None else explicit_lac_or_none(explicit_lac)
+    state_cells = (master_key, explicit_lac, lac_entry)
+    return (*ids, size, record.lac, record.length, *state_cells, payload)

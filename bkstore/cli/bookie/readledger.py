@@ -103,11 +103,9 @@ def _tables(
         if len(batch):
             locations = bookie.index.get_many(ledger, batch.entries)
             dir_indexes = bookie.dir_indexes(ledger, locations)
-            entry_places = zip(batch.entries.tolist(), dir_indexes.tolist(), locations.tolist())
-            rows = [
-                _row(ledger, place, bytes(record), coder, runs)
-                for place, record in zip(entry_places, batch)
-            ]
+            places = zip(batch.entries.tolist(), dir_indexes.tolist(), locations.tolist())
+            records = zip(places, map(bytes, batch))
+            rows = [_row(ledger, place, record, coder, runs) for place, record in records]
             yield Table.from_rows(ENTRY_RECORDS, rows)
 
 

@@ -4,11 +4,4 @@
 `dump_location` parses the location of a dump.
 """
 
-__all__ = [
-    "analyze",
-    "analyze_summary",
-    "dump",
-    "dump_location",
-    "load",
-    "run_analyses",
-]
+__all__ = ["analyze", "analyze_summary", "dump", "dump_location", "load", "run_analyses"]

@@ -19,6 +19,9 @@ NEEDS_ALL_ROWS = frozenset({"ledger_health"})
 """Analyses whose finding may be in any row; the findings of others are visible in the top rows."""
 
 
+_counted = partial(format_count, grouped=True)
+
+
 class SummaryLine(NamedTuple):
     """A line of the summary; `finding` is true if something is lost, at risk or damaged."""
 
@@ -31,8 +34,7 @@ class SummaryLine(NamedTuple):
 def summarize(name: str, table: pa.Table, inputs: Inputs) -> SummaryLine:
     """Return the summary line of one analysis, whose `table` has all its rows. With only the top
     rows, `finding` is still right, except for `NEEDS_ALL_ROWS`."""
-    finding, says = _SUMMARIZERS[name](table, inputs)
-    return SummaryLine(name, table.num_rows, finding, says)
+    return SummaryLine(name, table.num_rows, *_SUMMARIZERS[name](table, inputs))
 
 
 def _sum(table: pa.Table, column: str) -> int:
@@ -41,19 +43,15 @@ def _sum(table: pa.Table, column: str) -> int:
     return int(pc.sum(table.column(column)).as_py() or 0)
 
 
-def _count_distinct(table: pa.Table, column: str) -> int:
+def _count_ledgers(table: pa.Table) -> str:
     import pyarrow.compute as pc
 
-    return int(pc.count_distinct(table.column(column)).as_py())
-
-
-_counted = partial(format_count, grouped=True)
+    return _counted(pc.count_distinct(table.column("qualified_name")).as_py(), "ledger")
 
 
 def _violations(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    worst = dict(
-        zip(table.column("qualified_name").to_pylist(), table.column("category").to_pylist())
-    )
+    names, categories = (table.column(name).to_pylist() for name in ("qualified_name", "category"))
+    worst = dict(zip(names, categories))
     counts = Counter(worst.values())
     order = ("no_replica", "below_ack_quorum", "below_write_quorum")
     parts = [f"{name}: {_counted(counts[name], 'ledger')}" for name in order if counts[name]]
@@ -62,58 +60,41 @@ def _violations(table: pa.Table, _: Inputs) -> tuple[bool, str]:
 
 
 def _homeless(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    return (
-        table.num_rows > 0,
-        f"{_counted(table.num_rows, 'ledger')} of which no bookie has an entry",
-    )
+    ledgers = _counted(table.num_rows, "ledger")
+    return table.num_rows > 0, f"{ledgers} of which no bookie has an entry"
 
 
 def _health(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    replicas_due_column = table.column("replicas_due").to_pylist()
-    reasons = table.column("not_judged").to_pylist()
-    skipped_reasons = Counter(
-        reason for replicas_due, reason in zip(replicas_due_column, reasons) if replicas_due is None
+    due_counts, reasons = (
+        table.column(name).to_pylist() for name in ("replicas_due", "not_judged")
     )
-    partly_judged = sum(
-        reason is not None
-        for replicas_due, reason in zip(replicas_due_column, reasons)
-        if replicas_due is not None
-    )
-    unusable_metadata = sum(
-        count for reason, count in skipped_reasons.items() if reason.startswith("its metadata")
-    )
-    parts = [
-        f"{_counted(len(replicas_due_column) - sum(skipped_reasons.values()), 'ledger')} judged"
-    ]
-    if partly_judged:
-        parts.append(f"{partly_judged:,} of them in part")
+    # A reason concerns a part of a ledger if its replicas could be counted, else all of it.
+    skipped = Counter(reason for due, reason in zip(due_counts, reasons) if due is None)
+    partly = sum(due is not None and reason is not None for due, reason in zip(due_counts, reasons))
+    unusable = sum(skipped[reason] for reason in skipped if reason.startswith("its metadata"))
+    parts = [f"{_counted(len(due_counts) - skipped.total(), 'ledger')} judged"]
+    if partly:
+        parts.append(f"{partly:,} of them in part")
     states = ("open", "in_recovery", "underreplicated")
-    parts += [
-        f"{skipped_reasons[reason]:,} {reason}" for reason in states if skipped_reasons[reason]
-    ]
-    if unusable_metadata:
-        parts.append(f"{unusable_metadata:,} with metadata that cannot be used")
-    return unusable_metadata > 0, "; ".join(parts)
+    parts += [f"{skipped[state]:,} {state}" for state in states if skipped[state]]
+    if unusable:
+        parts.append(f"{unusable:,} with metadata that cannot be used")
+    return unusable > 0, "; ".join(parts)
 
 
 def _surplus(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    ledgers = _counted(_count_distinct(table, "qualified_name"), "ledger")
-    return (
-        False,
-        f"{_counted(_sum(table, 'surplus_entries'), 'replica')} of {ledgers} beyond those due",
-    )
+    replicas = _counted(_sum(table, "surplus_entries"), "replica")
+    return False, f"{replicas} of {_count_ledgers(table)} beyond those due"
 
 
 def _orphans(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    ledgers = _counted(_count_distinct(table, "qualified_name"), "ledger")
-    return False, f"{ledgers} unknown to the metadata, {_counted(_sum(table, 'bytes'), 'byte')}"
+    size = _counted(_sum(table, "bytes"), "byte")
+    return False, f"{_count_ledgers(table)} unknown to the metadata, {size}"
 
 
 def _holes(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
-    ledgers = _counted(_count_distinct(table, "qualified_name"), "ledger")
-    summary = (
-        f"{ledgers}, {_counted(_sum(table, 'holes'), 'entry', 'entries')} between first and last"
-    )
+    entries = _counted(_sum(table, "holes"), "entry", "entries")
+    summary = f"{_count_ledgers(table)}, {entries} between first and last"
     return inputs.metadata is None and table.num_rows > 0, summary
 
 
@@ -148,12 +129,9 @@ def _occupancy(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
 
 def _fragmentation(table: pa.Table, _: Inputs) -> tuple[bool, str]:
     entries, stretches = _sum(table, "entries"), _sum(table, "stretches")
-    mean_entries = entries / stretches if stretches else 0
     stretch_count = _counted(stretches, "stretch", "stretches")
-    return (
-        False,
-        f"{_counted(entries, 'entry', 'entries')} in {stretch_count}, {mean_entries:,.1f} each",
-    )
+    mean = f"{entries / stretches if stretches else 0:,.1f} each"
+    return False, f"{_counted(entries, 'entry', 'entries')} in {stretch_count}, {mean}"
 
 
 def _sequences(table: pa.Table, _: Inputs) -> tuple[bool, str]:
@@ -162,11 +140,8 @@ def _sequences(table: pa.Table, _: Inputs) -> tuple[bool, str]:
 
 
 def _comparison(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
-    bookie_ids = [
-        {bookie["id"] for bookie in dump.manifest["bookies"]}
-        for dump in (inputs.dump, inputs.other)
-        if dump
-    ]
+    dumps = filter(None, (inputs.dump, inputs.other))
+    bookie_ids = [{bookie["id"] for bookie in dump.manifest["bookies"]} for dump in dumps]
     if not set.intersection(*bookie_ids):
         return False, "nothing to compare: the two dumps have no bookie in common"
     parts = [f"{_sum(table, name):,} {name}" for name in ("common", "added", "removed")]

@@ -31,6 +31,4 @@ def last_path_part(location: str | Path) -> str:
     >>> last_path_part("s3://bucket/today?region=x")
     'today'
     """
-    return (
-        Path(str(location).partition("?")[0]).name if isinstance(location, str) else location.name
-    )
+    return Path(location.partition("?")[0] if isinstance(location, str) else location).name

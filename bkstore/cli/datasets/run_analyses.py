@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from bkstore.offline.analyses import ANALYSES, Engine, Inputs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pyarrow as pa
-
 import argparse
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from bkstore.cli.datasets.analyze_summary import NEEDS_ALL_ROWS, SummaryLine, summarize
 from bkstore.cli.datasets.dump_location import last_path_part
 from bkstore.cli.screen.column_choice import RequestedColumns
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.metadata_options import local_paths
-from bkstore.cli.terminal.needed_packages import (
-    missing_packages,
-    require_java,
-    require_packages,
-)
+from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
 from bkstore.cli.terminal.output_options import describe_column_problem
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.standard_streams import print_stderr
@@ -37,7 +24,10 @@ from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.disk_changes import OS_FILES
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.offline.analyses import (
+    ANALYSES,
     Analysis,
+    Engine,
+    Inputs,
     LocalEngine,
     Options,
     find_analysis,
@@ -52,12 +42,12 @@ from bkstore.tables.columns import make_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    _Tables: TypeAlias = Mapping[str, pa.Table]
+
 _SUMMARY = make_schema("summary", "analysis rows finding says", fold="says")
 _ENGINES = {"local": "DuckDB and kernels, on one machine", "spark": "Spark"}
 _LOCAL_MASTER = "local[*]"
 _ROWS_PER_TABLE = 4096
-
-
 _METADATA_LOSS_ANALYSES = frozenset({"violations", "homeless", "ledger_health"})
 _HOLE_ANALYSES = frozenset({"holes"})
 
@@ -77,16 +67,10 @@ def has_checked_entries(tables: Mapping[str, pa.Table], inputs: Inputs, engine: 
     health = tables.get("ledger_health")
     if health is None:
         health = engine.run(ANALYSES["ledger_health"], inputs)
-    due_counts, last_entries = (
-        health.column(name).to_pylist() for name in ("replicas_due", "last_entry_id")
-    )
-    judged = [
-        (count, last_entry)
-        for count, last_entry in zip(due_counts, last_entries)
-        if count is not None
-    ]
+    columns = (health.column(name).to_pylist() for name in ("replicas_due", "last_entry_id"))
+    judged = [(due, last_entry) for due, last_entry in zip(*columns) if due is not None]
     has_entries = any(last_entry >= 0 for _, last_entry in judged)
-    return any(count for count, _ in judged) or bool(judged and not has_entries)
+    return any(due for due, _ in judged) or bool(judged and not has_entries)
 
 
 def run_analyses(args: argparse.Namespace) -> int:
@@ -108,7 +92,7 @@ def run_analyses(args: argparse.Namespace) -> int:
     runs = _limit_rows(args, chosen, inputs, options)
     with _start_engine(engine_name, args.master or _LOCAL_MASTER) as engine:
         tables = _run_each(engine, runs)
-        lines = [summarize(engine_name, table, inputs) for engine_name, table in tables.items()]
+        lines = [summarize(name, table, inputs) for name, table in tables.items()]
         has_findings = any(line.finding for line in lines)
         has_findings = has_findings or bool(inputs.dump.unread_bookies or inputs.dump.damage_count)
         has_checked_any = has_findings or has_checked_entries(tables, inputs, engine)
@@ -154,19 +138,15 @@ def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
 def _select_possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[Analysis]:
     """Return the analyses that the inputs allow, and print which are left out, or raise
     `InvalidArgument` if they were `asked` for by name."""
-    missing_inputs = {analysis.name: analysis.missing_input(inputs) for analysis in chosen}
-    for name, missing_input in missing_inputs.items():
-        if missing_input is not None and asked:
-            raise InvalidArgument(f"{name} needs {missing_input}")
-    for missing_input, option in (("ledger metadata", "--metadata"), ("a second dump", "--other")):
-        names = [
-            name
-            for name, analysis_lacks in missing_inputs.items()
-            if analysis_lacks == missing_input
-        ]
+    missing = {analysis.name: analysis.missing_input(inputs) for analysis in chosen}
+    for name, input_name in missing.items():
+        if input_name is not None and asked:
+            raise InvalidArgument(f"{name} needs {input_name}")
+    for input_name, option in (("ledger metadata", "--metadata"), ("a second dump", "--other")):
+        names = [name for name in missing if missing[name] == input_name]
         if names:
             print_stderr(f"without {option}: no {', '.join(names)}")
-    return [analysis for analysis in chosen if missing_inputs[analysis.name] is None]
+    return [analysis for analysis in chosen if missing[analysis.name] is None]
 
 
 def _limit_rows(
@@ -175,9 +155,8 @@ def _limit_rows(
     """Return each analysis with inputs that limit it to the top rows, if possible: a summary and a
     finding of `NEEDS_ALL_ROWS` need all."""
     top_inputs = inputs if _has_summary(args) else replace(inputs, options=options)
-    return [
-        (analysis, inputs if analysis.name in NEEDS_ALL_ROWS else top_inputs) for analysis in chosen
-    ]
+    needed = (inputs if analysis.name in NEEDS_ALL_ROWS else top_inputs for analysis in chosen)
+    return list(zip(chosen, needed))
 
 
 def _has_summary(args: argparse.Namespace) -> bool:
@@ -245,9 +224,7 @@ def _run_each(engine: Engine, runs: list[tuple[Analysis, Inputs]]) -> dict[str, 
     return tables
 
 
-def _print_results(
-    args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list[SummaryLine]
-) -> None:
+def _print_results(args: argparse.Namespace, tables: _Tables, lines: list[SummaryLine]) -> None:
     if _has_summary(args):
         rows = sorted(lines, key=lambda line: not line.finding)
         form = args.format if args.format not in (None, "parquet") else "table"
@@ -257,11 +234,9 @@ def _print_results(
     for name, table in tables.items():
         if len(tables) > 1:
             print_stderr(f"{name}: {format_count(table.num_rows, 'row')}")
-        batches, shown = (
-            _split_table(ANALYSES[name], table),
-            RequestedColumns(args.columns, args.wide),
-        )
-        write_tables(ANALYSES[name].schema, batches, args.format or "table", requested=shown)
+        analysis, requested = ANALYSES[name], RequestedColumns(args.columns, args.wide)
+        batches = _split_table(analysis, table)
+        write_tables(analysis.schema, batches, args.format or "table", requested=requested)
 
 
 def _split_table(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
@@ -269,22 +244,21 @@ def _split_table(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
         yield Table(analysis.schema, table.slice(start, _ROWS_PER_TABLE).to_pydict())
 
 
-def _write_files(args: argparse.Namespace, tables: Mapping[str, pa.Table]) -> None:
-    out, form, shown = args.out, args.format or "parquet", RequestedColumns(args.columns, wide=True)
+def _write_files(args: argparse.Namespace, tables: _Tables) -> None:
+    out, form = args.out, args.format or "parquet"
+    requested = RequestedColumns(args.columns, wide=True)
     try:
         OS_FILES.makedirs(out)
         for name, table in tables.items():
             target = out / f"{name}.{_suffix(form)}"
             batches = _split_table(ANALYSES[name], table)
-            write_tables(ANALYSES[name].schema, batches, form, target, requested=shown)
+            write_tables(ANALYSES[name].schema, batches, form, target, requested=requested)
     except OSError as error:
         raise WriteFailed(error.filename or out, error) from error
     print_stderr(f"{out}: {format_count(len(tables), 'table')}")
 
 
-def _write_report(
-    args: argparse.Namespace, tables: Mapping[str, pa.Table], inputs: Inputs, engine: str
-) -> None:
+def _write_report(args: argparse.Namespace, tables: _Tables, inputs: Inputs, engine: str) -> None:
     from bkstore.report import write_report
 
     metadata_path = None if inputs.metadata is None else inputs.metadata.path
@@ -295,7 +269,6 @@ def _write_report(
         suffix = _suffix(args.format or "parquet")
         source["all_rows"] = {name: str(args.out / f"{name}.{suffix}") for name in tables}
     report_tables = {**tables, "findings": inputs.dump.read("findings")}
-    write_report(
-        args.report, report_tables, title=f"Bookies in {last_path_part(args.dump)}", source=source
-    )
+    title = f"Bookies in {last_path_part(args.dump)}"
+    write_report(args.report, report_tables, title=title, source=source)
     print_stderr(f"report: {args.report}")
