@@ -136,8 +136,8 @@ def tls_context_from_args(args: argparse.Namespace) -> ssl.SSLContext | None:
         return None
     from bkstore.wire.client import client_tls
 
-    certificate_and_key = (args.tls_certificate, args.tls_key)
-    return client_tls(args.tls_ca, *certificate_and_key, check_host=not args.tls_any_host)
+    files = (args.tls_ca, args.tls_certificate, args.tls_key)
+    return client_tls(*files, check_host=not args.tls_any_host)
 
 
 def audit_options_from_args(args: argparse.Namespace, live: bool) -> AuditOptions:

@@ -20,6 +20,8 @@ from bkstore.tables import ENSEMBLE_BOOKIES, Table
 
 if TYPE_CHECKING:
     from bkstore.testing.ensemble import Ensemble
+    from bkstore.testing.ensemble.bookie_process import BookieProcess
+    from bkstore.testing.ensemble.state_file import BookieState
     from bkstore.testing.ensemble.stop_and_remove import EnsembleStatus
 
 _STORAGES = ("sorted", "interleaved", "db")
@@ -82,11 +84,10 @@ def _add_dir(parser: Parser, help_text: str, **options: Any) -> None:
 
 def _storages(text: str) -> list[str]:
     storages = [word.strip() for word in text.split(",")]
-    for storage in storages:
-        if storage not in _STORAGES:
-            raise argparse.ArgumentTypeError(
-                f"unknown storage {storage[:60]!r}; known are {', '.join(_STORAGES)}"
-            )
+    for name in storages:
+        if name not in _STORAGES:
+            known = ", ".join(_STORAGES)
+            raise argparse.ArgumentTypeError(f"unknown storage {name[:60]!r}; known are {known}")
     return storages
 
 
@@ -120,10 +121,8 @@ def _up(args: argparse.Namespace) -> int:
             if args.detached:
                 redirect_output(ensemble.path / LOG_NAME)
             else:
-                end = "its data are kept" if is_permanent else "its data are removed"
-                print_stderr(
-                    f"bkstore: the ensemble runs in {ensemble.path} until Ctrl-C, then {end}"
-                )
+                end = "then its data are " + ("kept" if is_permanent else "removed")
+                print_stderr(f"bkstore: the ensemble runs in {ensemble.path} until Ctrl-C, {end}")
             _watch_processes(ensemble)
         except (KeyboardInterrupt, SystemExit):
             print_stderr("bkstore: stopping")
@@ -136,19 +135,11 @@ def _detach(args: argparse.Namespace) -> int:
 
     if args.dir is None:
         raise InvalidArgument("--detach needs --dir: status and down find the ensemble by it")
-    command_words = [
-        "ensemble",
-        "up",
-        "--detached",
-        "--dir",
-        str(args.dir),
-        "--port",
-        str(args.port),
-    ]
-    command_words += ["--storage", ",".join(args.storage)]
-    command_words += [] if args.gc_wait is None else ["--gc-wait", str(args.gc_wait)]
-    command_words += [] if args.bookies is None else [str(args.bookies)]
-    started = start_detached(command_words)
+    words = ["ensemble", "up", "--detached", "--dir", str(args.dir), "--port", str(args.port)]
+    words += ["--storage", ",".join(args.storage)]
+    words += [] if args.gc_wait is None else ["--gc-wait", str(args.gc_wait)]
+    words += [] if args.bookies is None else [str(args.bookies)]
+    started = start_detached(words)
     if started.exit_code is not None:
         for line in started.errors.splitlines():
             print_stderr(line)
@@ -161,15 +152,7 @@ def _detach(args: argparse.Namespace) -> int:
 def _print_ensemble(ensemble: Ensemble) -> None:
     """Print the service URI, then the bookies; a closed pipe is ignored."""
     rows = [
-        _row(
-            ensemble.uri,
-            bookie.id,
-            "writable",
-            bookie.address,
-            bookie.pid,
-            bookie.storage,
-            ensemble.path,
-        )
+        _row(ensemble.uri, ensemble.path, bookie, "writable", bookie.address, bookie.pid)
         for bookie in ensemble.bookies.values()
     ]
     try:
@@ -187,25 +170,16 @@ def _write_rows(rows: Iterable[tuple[Any, ...]]) -> None:
 
 def _row(
     uri: str,
-    bookie_id: str,
+    top: Path,
+    bookie: BookieProcess | BookieState,
     state: str | None,
     address: tuple[str, int],
     pid: int | None,
-    storage: str,
-    top: Path,
 ) -> tuple[Any, ...]:
     host, port = address
     address_text = f"{host}:{port}" if port else None
-    return (
-        uri,
-        bookie_id,
-        state,
-        address_text,
-        pid,
-        storage,
-        str(top / bookie_id),
-        str(top / f"{bookie_id}.log"),
-    )
+    paths = (str(top / bookie.id), str(top / f"{bookie.id}.log"))
+    return (uri, bookie.id, state, address_text, pid, bookie.storage, *paths)
 
 
 def _watch_processes(ensemble: Ensemble) -> None:
@@ -236,7 +210,7 @@ def _status(args: argparse.Namespace) -> int:
     for bookie in ensemble.state.bookies:
         state, address = registered.get(bookie.id, (None, ("127.0.0.1", bookie.port)))
         pid = bookie.pid if ensemble.running else None
-        rows.append(_row(uri, bookie.id, state, address, pid, bookie.storage, ensemble.path))
+        rows.append(_row(uri, ensemble.path, bookie, state, address, pid))
     write_output(args, ENSEMBLE_BOOKIES, [Table.from_rows(ENSEMBLE_BOOKIES, rows)])
     return 0 if all(row[2] == "writable" for row in rows) else 1
 
@@ -251,9 +225,8 @@ def _registered_bookies(ensemble: EnsembleStatus) -> dict[str, tuple[str, tuple[
 
     registered = {}
     try:
-        with ZooKeeperStore(
-            ensemble.state.uri, timeout=_ZOOKEEPER_TIMEOUT, make_layout=False
-        ) as store:
+        uri = ensemble.state.uri
+        with ZooKeeperStore(uri, timeout=_ZOOKEEPER_TIMEOUT, make_layout=False) as store:
             writable, read_only = store.writable_bookies(), store.read_only_bookies()
             for bookie in ensemble.state.bookies:
                 state = "read-only" if bookie.id in read_only else "unregistered"
@@ -275,13 +248,9 @@ def _down(args: argparse.Namespace) -> int:
 
     path = read_status(args.dir).path
     stopped = stop(path, _STOP_TIMEOUT)
-    print_stderr(
-        f"bkstore: the ensemble in {path} {'is stopped' if stopped else 'was not running'}"
-    )
-    if args.remove:
-        other_files = remove(path)
-        if other_files:
-            print_stderr(
-                f"bkstore: {path} is kept, as it has other files: {', '.join(other_files)}"
-            )
+    outcome = "is stopped" if stopped else "was not running"
+    print_stderr(f"bkstore: the ensemble in {path} {outcome}")
+    other_files = ", ".join(remove(path)) if args.remove else ""
+    if other_files:
+        print_stderr(f"bkstore: {path} is kept, as it has other files: {other_files}")
     return 0

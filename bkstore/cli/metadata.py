@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace, store: MetadataStore) -> int:
     damaged: list[str] = []
     scope = None if args.all_scopes else scope_from_args(args)
-    underreplicated = _underreplicated_ledgers(store, damaged)
+    underreplicated = _marked_ledgers(store, damaged)
     ledgers = _readable_ledgers(store.read_many(store.ledgers(scope)), damaged)
     rows = (_row(ledger_id, versioned, underreplicated) for ledger_id, versioned in ledgers)
     write_output(args, METADATA_LEDGERS, tables_of_rows(METADATA_LEDGERS, rows, _ROWS_PER_TABLE))
@@ -99,9 +99,7 @@ def _readable_ledgers(
             yield ledger_id, versioned
 
 
-def _underreplicated_ledgers(
-    store: MetadataStore, damaged: list[str]
-) -> frozenset[LedgerId] | None:
+def _marked_ledgers(store: MetadataStore, damaged: list[str]) -> frozenset[LedgerId] | None:
     """Return the ledgers marked as underreplicated, None if the store has no marks; append
     unreadable marks to `damaged`."""
     try:
@@ -116,22 +114,14 @@ def _row(
     ledger_id: LedgerId, versioned: Versioned, underreplicated: frozenset[LedgerId] | None
 ) -> tuple[Any, ...]:
     metadata = versioned.metadata
-    return (
-        *ledger_id.signed,
-        ledger_id.qualified_name,
-        metadata.state,
-        metadata.ensemble_size,
-        metadata.write_quorum_size,
-        metadata.ack_quorum_size,
-        metadata.last_entry_id if metadata.closed else None,
-        metadata.length if metadata.closed else None,
-        metadata.digest_type,
-        len(metadata.segments),
-        None if metadata.ctime < 0 else metadata.ctime,
-        None if underreplicated is None else ledger_id in underreplicated,
-        metadata.version,
-        versioned.version,
-    )
+    quorums = (metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size)
+    end = (metadata.last_entry_id, metadata.length) if metadata.closed else (None, None)
+    ctime = None if metadata.ctime < 0 else metadata.ctime
+    marked = None if underreplicated is None else ledger_id in underreplicated
+    ids = (*ledger_id.signed, ledger_id.qualified_name)
+    others = (metadata.digest_type, len(metadata.segments), ctime, marked)
+    versions = (metadata.version, versioned.version)
+    return (*ids, metadata.state, *quorums, *end, *others, *versions)
 
 
 def _print_damage(damaged: list[str]) -> int:
@@ -157,9 +147,8 @@ def _show(args: argparse.Namespace, store: MetadataStore) -> int:
     print_stderr(f"version {version}: {metadata.to_safe_string()}")
     mark = store.mark_of(ledger_id)
     if mark is not None:
-        print_stderr(
-            f"marked as underreplicated: {', '.join(mark.missing_bookies) or 'no bookie named'}"
-        )
+        missing_bookies = ", ".join(mark.missing_bookies) or "no bookie named"
+        print_stderr(f"marked as underreplicated: {missing_bookies}")
     problems = metadata.problems()
     for problem in problems:
         print_stderr(problem)
@@ -172,12 +161,8 @@ def _export(args: argparse.Namespace, store: MetadataStore) -> int:
     damaged: list[str] = []
     readable_ledgers = _readable_ledgers(store.read_many(store.ledgers()), damaged)
     ledgers = tuple(versioned.metadata for _, versioned in readable_ledgers)
-    content = ClusterMetadata(
-        ledgers,
-        store.registered_bookies(),
-        store.unavailable_bookies(),
-        store.underreplicated(),
-    )
+    bookies = (store.registered_bookies(), store.unavailable_bookies())
+    content = ClusterMetadata(ledgers, *bookies, store.underreplicated())
     data = encode_file(content, passwords=args.show_passwords)
     if args.output is None:
         print_text(data.decode("ascii"))

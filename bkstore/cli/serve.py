@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bkstore.cli.serve_admin import (
     add_admin,
@@ -125,15 +125,11 @@ def run(args: argparse.Namespace) -> int:
     from bkstore.wire.server import BookieServer
 
     conf = complete_arguments(args)
-    interval = number(0, _MAX_CHECKPOINT_INTERVAL, above=True)(
-        "--checkpoint-interval", args.checkpoint_interval
-    )
+    check_interval = number(0, _MAX_CHECKPOINT_INTERVAL, above=True)
+    interval = check_interval("--checkpoint-interval", args.checkpoint_interval)
     integer(0, 65535)("--port", args.port)  # before a new bookie is made
-    tls, admin_settings, users = (
-        _server_tls_context(args),
-        admin_settings_from_args(args),
-        sasl_users_from_args(args, conf),
-    )
+    tls, admin_settings = _server_tls_context(args), admin_settings_from_args(args)
+    users = sasl_users_from_args(args, conf)
     garbage_options = garbage_options_from_args(args, conf)
     print_not_honored(args, conf)
     state_changes = StateChanges(conf)
@@ -161,14 +157,11 @@ def run(args: argparse.Namespace) -> int:
             set_read_only = state_changes.guard_set_read_only(registration.set_read_only)
             attach_server(admin, server, set_read_only, store, args.metadata, conf, users)
             try:
-                storage = bookie.storage.storage
-                print_stderr(
-                    f"bkstore: serving {args.directory} ({storage} storage) on {server.address}"
-                )
+                served = f"{args.directory} ({bookie.storage.storage} storage)"
+                print_stderr(f"bkstore: serving {served} on {server.address}")
                 _print_warnings(args, server, admin)
-                checkpoint_until_stopped(
-                    partial(wait_for_end, server, state_changes), checkpoints, admin, interval
-                )
+                has_ended = partial(wait_for_end, server, state_changes)
+                checkpoint_until_stopped(has_ended, checkpoints, admin, interval)
             except (KeyboardInterrupt, SystemExit):
                 begin_stop()
                 collector.on_problem_changed = bool
@@ -182,18 +175,19 @@ def _print_warnings(
 ) -> None:
     from bkstore.network.advertised import is_wildcard_host
 
-    if server.max_connections < server.options.max_connections:
+    possible, wanted = server.max_connections, server.options.max_connections
+    if possible < wanted:
         print_stderr(
-            f"bkstore: at most {server.max_connections} clients can connect, not "
-            f"{server.options.max_connections}: raise the limit of open files (ulimit -n)"
+            f"bkstore: at most {possible} clients can connect, not {wanted}: raise the limit of "
+            "open files (ulimit -n)"
         )
     if admin is not None:
         print_stderr(f"bkstore: HTTP admin on {admin.url}")
-        if not admin.is_on_loopback:
-            print_stderr(
-                "bkstore: the HTTP admin is not on loopback: anyone who reaches it can "
-                "read all payloads, unencrypted"
-            )
+    if admin is not None and not admin.is_on_loopback:
+        print_stderr(
+            "bkstore: the HTTP admin is not on loopback: anyone who reaches it can read all "
+            "payloads, unencrypted"
+        )
     if is_wildcard_host(args.host):
         print_stderr(
             f"bkstore: {args.host} means all addresses of this machine: anyone who reaches one "
@@ -279,32 +273,21 @@ def _open_bookie(
     directories = OwnedDirectories.of_path(path)
     exists = any(current.is_dir() for current in directories.ledger)
     if not exists and not args.create and path.is_file():
-        raise InvalidArgument(
-            f"{path}: none of its directories exists, such as {directories.ledger[0].parent}; "
-            "--create makes a new bookie"
-        )
+        missing = f"none of its directories exists, such as {directories.ledger[0].parent}"
+        raise InvalidArgument(f"{path}: {missing}; --create makes a new bookie")
     if not exists and not args.create:
         raise InvalidArgument(f"{path}: not a bookie's directory; --create makes a new one")
     if not exists and path.is_dir() and any(path.iterdir()):
         raise InvalidArgument(f"{path}: is not empty and not a bookie's directory")
-    options, journal = conf.storage_options(directories.choose_storage(args.storage)), conf.journal
+    storage_options = conf.storage_options(directories.choose_storage(args.storage))
+    options: Any = {"options": storage_options, "journal": conf.journal}
     if store is None:
-        bookie_id = conf.bookie_id
-        return Bookie.open(
-            path, args.storage, bookie_id=bookie_id, options=options, journal=journal
-        )
+        return Bookie.open(path, args.storage, bookie_id=conf.bookie_id, **options)
     from bkstore.network.registered_bookie import cluster_bookie
 
     new_id = f"{args.advertise or args.host}:{args.port}" if args.port else None
-    return cluster_bookie(
-        store,
-        path,
-        args.storage,
-        bookie_id=args.bookie_id,
-        new_id=new_id,
-        options=options,
-        journal=journal,
-    )
+    ids = {"bookie_id": args.bookie_id, "new_id": new_id}
+    return cluster_bookie(store, path, args.storage, **ids, **options)
 
 
 def _server_tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:

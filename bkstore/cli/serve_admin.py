@@ -60,10 +60,10 @@ def admin_settings_from_args(args: argparse.Namespace) -> AdminSettings | None:
     """Return the admin's settings, None without --http. Raises `InvalidArgument`,
     `MissingDependency`, and `OSError` for an unreadable token file, before anything is opened."""
     if args.http is None:
-        for option in ("http_token_file", "http_name"):
-            if getattr(args, option) is not None:
-                name = f"--{option.replace('_', '-')}"
-                raise InvalidArgument(f"{name} requires --http")
+        options = {"--http-token-file": args.http_token_file, "--http-name": args.http_name}
+        for option, value in options.items():
+            if value is not None:
+                raise InvalidArgument(f"{option} requires --http")
         return None
     from bkstore.arguments import host_name
     from bkstore.cli.terminal.needed_packages import require_packages

@@ -32,9 +32,8 @@ def checkpoint_until_stopped(
 ) -> None:
     """Make a checkpoint every `interval` seconds until the server has ended. `has_ended` waits the
     given seconds for that and returns whether it came."""
-    while not has_ended(
-        interval if checkpoints.problem is None else min(interval, _CHECKPOINT_RETRY_SECONDS)
-    ):
+    retry_interval = min(interval, _CHECKPOINT_RETRY_SECONDS)
+    while not has_ended(interval if checkpoints.problem is None else retry_interval):
         failures = checkpoints.failures
         checkpoints.run_if_needed()
         if checkpoints.failures > failures and admin is not None:
@@ -67,19 +66,17 @@ class StateChanges:
             self.must_stop = True
             print_stderr("bkstore: stopping, as readOnlyModeEnabled is false")
 
-    def guard_set_read_only(
-        self, set_read_only: Callable[[bool], object]
-    ) -> Callable[[bool], None]:
+    def guard_set_read_only(self, change: Callable[[bool], object]) -> Callable[[bool], None]:
         """Return a wrapper that raises `InvalidArgument` for changes the settings forbid."""
 
-        def change(read_only: bool) -> None:
+        def set_read_only(read_only: bool) -> None:
             if read_only and self._stop_when_full:
                 raise InvalidArgument("readOnlyModeEnabled is false: the bookie stays writable")
             if not read_only and self._forced:
                 raise InvalidArgument(f"{FORCED_READ_ONLY_REASON}: the bookie stays read-only")
-            set_read_only(read_only)
+            change(read_only)
 
-        return change
+        return set_read_only
 
 
 class StandaloneBookie:

@@ -70,17 +70,14 @@ def payload_cell(value: bytes | None) -> str:
     if 2 * sum(map(_is_text, data)) < len(data):
         data = data[: _MAX_CELL // 2]
         return f"0x{data.hex()}{_more(value, data)}"
-    return "".join(chr(byte) if _is_text(byte) else f"\\x{byte:02x}" for byte in data) + _more(
-        value, data
-    )
+    escaped = "".join(chr(byte) if _is_text(byte) else f"\\x{byte:02x}" for byte in data)
+    return escaped + _more(value, data)
 
 
 def _more(value: bytes, data: bytes) -> str:
-    return (
-        ""
-        if len(data) == len(value)
-        else f"... ({format_count(len(value), 'byte')}; see --format json)"
-    )
+    """Return the end of a cell that shows only the beginning `data` of the value, else ""."""
+    size = format_count(len(value), "byte")
+    return "" if len(data) == len(value) else f"... ({size}; see --format json)"
 
 
 def _is_text(byte: int) -> bool:
@@ -109,18 +106,11 @@ def ledger_cells(scopes: Iterable[Any], ledgers: Iterable[Any], separator: str) 
     scoped_ids = list(zip(scopes, ledgers))
     if not any(scope for scope, _ in scoped_ids):
         return ["-" if ledger is None else str(ledger) for _, ledger in scoped_ids]
-    short: dict[str, tuple[int, int]] = {}
-    cells = [
-        "-" if scoped_id[1] is None else short_ledger_id(*scoped_id, separator)
-        for scoped_id in scoped_ids
-    ]
-    for scoped_id, text in zip(scoped_ids, cells):
-        if short.setdefault(text, scoped_id) != scoped_id:
-            return [
-                "-" if scoped_id[1] is None else str(LedgerId.from_signed(*scoped_id))
-                for scoped_id in scoped_ids
-            ]
-    return cells
+    present = dict.fromkeys(each for each in scoped_ids if each[1] is not None)
+    texts = {scoped_id: short_ledger_id(*scoped_id, separator) for scoped_id in present}
+    if len({*texts.values()}) < len(texts):
+        texts = {scoped_id: str(LedgerId.from_signed(*scoped_id)) for scoped_id in present}
+    return [texts.get(scoped_id, "-") for scoped_id in scoped_ids]
 
 
 def _format_row(row: list[int]) -> str:
@@ -181,28 +171,25 @@ def pad_cells(cells: list[str], cell_width: int, right: bool) -> list[str]:
     return [gap + text if right else text + gap for gap, text in zip(gaps, cells)]
 
 
-def truncate(text: str, max_width: int, mark: str = "…", *, keep_end: bool = False) -> str:
-    """Return the text cut to at most `cell_width` cells, with `mark` in place of what was cut off:
-    the end, or with `keep_end` the beginning, as ends distinguish paths.
+def truncate(text: str, room: int, mark: str = "…", *, keep_end: bool = False) -> str:
+    """Return the text cut to at most `room` terminal cells, with `mark` in place of its end, or of
+    its beginning with `keep_end`, as ends distinguish paths.
 
     >>> truncate("bookie-1/current/0.log", 8), truncate("bookie-1/current/0.log", 8, keep_end=True)
     ('bookie-…', '…t/0.log')
     """
-    if width(text) <= max_width:
+    if width(text) <= room:
         return text
-    kept_width = max(max_width - width(mark), 0)
-    if _is_narrow(text):
-        kept = text[len(text) - kept_width :] if keep_end else text[:kept_width]
-    else:
-        kept = (
-            _prefix_of_width(text[::-1], kept_width)[::-1]
-            if keep_end
-            else _prefix_of_width(text, kept_width)
-        )
-    return mark + kept if keep_end else kept + mark
+    room = max(room - width(mark), 0)
+    if keep_end:
+        return mark + _prefix_of_width(text[::-1], room)[::-1]
+    return _prefix_of_width(text, room) + mark
 
 
 def _prefix_of_width(text: str, room: int) -> str:
+    """Return the longest beginning of a text that fits into `room` terminal cells."""
+    if _is_narrow(text):
+        return text[:room]
     for length, character in enumerate(text):
         room -= width(character)
         if room < 0:
@@ -210,19 +197,18 @@ def _prefix_of_width(text: str, room: int) -> str:
     return text
 
 
-def wrap_text(text: str, max_width: int) -> list[str]:
-    """Return the text wrapped to lines of `cell_width` cells; only words wider than that are
-    split."""
+def wrap_text(text: str, room: int) -> list[str]:
+    """Return the text wrapped to lines of `room` cells; only words wider than that are split."""
     lines = [""]
     for word in re.findall(r" *[^ ]+", text):
-        if lines[-1] and width(lines[-1] + word) > max_width:
+        if lines[-1] and width(lines[-1] + word) > room:
             lines.append("")
             word = word.lstrip()
-        if width(lines[-1]) + width(word) <= max_width:
+        if width(lines[-1]) + width(word) <= room:
             lines[-1] += word
             continue
         for character in word:
-            if width(character) + width(lines[-1]) > max_width:
+            if width(character) + width(lines[-1]) > room:
                 lines.append("")
             lines[-1] += character
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from bkstore.cli.screen.cells import format_cell
@@ -61,7 +62,7 @@ class ColumnChoice:
     all rows so far (`constant_values` has it, for the caption). Once shown, a column stays."""
 
     def __init__(self, schema: Schema, requested: RequestedColumns) -> None:
-        self.screen = _requested_columns(screen_columns(schema), schema, requested)
+        self.screen = _screen_columns(schema, requested)
         self._idle = idle_value_of_column(schema) if requested.is_default else {}
         self.constant_values: dict[str, str] = {}
         self._shown_once: set[str] = set()
@@ -91,16 +92,12 @@ class ColumnChoice:
     @property
     def names(self) -> list[str]:
         """The columns to show for the rows so far, or for an empty table if there were none."""
-        return [
-            name
-            for name in self.screen.columns
-            if name not in self.idle_columns | {*self.constant_values}
-        ]
+        hidden = self.idle_columns | {*self.constant_values}
+        return [name for name in self.screen.columns if name not in hidden]
 
 
-def _requested_columns(
-    default: ScreenColumns, schema: Schema, requested: RequestedColumns
-) -> ScreenColumns:
+def _screen_columns(schema: Schema, requested: RequestedColumns) -> ScreenColumns:
+    default = screen_columns(schema)
     if requested.is_default:
         return default
     columns = tuple(schema.names if requested.columns is None else requested.columns)
@@ -113,18 +110,14 @@ def _single_value(table: Table, name: str) -> str | None:
     values = table.columns[name]
     if isinstance(values, ConstantColumn):
         return format_cell(values.value)
-    scopes = table.columns.get("scope_id") if name == "ledger_id" else None
-    scoped_values = {
-        *zip(plain_values(values), [0] * len(values) if scopes is None else _value_list(scopes))
-    }
+    scopes: Iterable[Any] = repeat(0)
+    if name == "ledger_id" and "scope_id" in table.columns:
+        scopes = plain_values(table.columns["scope_id"])
+    scoped_values = {*zip(plain_values(values), scopes)}
     if len(scoped_values) > 1:
         return None
     ((value, scope),) = scoped_values
     return format_cell(value) if not scope else str(LedgerId.from_signed(scope, value))
-
-
-def _value_list(values: Any) -> list[Any]:
-    return list(plain_values(values))
 
 
 def _has_other_than(values: Any, idle: int | None) -> bool:
@@ -144,12 +137,11 @@ def plain_values(values: Any) -> Iterable[Any]:
 
 def line_width(widths: Iterable[int]) -> int:
     """Return the width of a line of columns with these widths."""
-    width_list = list(widths)
-    return sum(width_list) + len(COLUMN_GAP) * (len(width_list) - 1)
+    return sum(width + len(COLUMN_GAP) for width in widths) - len(COLUMN_GAP)
 
 
-def columns_that_fit(widths: Mapping[str, int], screen: ScreenColumns, max_width: int) -> list[str]:
-    """Return the columns that fit into `max_width` characters, after cutting those that may be cut.
+def columns_that_fit(widths: Mapping[str, int], screen: ScreenColumns, room: int) -> list[str]:
+    """Return the columns that fit into `room` characters, after cutting those that may be cut.
     Columns of `screen.drop` are left out first, then from the last; the first column stays.
 
     >>> screen = ScreenColumns(("a", "b", "c"), drop=("b",))
@@ -160,26 +152,19 @@ def columns_that_fit(widths: Mapping[str, int], screen: ScreenColumns, max_width
     removable = [name for name in screen.drop if name in names]
     removable += [name for name in reversed(names[1:]) if name not in removable]
     for name in removable:
-        if (
-            line_width(_min_width(name_left, widths[name_left], screen) for name_left in names)
-            <= max_width
-        ):
+        if line_width(_min_width(each, widths[each], screen) for each in names) <= room:
             break
         names.remove(name)
     return names
 
 
 def _min_width(name: str, width: int, screen: ScreenColumns) -> int:
-    return (
-        min(width, max(_MIN_CUT_WIDTH, len(name))) if name in (*screen.cut, screen.fold) else width
-    )
+    may_cut = name in (*screen.cut, screen.fold)
+    return min(width, max(_MIN_CUT_WIDTH, len(name))) if may_cut else width
 
 
-def narrow_to_fit(
-    widths: Mapping[str, int], screen: ScreenColumns, max_width: int
-) -> dict[str, int]:
-    """Return the widths after narrowing the columns that may be cut, last first, to fit
-    `max_width`.
+def narrow_to_fit(widths: Mapping[str, int], screen: ScreenColumns, room: int) -> dict[str, int]:
+    """Return the widths after narrowing the columns that may be cut, last first, to fit `room`.
 
     >>> screen = ScreenColumns(("a", "b", "c"), cut=("b", "c"))
     >>> narrow_to_fit({"a": 10, "b": 60, "c": 60}, screen, 100)
@@ -188,6 +173,6 @@ def narrow_to_fit(
     result = dict(widths)
     for name in reversed(screen.cut):
         if name in result:
-            excess = max(0, line_width(result.values()) - max_width)
+            excess = max(0, line_width(result.values()) - room)
             result[name] = max(result[name] - excess, _min_width(name, result[name], screen))
     return result

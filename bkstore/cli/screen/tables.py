@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import IO, Any
 
 from bkstore.cli.screen.cells import (
@@ -45,15 +46,12 @@ _DEFAULT_COLUMNS = RequestedColumns()
 
 
 def _directory_cell(number: int | None) -> str:
-    return (
-        "-" if number == -1 else format_cell(number)
-    )  # the index has the entry, but none of the logs does
+    # -1: the index has the entry, but none of the logs does.
+    return "-" if number == -1 else format_cell(number)
 
 
-_CELL_FORMATS: dict[str, Callable[[Any], str]] = {
-    "payload": payload_cell,
-    "dir_index": _directory_cell,
-}
+_CELL_FORMATS: dict[str, Callable[[Any], str]]
+_CELL_FORMATS = {"payload": payload_cell, "dir_index": _directory_cell}
 """Columns whose values need their own format."""
 
 
@@ -68,11 +66,9 @@ class ScreenStream:
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
         self.is_terminal = stream.isatty()
-        self.width = (
-            shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
-            if self.is_terminal
-            else DEFAULT_WIDTH
-        )
+        self.width = DEFAULT_WIDTH
+        if self.is_terminal:
+            self.width = shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
         self._styled = self.is_terminal and not plain
         self.rule, self.cut_mark, self.id_separator = "─", "…", "…"
@@ -83,9 +79,8 @@ class ScreenStream:
 
     def line(self, text: str, style: str) -> None:
         """Write one line, in the `style` "bold" or "dim" if the stream supports styles."""
-        self.stream.write(
-            f"{_STYLES[style]}{text}{_RESET_STYLE}\n" if self._styled else f"{text}\n"
-        )
+        styled = f"{_STYLES[style]}{text}{_RESET_STYLE}" if self._styled else text
+        self.stream.write(f"{styled}\n")
 
 
 class Screen:
@@ -107,9 +102,9 @@ class Screen:
         self._columns = self._choice.screen
         kinds = {column.name: column.kind for column in schema.columns}
         self._right_aligned = {name for name, kind in kinds.items() if kind in _NUMBER_KINDS}
-        self._cut_columns = {
-            name for name in self._columns.cut if self._out.is_terminal or kinds[name] == "binary"
-        }
+        may_cut_texts = self._out.is_terminal
+        cut = (name for name in self._columns.cut if may_cut_texts or kinds[name] == "binary")
+        self._cut_columns = set(cut)
         id_columns = {"scope_id", "qualified_name"} & {*self._columns.columns}
         self._short_ids = {"scope_id", "ledger_id"} <= {*kinds} and not id_columns
         self._wanted_columns: list[str] | None = None  # before any were dropped for space
@@ -164,19 +159,15 @@ class Screen:
             name: narrowed_widths[name] if name in self._cut_columns else natural_widths[name]
             for name in names
         }
-        if self._choice.constant_values:
-            caption = COLUMN_GAP.join(
-                f"{name}: {text}" for name, text in self._choice.constant_values.items()
-            )
+        constants = self._choice.constant_values
+        if constants:
+            caption = COLUMN_GAP.join(f"{name}: {text}" for name, text in constants.items())
             self._out.line(self._cut_on_terminal(caption, room), "dim")
         self._write_header()
 
     def _write_header(self) -> None:
-        headers = [
-            pad_cells([name], room, name in self._right_aligned)[0]
-            for name, room in self._widths.items()
-        ]
-        self._out.line(COLUMN_GAP.join(headers).rstrip(), "bold")
+        header = "".join(self._lines({name: [name] for name in self._widths}))
+        self._out.line(header, "bold")
         self._out.line(self._out.rule * line_width(self._widths.values()), "dim")
 
     def _cell_texts(self, table: Table, name: str) -> list[str]:
@@ -191,22 +182,24 @@ class Screen:
         return list(map(to_text, plain_values(values)))
 
     def _write_rows(self, texts: dict[str, list[str]]) -> None:
-        for name in sorted(
-            texts, key=self._cut_columns.__contains__
-        ):  # cut columns last, for the space left
+        # The columns that may be cut come last, and get the space that is left.
+        for name in sorted(texts, key=self._cut_columns.__contains__):
             if name in self._cut_columns:
                 others = line_width(room for each, room in self._widths.items() if each != name)
                 room = max(self._out.width - others - len(COLUMN_GAP), self._widths[name])
-                end = name == "file"
-                texts[name] = [
-                    truncate(each, room, self._out.cut_mark, keep_end=end) for each in texts[name]
-                ]
+                cut = partial(truncate, mark=self._out.cut_mark, keep_end=name == "file")
+                texts[name] = [cut(text, room) for text in texts[name]]
             self._widths[name] = max(self._widths[name], max_width(texts[name]))
+        self._out.stream.writelines(f"{line}\n" for line in self._lines(texts))
+
+    def _lines(self, texts: Mapping[str, list[str]]) -> Iterator[str]:
+        """Yield the lines of cells with these texts, padded to the columns' widths."""
         columns = [
-            pad_cells(texts[name], room, name in self._right_aligned)
-            for name, room in self._widths.items()
+            pad_cells(texts[name], cell_width, name in self._right_aligned)
+            for name, cell_width in self._widths.items()
         ]
-        self._out.stream.writelines(COLUMN_GAP.join(row).rstrip() + "\n" for row in zip(*columns))
+        for row in zip(*columns):
+            yield COLUMN_GAP.join(row).rstrip()
 
     def _cut_on_terminal(self, text: str, room: int) -> str:
         return truncate(text, room, self._out.cut_mark) if self._out.is_terminal else text
@@ -236,17 +229,14 @@ class Screen:
         if name == "ledger_id" and self._short_ids and value is not None:
             return str(LedgerId.from_signed(row["scope_id"], value))
         if name in self._columns.cut and isinstance(value, bytes):
-            size = f"{format_count(len(value), 'byte')}: "
-            return size + truncate(
-                value[:DEFAULT_WIDTH].hex(), room - len(size), self._out.cut_mark
-            )
+            size, data = f"{format_count(len(value), 'byte')}: ", value[:DEFAULT_WIDTH].hex()
+            return size + truncate(data, room - len(size), self._out.cut_mark)
         return payload_cell(value) if name == "payload" else format_cell(value)
 
 
 def _folded_rows(texts: dict[str, list[str]], name: str, room: int) -> dict[str, list[str]]:
-    fold_width = room - line_width(
-        max_width([other, *texts[other]]) for other in texts if other != name
-    )
+    others = (max_width([other, *texts[other]]) for other in texts if other != name)
+    fold_width = room - line_width(others)
     lines = [wrap_text(text, max(fold_width - len(COLUMN_GAP), 1)) for text in texts[name]]
     return {
         other: [
