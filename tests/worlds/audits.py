@@ -84,7 +84,9 @@ def audit(
     store: Any, third: Any = FULL, waits: list[float] | None = None, **options: Any
 ) -> AuditReport:
     """Run an audit in which the third bookie is the one in question."""
-    settings = AuditOptions(**{"rechecks": 2, "recheck_delay": 30.0, "grace_period": 100.0} | options)
+    settings = AuditOptions(
+        **{"rechecks": 2, "recheck_delay": 30.0, "grace_period": 100.0} | options
+    )
     wait = (waits if waits is not None else []).append
     bookies = {"b1": FULL, "b2": FULL, "b3": third}
     return Auditor(store, bookies, options=settings, clock=lambda: NOW, wait=wait).run()
