@@ -134,9 +134,8 @@ class RegisteredBookie(Closeable):
                 )
             )
             server_arguments = server or {}
-            bookie_server = undo.enter_context(
-                BookieServer(bookie, host, port, extended=extended, **server_arguments)
-            )
+            bookie_server = BookieServer(bookie, host, port, extended=extended, **server_arguments)
+            undo.enter_context(bookie_server)
             registered = cls(
                 store,
                 bookie_server,

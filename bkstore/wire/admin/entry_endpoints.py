@@ -130,10 +130,8 @@ class _PayloadReader:
 
 def _detect_digest_type(record: bytes) -> str | None:
     """Return the digest type in a record's header, or whose checksum matches its bytes."""
-    header_digest = record_header(record).digest
-    if header_digest is not None:
-        return digest_name(header_digest)
-    return matching_checksum(record)
+    digest = record_header(record).digest
+    return matching_checksum(record) if digest is None else digest_name(digest)
 
 
 def _requested_range(request: HttpRequest, page: int | None) -> tuple[int, int]:

@@ -54,7 +54,7 @@ class AdminServer(Closeable):
     BookKeeper's oddities, such as passwords in metadata.
 
     `collector` is the bookie's garbage collector, controlled here; without one, garbage is
-    collected only on request here. `counters` has the metrics; give it to a bookie server as its
+    collected only on request here. `metrics` has the counters; give it to a bookie server as its
     observer. `close` aborts a garbage collection that was started here, and waits for compactions
     of entry locations; close the bookie after it. Threads: one for the network, one for answers
     that wait for nothing, four each for those that wait for the disk and for the store, three for

@@ -6,7 +6,7 @@ Page: `docs/wire-client.md`. Source: `proto/BookieClientImpl`, `proto/PerChannel
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeVar
 
 import numpy.typing as npt
@@ -39,6 +39,7 @@ _check_user = optional(instance(SaslUser))
 _check_window = integer(1, 1 << 16)
 _check_previous = integer(-1)
 _MAX_BATCH_COUNT = 2**31 - 1
+_ADDS_MADE_AHEAD = 64  # requests of a batch made at a time, to bound memory
 
 
 class WireClient(Closeable):
@@ -158,28 +159,20 @@ class WireClient(Closeable):
         pairs = list(zip(ids.scopes.tolist(), ids.ledgers.tolist()))
         ledger_ids = {pair: self._check_ledger(LedgerId.from_signed(*pair)) for pair in set(pairs)}
         record_ids = list(zip(map(ledger_ids.__getitem__, pairs), ids.entries.tolist()))
-        requests = self._add_requests(batch, record_ids, master_key, recovery)
-        connection = self._main_link.get_connection()
-        for stored_count, request in enumerate(connection.call_all(requests)):
+        dialect, connection = self._main_link.dialect, self._main_link.get_connection()
+
+        def make_requests() -> Iterator[PendingRequest[int]]:
+            for start in range(0, len(batch), _ADDS_MADE_AHEAD):
+                rows = slice(start, start + _ADDS_MADE_AHEAD)
+                records = batch.between(rows.start, rows.stop).records()
+                yield from dialect.adds(records, record_ids[rows], master_key, recovery)
+
+        for stored_count, request in enumerate(connection.call_all(make_requests())):
             try:
                 connection.result(request)
             except BkstoreError as error:
                 error.stored = stored_count
                 raise
-
-    def _add_requests(
-        self,
-        batch: RecordBatch,
-        ids: Sequence[tuple[LedgerId, int]],
-        master_key: bytes,
-        recovery: bool,
-    ) -> Iterator[PendingRequest[int]]:
-        """Yield requests to add the records of a batch, made a few at a time to bound memory."""
-        chunk_size = 64
-        for start in range(0, len(batch), chunk_size):
-            records = batch.between(start, start + chunk_size).records()
-            chunk_ids = ids[start : start + chunk_size]
-            yield from self._main_link.dialect.adds(records, chunk_ids, master_key, recovery)
 
     def read_entry(
         self,
