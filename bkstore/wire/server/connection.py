@@ -194,10 +194,10 @@ class ServedConnection(asyncio.Protocol):
             # the fast way: the leading frames are requests that are alike
             max_count = self._options.max_waiting - self._waiting_count
             max_bytes = self._options.max_waiting_bytes - self._waiting_bytes
-            size, window = v2.decode_leading_group(self._splitter.peek(), max_count, max_bytes)
-            if window is not None:
+            size, leading = v2.decode_leading_group(self._splitter.peek(), max_count, max_bytes)
+            if leading is not None:
                 self._splitter.skip(size)
-                self._queue_operation(v2_requests.make_operation_of_many(window), size)
+                self._queue_operation(v2_requests.make_operation_of_many(leading), size)
                 continue
             # otherwise split off whole frames, and group neighbors that are alike
             frames, offsets, sizes = self._splitter.take_frames(max_count, max_bytes)
@@ -258,6 +258,7 @@ class ServedConnection(asyncio.Protocol):
             self._take_frames()
         if self._lost or self._finished:
             return
+        # the storage has one group of writes and one of reads, while the client takes its answers
         if not self._paused_buffers:
             if self._writes and not self._is_writing_group:
                 self._is_writing_group = True
@@ -267,14 +268,14 @@ class ServedConnection(asyncio.Protocol):
                 self._is_reading_group = True
                 self._shared.submit_reads(self._take_group(self._reads), self._on_read)
         self._update_held()
+        # the socket is read while there is room for requests, and not between START_TLS and TLS
         must_pause = bool(self._paused_buffers) or self._is_full() or self._start_tls is not None
         if must_pause == self._is_reading and not self._ending:
             self._is_reading = not must_pause
             if must_pause:
                 self._transport.pause_reading()
             else:
-                # time while paused does not count as stalled
-                self._last_progress = self._shared.loop.time()
+                self._last_progress = self._shared.loop.time()  # a pause is no stall
                 self._transport.resume_reading()
                 if self._socket_ended:  # after TLS has handed out what it holds
                     self._shared.loop.call_soon(self.socket_eof_received)
@@ -282,6 +283,7 @@ class ServedConnection(asyncio.Protocol):
             # bytes that are not decoded while paused may be one more request
             if not (self._paused_buffers and self._splitter.pending_bytes):
                 self._finish()
+        # TLS begins once all requests before START_TLS are answered
         elif self._waiting_count == 1 and self._start_tls is not None:
             self._begin_tls_handshake(self._start_tls)
 
