@@ -39,6 +39,9 @@ class CheckpointRunner:
         except (BkstoreError, OSError) as error:
             problem = f"a checkpoint failed: {error}"
             self.failures += 1
+        self._set_problem(problem)
+
+    def _set_problem(self, problem: str | None) -> None:
         old_problem, self.problem = self.problem, problem
         if (old_problem is None) != (problem is None):
             self.on_problem_changed()
