@@ -19,7 +19,7 @@ from tools.performance.__main__ import PAGES, main
 from tools.performance.curves import PICTURES, RATIO_PANELS, draw_curves
 from tools.performance.figures import Figures
 from tools.performance.page_tables import list_row_names, replace_tables
-from tools.performance.promises import PROMISES, Promise, judge_promises
+from tools.performance.promises import PROMISES, Limit, Promise, judge_promises
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 
 DOCS = ROOT / "docs"
@@ -118,7 +118,7 @@ def test_a_verdict_is_of_all_figures(
     tmp_path: Path,
 ) -> None:
     """A promise holds if each of its figures is as it must be; some is told as some."""
-    promise = Promise("a", "b", sign, 5, "x", lambda _: {str(n): v for n, v in enumerate(values)})
+    promise = Promise("a", "b", Limit(sign, 5), lambda _: {str(n): v for n, v in enumerate(values)})
     monkeypatch.setattr("tools.performance.promises.PROMISES", (promise,))
     (found,) = judge_promises(Figures(tmp_path))
 
@@ -235,7 +235,7 @@ def test_a_figure_is_judged_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         _fact("r", "two", "lines", 5, target="<= 5", holds=True),
     ]
     add_to_folder(BENCH, _result(rows), tmp_path)
-    promise = Promise("a path", "b", ">=", 3, "x", lambda of: of.ratios("r", "one|free"))
+    promise = Promise("a path", "b", Limit(">=", 3), lambda of: of.ratios("r", "one|free"))
     monkeypatch.setattr("tools.performance.promises.PROMISES", (promise,))
     mark = "<!-- made by tools.performance: unmet -->\n<!-- end of it -->"
     text = replace_tables(mark, Figures(tmp_path))

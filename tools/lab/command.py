@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bkstore.errors import BkstoreError, InvalidArgument
@@ -46,9 +47,8 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
             add_to_folder(experiment, document, options.into)
         _print_result(experiment, options, document, earlier_document)
         if options.picture is not None:
-            write_output(
-                options.picture, _render_picture(experiment, document, options.picture.suffix)
-            )
+            picture = _render_picture(experiment, document, options.picture.suffix)
+            write_output(options.picture, picture)
     except BkstoreError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
@@ -95,25 +95,16 @@ def _run_experiment(
 ) -> Document:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix=f"bkstore-{experiment.name}-") as directory:
-        run = LabRun(
-            Path(directory),
-            options.scale,
-            options.seed,
-            rounds=options.rounds,
-            dump=options.dump,
-            trace=options.trace,
-            options=options,
-        )
+        given = {"rounds": options.rounds, "dump": options.dump, "trace": options.trace}
+        run = LabRun(Path(directory), options.scale, options.seed, **given, options=options)
         rows = list(experiment.measure(run))
     return build_document(experiment, run, rows, arguments, time.perf_counter() - started)
 
 
 def _render_picture(experiment: Experiment, document: Document, suffix: str) -> bytes:
-    if suffix == ".html":
-        return build_page(
-            document, draw_picture(experiment, document, "svg"), experiment.table_title
-        )
-    return draw_picture(experiment, document, "png" if suffix == ".png" else "svg")
+    picture = draw_picture(experiment, document, "png" if suffix == ".png" else "svg")
+    is_page = suffix == ".html"
+    return build_page(document, picture, experiment.table_title) if is_page else picture
 
 
 def _parse_picture_path(text: str) -> Path:
@@ -133,23 +124,18 @@ def _parse_positive(text: str) -> float:
     return value
 
 
-def _parse_integer(text: str) -> int:
+def _parse_integer(text: str, minimum: int, fault: str) -> int:
     try:
-        return int(text)
+        value = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text}: no whole number") from None
+    if value < minimum:
+        raise argparse.ArgumentTypeError(f"{text}: {fault}")
+    return value
 
 
-def _parse_rounds(text: str) -> int:
-    if _parse_integer(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: not 1 or more")
-    return _parse_integer(text)
-
-
-def _parse_seed(text: str) -> int:
-    if _parse_integer(text) < 0:
-        raise argparse.ArgumentTypeError(f"{text}: below 0")
-    return _parse_integer(text)
+_parse_rounds = partial(_parse_integer, minimum=1, fault="not 1 or more")
+_parse_seed = partial(_parse_integer, minimum=0, fault="below 0")
 
 
 def _build_parser(experiment: Experiment) -> argparse.ArgumentParser:
@@ -158,36 +144,19 @@ def _build_parser(experiment: Experiment) -> argparse.ArgumentParser:
         description=f"{experiment.question} {experiment.method}",
     )
     add = parser.add_argument
-    add(
-        "--scale",
-        "--size",
-        type=_parse_positive,
-        default=1.0,
-        help="times the usual amount of data (default: 1)",
-    )
-    add(
-        "--seed",
-        type=_parse_seed,
-        default=20260801,
-        help="of all that is random (default: %(default)s)",
-    )
-    add(
-        "--rounds",
-        type=_parse_rounds,
-        default=5,
-        help="medians are of so many (default: %(default)s)",
-    )
+    scale_help = "times the usual amount of data (default: 1)"
+    add("--scale", "--size", type=_parse_positive, default=1.0, help=scale_help)
+    seed_help = "of all that is random (default: %(default)s)"
+    add("--seed", type=_parse_seed, default=20260801, help=seed_help)
+    rounds_help = "medians are of so many (default: %(default)s)"
+    add("--rounds", type=_parse_rounds, default=5, help=rounds_help)
     for option, (metavar, description) in _DATA_OPTIONS.items():
         help_text = description if option in experiment.data_sources else argparse.SUPPRESS
         add(f"--{option}", type=Path, metavar=metavar, help=help_text)
     add("--json", type=Path, metavar="FILE", help="write the result here")
     add("--into", type=Path, metavar="DIR", help="add it to these results, in place of older rows")
-    add(
-        "--picture",
-        type=_parse_picture_path,
-        metavar="FILE",
-        help="draw it here: .svg, .html or .png",
-    )
+    picture_help = "draw it here: .svg, .html or .png"
+    add("--picture", type=_parse_picture_path, metavar="FILE", help=picture_help)
     add("--markdown", action="store_true", help="print the tables as a page has them")
     add("--from", dest="read", type=Path, metavar="JSON", help="take this result, measure nothing")
     add("--compare", type=Path, metavar="JSON", help="say what differs from this earlier result")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tools.lab.document import Document
-from tools.lab.experiment import Experiment, columns_of_kind
+from tools.lab.experiment import Experiment, Row, columns_of_kind
 from tools.lab.number_format import as_text
 
 _MIN_RATIO = 1.25
@@ -44,9 +44,8 @@ def _setting_text(value: Any) -> str:
 
 def _list_row_differences(experiment: Experiment, new: Document, old: Document) -> list[str]:
     """Return a line for each row that only one document has, and for each changed value."""
-    old_rows, new_rows = (
-        {experiment.key(row): row for row in document["rows"]} for document in (old, new)
-    )
+    old_rows = {experiment.key(row): row for row in old["rows"]}
+    new_rows = {experiment.key(row): row for row in new["rows"]}
     lines = [f"{_format_key(key)}: only then" for key in old_rows if key not in new_rows]
     lines += [f"{_format_key(key)}: only now" for key in new_rows if key not in old_rows]
     for key in new_rows:
@@ -60,9 +59,7 @@ def _format_key(key: tuple[Any, ...]) -> str:
     return ", ".join(map(as_text, key))
 
 
-def _changed_values(
-    experiment: Experiment, old: dict[str, Any], new: dict[str, Any]
-) -> Iterator[str]:
+def _changed_values(experiment: Experiment, old: Row, new: Row) -> Iterator[str]:
     """Yield the counts that differ, and the measured values that moved by `_MIN_RATIO` or more."""
     for column in columns_of_kind(experiment.columns, "count", "measured"):
         then, now = old.get(column.name), new[column.name]

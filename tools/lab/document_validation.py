@@ -76,9 +76,8 @@ def _check_members(location: str, value: Any, types: dict[str, Any]) -> Iterator
 
 def _check_items(key: str, values: list[Any], item_type: Any) -> Iterator[str]:
     """Yield the items of a list that have another type."""
-    yield from (
-        f"{key!r} has {value!r:.40}" for value in values if not isinstance(value, item_type)
-    )
+    misfits = (value for value in values if not isinstance(value, item_type))
+    yield from (f"{key!r} has {value!r:.40}" for value in misfits)
 
 
 def find_misfit(document: dict[str, Any], experiment: Experiment) -> str | None:

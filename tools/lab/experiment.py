@@ -25,8 +25,8 @@ Kind = Literal["given", "count", "measured", "told", "kept"]
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """A column of the result. The `given` columns together identify a row. `label` and
-    `group_columns` are shown at the axes of pictures and in the headers of tables."""
+    """A column of the result. The `given` columns together identify a row. `label` and `unit` are
+    shown at the axes of pictures and in the headers of tables."""
 
     name: str
     label: str
@@ -41,13 +41,11 @@ class ResultColumn:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A part of the picture: column `y` over column `x`, a series for each value of column
-    `series_column`.
+    """A part of the picture: column `y` over column `x`, a series per value of `series_column`.
 
     Numbers in `x` are drawn as lines, text as bars. `where` selects rows by column values; a tuple
     lists the values allowed. `tick_column` is a column whose values are ticks above the bars. `log`
-    names the logarithmic axes, which omit values that are not above 0. `label` is the x axis's
-    title.
+    names the logarithmic axes, which omit values not above 0. `label` is the x axis's title.
     """
 
     title: str

@@ -48,17 +48,14 @@ def measure_latencies(
     asks: Mapping[str, Callable[[Q], object]], queries: Sequence[Q], rounds: int
 ) -> dict[str, Latency]:
     """Return the latency of a query by each function, measured in turns, in rotating order."""
-    return measure_latencies_of(
-        {name: QuerySet(ask, queries) for name, ask in asks.items()}, rounds
-    )
+    query_sets = {name: QuerySet(ask, queries) for name, ask in asks.items()}
+    return measure_latencies_of(query_sets, rounds)
 
 
 def measure_latencies_of(query_sets: Mapping[str, QuerySet], rounds: int) -> dict[str, Latency]:
     """Return the same for functions that have queries of their own."""
-    nanoseconds = {
-        name: np.empty((rounds, len(asking.queries)), np.int64)
-        for name, asking in query_sets.items()
-    }
+    query_counts = {name: len(query_set.queries) for name, query_set in query_sets.items()}
+    nanoseconds = {name: np.empty((rounds, n), np.int64) for name, n in query_counts.items()}
     for round_number in range(rounds):
         for name in rotate(list(query_sets), round_number):
             _time_queries(*query_sets[name], nanoseconds[name][round_number])
@@ -69,14 +66,13 @@ def measure_latencies_of(query_sets: Mapping[str, QuerySet], rounds: int) -> dic
     return result
 
 
-def _time_queries(
-    ask: Callable[[Q], object], queries: Sequence[Q], nanoseconds: Int64Array
-) -> None:
+def _time_queries(ask: Callable[[Q], object], queries: Sequence[Q], times: Int64Array) -> None:
+    """Fill in the nanoseconds of each query."""
     read_clock = time.perf_counter_ns
     for i, query in enumerate(queries):
         started = read_clock()
         ask(query)
-        nanoseconds[i] = read_clock() - started
+        times[i] = read_clock() - started
 
 
 def measure_latency(ask: Callable[[Q], object], queries: Sequence[Q], rounds: int) -> Latency:
@@ -188,6 +184,5 @@ def measure_files(top: Path, endings: tuple[str, ...] = ("",)) -> FileSizes:
             with suppress(FileNotFoundError):
                 if name.endswith(endings):
                     stats.append(os.stat(os.path.join(directory, name)))
-    return FileSizes(
-        len(stats), sum(stat.st_size for stat in stats), 512 * sum(stat.st_blocks for stat in stats)
-    )
+    blocks = sum(stat.st_blocks for stat in stats)
+    return FileSizes(len(stats), sum(stat.st_size for stat in stats), 512 * blocks)

@@ -1,4 +1,4 @@
-"""The describe_environment that a figure depends on: machine, system, Python, package versions."""
+"""The environment that a figure depends on: machine, system, Python, package versions."""
 
 from __future__ import annotations
 
@@ -10,20 +10,8 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = (
-    "bkstore",
-    "numpy",
-    "rocksdict",
-    "sortedcontainers",
-    "mmh3",
-    "pyarrow",
-    "pyspark",
-    "duckdb",
-    "polars",
-    "pyroaring",
-    "lmdb",
-    "plyvel",
-    "rbloom",
-    "fastbloom-rs",
+    *("bkstore", "numpy", "rocksdict", "sortedcontainers", "mmh3", "pyarrow", "pyspark", "duckdb"),
+    *("polars", "pyroaring", "lmdb", "plyvel", "rbloom", "fastbloom-rs"),
 )
 
 

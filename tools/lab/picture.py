@@ -100,21 +100,17 @@ def draw_picture(experiment: Experiment, document: Document, form: Literal["svg"
         for axes in grid[len(panels) :]:
             axes.set_axis_off()
         if len(legend_keys) > 1:
-            figure.legend(
-                legend_keys.values(),
-                legend_keys.keys(),
-                loc="outside upper left",
-                ncols=_legend_columns(legend_keys, inches[0]),
-            )
+            handles, names = legend_keys.values(), legend_keys.keys()
+            columns = _legend_columns(names, inches[0])
+            figure.legend(handles, names, loc="outside upper left", ncols=columns)
         if form == "svg":
             canvas = matplotlib.backends.backend_svg.FigureCanvasSVG(figure)
             canvas.print_svg(buffer, metadata=_SVG_METADATA)
             return _minify_svg(buffer.getvalue())
-        else:
-            from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-            canvas = FigureCanvasAgg(figure)
-            canvas.print_png(buffer, metadata={"Software": None})  # type: ignore[no-untyped-call]
+        canvas = FigureCanvasAgg(figure)
+        canvas.print_png(buffer, metadata={"Software": None})  # type: ignore[no-untyped-call]
     return buffer.getvalue()
 
 
@@ -134,10 +130,8 @@ def _draw_panels(
             shared_keys |= {name: key for name, key in keys.items() if name not in shared_keys}
         elif len(keys) > 1:
             column_count = _legend_columns(keys, _PANEL_INCHES[0])
-            legend_points = 13 * (
-                math.ceil(len(keys) / column_count) + 1
-            )  # points, with a line for its title
-            axes.set_title(panel.title, pad=6 + legend_points)
+            legend_lines = math.ceil(len(keys) / column_count) + 1  # with its title
+            axes.set_title(panel.title, pad=6 + 13 * legend_lines)  # in points
             axes.legend(
                 keys.values(),
                 keys.keys(),
@@ -211,10 +205,8 @@ def _series_name(panel: Panel, row: Row) -> str:
 
 def _assign_styles(panels: list[Panel], rows: list[Row]) -> dict[str, _Style]:
     """Return a style for each series name; it is the same in all panels, and distinct."""
-    grouped_panels = [panel for panel in panels if panel.series_column is not None]
-    names = dict.fromkeys(
-        _series_name(panel, row) for panel in grouped_panels for row in panel.rows(rows)
-    )
+    grouped = [panel for panel in panels if panel.series_column is not None]
+    names = dict.fromkeys(_series_name(panel, row) for panel in grouped for row in panel.rows(rows))
     return {"": _SINGLE_STYLE} | {name: _nth_style(i) for i, name in enumerate(names)}
 
 
@@ -276,10 +268,10 @@ def _draw_bars(
     width, keys = 0.8 / len(series), {}
     for series_number, (name, rows) in enumerate(series.items()):
         centers = [groups.index(row[panel.x]) + (series_number + 0.5) * width - 0.4 for row in rows]
-        style = styles[name]
+        style, heights = styles[name], _plot_values(panel, rows, panel.y)
         keys[name] = axes.bar(
             centers,
-            _plot_values(panel, rows, panel.y),
+            heights,
             width * 0.92,
             color=style.color,
             hatch=style.hatch,
@@ -288,10 +280,8 @@ def _draw_bars(
         )
         if panel.tick_column is not None:
             tick_heights = _plot_values(panel, rows, panel.tick_column)
-            axes.vlines(
-                centers, _plot_values(panel, rows, panel.y), tick_heights, color="#1a2129", lw=1
-            )
-            axes.plot(centers, tick_heights, "_", color="#1a2129", markersize=6)
+            axes.vlines(centers, heights, tick_heights, color=_INK, lw=1)
+            axes.plot(centers, tick_heights, "_", color=_INK, markersize=6)
     axes.set_xticks(range(len(groups)), [str(group) for group in groups])
     if sum(len(str(group)) + 2 for group in groups) > 52:
         axes.tick_params(axis="x", labelrotation=30)

@@ -25,9 +25,8 @@ def split_tables(
 ) -> Sequence[tuple[str, Columns, Rows]]:
     """Return title, non-empty columns and rows of each table; `table_title` returns a row's
     title."""
-    titles = dict.fromkeys(table_title(row) for row in rows)
     tables = []
-    for title in titles:
+    for title in dict.fromkeys(map(table_title, rows)):
         table_rows = [row for row in rows if table_title(row) == title]
         shown_columns = [
             column
@@ -65,16 +64,12 @@ def print_document(document: Document, table_title: TableTitle = lambda _: "") -
 def to_markdown(columns: Columns, rows: Rows, table_title: TableTitle = lambda _: "") -> str:
     """Return the tables in Markdown, as documentation pages include them."""
     tables = split_tables(columns, rows, table_title)
-    return "\n\n".join(
-        _markdown_table(table_columns, table_rows) for _, table_columns, table_rows in tables
-    )
+    return "\n\n".join(_markdown_table(columns, rows) for _, columns, rows in tables)
 
 
 def _markdown_table(columns: Columns, rows: Rows) -> str:
-    head_cells = [
-        f"{column['label']}, {column['unit']}" if column["unit"] else column["label"]
-        for column in columns
-    ]
+    labels = ([column["label"], column["unit"]] for column in columns)
+    head_cells = [", ".join(filter(None, label_and_unit)) for label_and_unit in labels]
     alignments = ["---" if _has_words(column, rows) else "---:" for column in columns]
     body_rows = [[as_text(row[column["name"]]) for column in columns] for row in rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head_cells, alignments, *body_rows))

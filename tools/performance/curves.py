@@ -24,9 +24,8 @@ STEP_PANELS = ("sequences", "comparison", "violations", "dump", "load to rocksdb
 
 
 class Picture(NamedTuple):
-    """A picture: the name of its file, its columns and its panels."""
+    """A picture: its columns and its panels."""
 
-    name: str
     columns: tuple[ResultColumn, ...]
     panels: tuple[Panel, ...]
 
@@ -41,31 +40,20 @@ def _ratio_rows(figures: Figures) -> Iterator[Row]:
 
 
 def _step_rows(figures: Figures) -> Iterator[Row]:
-    yield from (
-        row for row, _ in figures.pipeline if row["step"] in STEP_PANELS and not row["error"]
-    )
+    rows = (row for row, _ in figures.pipeline)
+    yield from (row for row in rows if row["step"] in STEP_PANELS and not row["error"])
 
 
 PICTURES = {
     "performance-ratios": Picture(
-        "performance-ratios",
-        (
-            ResultColumn("entries", "entries"),
-            ResultColumn("ratio", "ratio"),
-            ResultColumn("line", "line"),
-        ),
+        tuple(ResultColumn(name, name) for name in ("entries", "ratio", "line")),
         tuple(
             Panel(f"{title} ({target})", "entries", "ratio", "line", {"row": row}, log="xy")
             for row, (title, _, target) in RATIO_PANELS.items()
         ),
     ),
     "performance-pipeline": Picture(
-        "performance-pipeline",
-        (
-            ResultColumn("entries", "entries"),
-            ResultColumn("seconds", "seconds"),
-            ResultColumn("engine", "engine"),
-        ),
+        tuple(ResultColumn(name, name) for name in ("entries", "seconds", "engine")),
         tuple(
             Panel(step, "entries", "seconds", "engine", {"step": step}, log="xy")
             for step in STEP_PANELS
@@ -77,6 +65,6 @@ _ROWS_OF_PICTURE = {"performance-ratios": _ratio_rows, "performance-pipeline": _
 
 def draw_curves(name: str, figures: Figures) -> bytes:
     """Return a picture as SVG; the same figures yield the same bytes."""
-    columns, panels = PICTURES[name][1:]
+    columns, panels = PICTURES[name]
     experiment = Experiment(name, "", "", "", columns, panels, lambda _: [], lambda _: [])
     return draw_picture(experiment, {"rows": list(_ROWS_OF_PICTURE[name](figures))}, "svg")

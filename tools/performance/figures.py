@@ -67,19 +67,13 @@ class Figures:
 
     def ratios(self, row: str, cases: str = ".*") -> dict[str, float]:
         """Return the ratios of a row's cases, by name; `cases` is a pattern of their names."""
-        return {
-            name: case_row["ratio"]
-            for name, case_row in self._named_cases(row, cases)
-            if not case_row["what"]
-        }
+        named_cases = self._named_cases(row, cases)
+        return {name: case["ratio"] for name, case in named_cases if not case["what"]}
 
     def facts(self, row: str, what: str, cases: str = ".*") -> dict[str, Any]:
         """Return one of the other figures of a row's cases, by name."""
-        return {
-            name: case_row["value"]
-            for name, case_row in self._named_cases(row, cases)
-            if case_row["what"] == what
-        }
+        named_cases = self._named_cases(row, cases)
+        return {name: case["value"] for name, case in named_cases if case["what"] == what}
 
     def _named_cases(self, row: str, cases: str) -> Iterator[tuple[str, Row]]:
         for case_row, _ in self.of_rows([row]):
@@ -87,19 +81,14 @@ class Figures:
                 yield figure_name(case_row), case_row
 
     def engines(
-        self,
-        numerator: str,
-        denominator: str,
-        steps: Iterable[str],
-        entries: int,
-        column: str = "seconds",
+        self, numerator: str, denominator: str, steps: Iterable[str], entries: int
     ) -> dict[str, float]:
-        """Return the ratio of two engines in a column, by "pipeline, STEP", where both ran.
+        """Return the ratio of two engines' wall seconds, by "pipeline, STEP", where both ran.
         `numerator` and `denominator` are the engines."""
         value_of = {
-            (row["step"], row["engine"]): row[column]
+            (row["step"], row["engine"]): row["seconds"]
             for row, _ in self.pipeline
-            if row["entries"] == entries and row[column]
+            if row["entries"] == entries and row["seconds"]
         }
         return {
             f"pipeline, {step}": value_of[step, numerator] / value_of[step, denominator]

@@ -40,26 +40,17 @@ def replace_tables(text: str, figures: Figures) -> str:
 
 def list_row_names(text: str) -> list[str]:
     """Return the names of the benchmark's rows whose tables a page includes."""
-    return [
-        name
-        for _, kind, names, _ in _TABLE_PATTERN.findall(text)
-        if kind == "rows"
-        for name in names.split()
-    ]
+    tables = _TABLE_PATTERN.findall(text)
+    return [name for _, kind, names, _ in tables if kind == "rows" for name in names.split()]
 
 
 def _promise_table(figures: Figures, _: Sequence[str]) -> str:
     headers = ("path", "against", "must reach", "measured", "holds")
-    rows = [
-        (
-            judgement.promise.path,
-            judgement.promise.baseline,
-            judgement.promise.limit_text,
-            judgement.measured,
-            judgement.verdict,
-        )
-        for judgement in judge_promises(figures)
-    ]
+    rows = []
+    for judgement in judge_promises(figures):
+        promise = judgement.promise
+        result = (judgement.measured, judgement.verdict)
+        rows.append((promise.path, promise.baseline, str(promise.limit), *result))
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (headers, ("---",) * 5, *rows))
 
 
@@ -67,33 +58,23 @@ def _unmet_table(figures: Figures, _: Sequence[str]) -> str:
     """Return the figures that miss their target: of promises, then of other rows."""
     promises = judge_promises(figures)
     promised = {name for judgement in promises for name in judgement.values}
-    other_rows = [
-        row
-        for row in _all_rows(figures)
-        if row["holds"] is not None and figure_name(row) not in promised
-    ]
-    lines = [
-        (
-            judgement.promise.path,
-            name,
-            judgement.promise.format_value(value),
-            judgement.promise.limit_text,
-        )
-        for judgement in promises
-        for name, value in judgement.missed.items()
-    ]
-    lines += [
-        ("", figure_name(row), format_missed_value(row), row["target"])
-        for row in other_rows
-        if not row["holds"]
-    ]
+    judged_rows = (row for row in _all_rows(figures) if row["holds"] is not None)
+    other_rows = [row for row in judged_rows if figure_name(row) not in promised]
+    lines = []
+    for judgement in promises:
+        path, limit = judgement.promise.path, judgement.promise.limit
+        for name, value in judgement.missed.items():
+            lines += [(path, name, limit.format_figure(value), str(limit))]
+    for row in other_rows:
+        if not row["holds"]:
+            lines += [("", figure_name(row), format_missed_value(row), row["target"])]
     headers = ("path", "figure", "measured", "must reach")
     cells = (headers, ("---", "---", "---:", "---"), *lines)
     return (
         f"Of {sum(len(judgement.values) for judgement in promises)} figures behind the table "
         f"above, and {len(other_rows)} more that rows of the benchmark have a target for, "
-        f"{len(lines)} are not as "
-        f"they must be:\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in cells)
+        f"{len(lines)} are not as they must be:\n\n"
+        + "\n".join(f"| {' | '.join(line)} |" for line in cells)
     )
 
 
@@ -106,8 +87,8 @@ def _peer_table(figures: Figures, _: Sequence[str]) -> str:
     suffixes = tuple(f", {name}" for name in _PEER_NAMES)
     rows = [row for row in _all_rows(figures) if row["case"].endswith(suffixes) and not row["what"]]
     column_names = ("row", "case", "ratio", "ours", "baseline")
-    columns = [column for column in _as_documents(BENCH.columns) if column["name"] in column_names]
-    return to_markdown(columns, rows)
+    columns = (column for column in BENCH.columns if column.name in column_names)
+    return to_markdown(_as_documents(columns), rows)
 
 
 _PEER_NAMES = ("lmdb", "plyvel", "pyroaring", "rbloom", "fastbloom-rs")
@@ -115,12 +96,10 @@ _PEER_NAMES = ("lmdb", "plyvel", "pyroaring", "rbloom", "fastbloom-rs")
 
 
 def _run_summary(figures: Figures, _: Sequence[str]) -> str:
-    documents = {
-        id(origin.document): origin.document for origin in (*figures.bench, *figures.pipeline)
-    }
-    dates = sorted(str(document["made"]) for document in documents.values())
-    loads = sorted(load for document in documents.values() for load in _load_averages(document))
-    machines = dict.fromkeys(_describe_machine(document) for document in documents.values())
+    documents = _documents_of([*figures.bench, *figures.pipeline])
+    dates = sorted(str(document["made"]) for document in documents)
+    loads = sorted(load for document in documents for load in _load_averages(document))
+    machines = dict.fromkeys(map(_describe_machine, documents))
     return (
         f"The figures are of {len(documents)} runs between {dates[0][:10]} and {dates[-1][:10]}, "
         f"on {' and on '.join(machines)}, with a load average of {loads[0]:.1f} to "
@@ -163,9 +142,7 @@ def _pipeline_tables(figures: Figures, _: Sequence[str]) -> str:
     sort_columns = ("entries", "step", "engine")
     origins = sorted(figures.pipeline, key=lambda each: [each.row[name] for name in sort_columns])
     rows = [each.row for each in origins]
-    columns = [
-        each for each in _as_documents(PIPELINE.columns) if each["name"] not in _OMITTED_COLUMNS
-    ]
+    columns = _as_documents(each for each in PIPELINE.columns if each.name not in _OMITTED_COLUMNS)
     return "\n\n".join((_describe_runs(origins), _pivot_engines(rows), to_markdown(columns, rows)))
 
 
@@ -200,17 +177,18 @@ def _pivot_engines(rows: Sequence[Row]) -> str:
 
 
 def _ratio(line: dict[str, Any], numerator: str, denominator: str) -> float | None:
-    return (
-        line[numerator] / line[denominator]
-        if line.get(numerator) and line.get(denominator)
-        else None
-    )
+    has_both = line.get(numerator) and line.get(denominator)
+    return line[numerator] / line[denominator] if has_both else None
 
 
 def _describe_runs(origins: Iterable[Origin]) -> str:
     """Return a line for each run that made figures: command, date, machine."""
-    documents = {id(origin.document): origin.document for origin in origins}
-    return "\n".join(f"- {_describe_run(document)}" for document in documents.values())
+    return "\n".join(f"- {_describe_run(document)}" for document in _documents_of(origins))
+
+
+def _documents_of(origins: Iterable[Origin]) -> list[Document]:
+    """Return the documents that the rows come from, each once."""
+    return list({id(origin.document): origin.document for origin in origins}.values())
 
 
 def _describe_run(document: Document) -> str:

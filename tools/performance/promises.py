@@ -11,8 +11,29 @@ from tools.pipeline.steps import KERNELS, LOADS, STEPS
 
 Values = Callable[[Figures], Mapping[str, float]]
 
-_MILLION = 1_000_000
+_LARGEST_DUMP = 50_000_000  # entries
 SQL = STEPS["duckdb"]
+
+
+class Limit(NamedTuple):
+    """What a figure must reach, must not exceed, or must be. `unit` stands behind it as text."""
+
+    sign: Literal[">=", "<=", "="]
+    value: float
+    unit: str = "x"
+
+    def __str__(self) -> str:
+        return f"{self.sign} {as_text(self.value)}{self.unit}".removeprefix("= ")
+
+    def holds(self, figure: float) -> bool:
+        """Return whether a figure meets the limit."""
+        if self.sign == "=":
+            return figure == self.value
+        return figure >= self.value if self.sign == ">=" else figure <= self.value
+
+    def format_figure(self, figure: float) -> str:
+        """Return a figure as text, rounded so that one that misses the limit differs from it."""
+        return as_text(figure) if self.holds(figure) else format_missed(figure, self.value)
 
 
 class Promise(NamedTuple):
@@ -20,216 +41,152 @@ class Promise(NamedTuple):
 
     path: str
     baseline: str
-    sign: Literal[">=", "<=", "="]
-    limit: float
-    unit: str
+    limit: Limit
     values: Values
 
-    @property
-    def limit_text(self) -> str:
-        """The limit as text."""
-        return f"{self.sign} {as_text(self.limit)}{self.unit}".removeprefix("= ")
 
-    def holds(self, value: float) -> bool:
-        """Return whether a figure meets the limit."""
-        if self.sign == "=":
-            return value == self.limit
-        return value >= self.limit if self.sign == ">=" else value <= self.limit
-
-    def format_value(self, value: float) -> str:
-        """Return a figure as text, rounded so that one that misses the limit differs from it."""
-        return as_text(value) if self.holds(value) else format_missed(value, self.limit)
-
-
-def _ratio_values(row: str, cases: str = ".*") -> Values:
+def _ratios(row: str, cases: str = ".*") -> Values:
     return lambda figures: figures.ratios(row, cases)
 
 
-def _fact_values(row: str, what: str, cases: str = ".*") -> Values:
+def _facts(row: str, what: str, cases: str = ".*") -> Values:
     return lambda figures: figures.facts(row, what, cases)
 
 
 def _engine_ratios(numerator: str, denominator: str, steps: tuple[str, ...]) -> Values:
     """Return the ratio of two engines' wall seconds, for the largest dump."""
-    return lambda figures: figures.engines(numerator, denominator, steps, 50 * _MILLION, "seconds")
+    return lambda figures: figures.engines(numerator, denominator, steps, _LARGEST_DUMP)
 
 
 PROMISES = (
     Promise(
         "availability of a flushed 1M-entry ledger, index file",
         "`np.fromfile` of the same file",
-        "<=",
-        2.5,
-        "x its time",
-        _ratio_values("idx-availability", "contiguous|striped.*"),
+        Limit("<=", 2.5, "x its time"),
+        _ratios("idx-availability", "contiguous|striped.*"),
     ),
     Promise(
         "availability of a flushed 1M-entry ledger, RocksDB",
         "seek/key/next loop of the same binding",
-        ">=",
-        1.6,
-        "x",
-        _ratio_values("rocks-availability", "entry ids"),
+        Limit(">=", 1.6),
+        _ratios("rocks-availability", "entry ids"),
     ),
     Promise(
         "encoded ids of a 2-of-3 stripe, 1M",
         "its size",
-        "=",
-        88,
-        " bytes",
-        _fact_values("encoding", "encoded bytes"),
+        Limit("=", 88, " bytes"),
+        _facts("encoding", "encoded bytes"),
     ),
     Promise(
         "encode and decode them, 1M",
         "pyroaring, run-optimised",
-        ">=",
-        5,
-        "x",
-        _ratio_values("encoding", "encode and decode"),
+        Limit(">=", 5),
+        _ratios("encoding", "encode and decode"),
     ),
     Promise(
         "missing entries of a striped 10M ledger",
         "set difference of entry ids",
-        ">=",
-        100,
-        "x",
-        _ratio_values("missing", "none lost|6 lost"),
+        Limit(">=", 100),
+        _ratios("missing", "none lost|6 lost"),
     ),
     Promise(
         "memory that missing entries take",
         "groups, not entries",
-        "<=",
-        100_000,
-        " bytes",
-        _fact_values("missing", "peak bytes, missing"),
+        Limit("<=", 100_000, " bytes"),
+        _facts("missing", "peak bytes, missing"),
     ),
     Promise(
-        "`put_many` to RocksDB",
-        "`db[k] = v`",
-        ">=",
-        3.5,
-        "x",
-        _ratio_values("rocks-fill", "put_many"),
+        "`put_many` to RocksDB", "`db[k] = v`", Limit(">=", 3.5), _ratios("rocks-fill", "put_many")
     ),
     Promise(
         "bulk load of RocksDB, 1M",
         "`db[k] = v`",
-        ">=",
-        5.5,
-        "x",
-        _ratio_values("rocks-fill", "bulk_load"),
+        Limit(">=", 5.5),
+        _ratios("rocks-fill", "bulk_load"),
     ),
     Promise(
         "memtable, add",
         "flat SortedDict of tuples",
-        ">=",
-        5,
-        "x",
-        _ratio_values("memtable-put", "put, 100 ledgers"),
+        Limit(">=", 5),
+        _ratios("memtable-put", "put, 100 ledgers"),
     ),
     Promise(
         "memtable, `put_many`",
         "the same",
-        ">=",
-        40,
-        "x",
-        _ratio_values("memtable-put-many", ".*batches of 1000"),
+        Limit(">=", 40),
+        _ratios("memtable-put-many", ".*batches of 1000"),
     ),
     Promise(
         "batch read from disk",
         "one at a time, same storage",
-        ">=",
-        10,
-        "x",
-        _ratio_values("batch-read", ".*from disk.*"),
+        Limit(">=", 10),
+        _ratios("batch-read", ".*from disk.*"),
     ),
     Promise(
         "batch read from the cache",
         "one at a time, same storage",
-        ">=",
-        3,
-        "x",
-        _ratio_values("batch-read", ".*from cache.*"),
+        Limit(">=", 3),
+        _ratios("batch-read", ".*from cache.*"),
     ),
     Promise(
         "single read",
         "hand-written get and pread",
-        "<=",
-        2,
-        "x its time",
-        _ratio_values("single-read"),
+        Limit("<=", 2, "x its time"),
+        _ratios("single-read"),
     ),
     Promise(
         "batch read over loopback, by the clock",
         "single reads likewise",
-        ">=",
-        10,
-        "x",
-        _fact_values("wire-reads", "entries a wall second, against single reads"),
+        Limit(">=", 10),
+        _facts("wire-reads", "entries a wall second, against single reads"),
     ),
     Promise(
         "bloom filter, built and probed, 1M",
         "mmh3 per key",
-        ">=",
-        30,
-        "x",
-        _ratio_values("bloom", "build and probe"),
+        Limit(">=", 30),
+        _ratios("bloom", "build and probe"),
     ),
     Promise(
         "bloom filter, the same",
         "fastbloom-rs",
-        ">=",
-        1,
-        "x",
-        _ratio_values("bloom", "build and probe, fast.*"),
+        Limit(">=", 1),
+        _ratios("bloom", "build and probe, fast.*"),
     ),
     Promise(
         "stream look-up, 500 objects, 300 streams, warm: loads",
         "load-all",
-        ">=",
-        50,
-        "x fewer",
-        _fact_values("streams", "times fewer loads than load-all"),
+        Limit(">=", 50, "x fewer"),
+        _facts("streams", "times fewer loads than load-all"),
     ),
     Promise(
         "stream look-up: waves",
         "loads one after the other",
-        "<=",
-        2,
-        "",
-        _fact_values("streams", "waves a look-up"),
+        Limit("<=", 2, ""),
+        _facts("streams", "waves a look-up"),
     ),
     Promise(
         "stream look-up: time",
         "sparse-index",
-        ">=",
-        1,
-        "x",
-        _ratio_values("streams", "bloom, sparse-index"),
+        Limit(">=", 1),
+        _ratios("streams", "bloom, sparse-index"),
     ),
-    Promise("dump to Parquet", "row loop", ">=", 50, "x", _ratio_values("dump")),
+    Promise("dump to Parquet", "row loop", Limit(">=", 50), _ratios("dump")),
     Promise(
         "dump to Parquet, peak memory, 1M to 50M entries",
         "whatever the size",
-        "<=",
-        600,
-        " MiB",
-        _fact_values("dump-sizes", "peak MiB"),
+        Limit("<=", 600, " MiB"),
+        _facts("dump-sizes", "peak MiB"),
     ),
     Promise(
         "scope 0, 128-bit support in place",
         "the same paths without it",
-        ">=",
-        0.97,
-        "x",
-        _ratio_values("scope", ".*scope 0 against twin"),
+        Limit(">=", 0.97),
+        _ratios("scope", ".*scope 0 against twin"),
     ),
     Promise(
         "another scope: entry log, journal",
         "scope 0",
-        "=",
-        9,
-        " bytes an entry more",
+        Limit("=", 9, " bytes an entry more"),
         lambda figures: (
             figures.facts("ledger-scope", "entry log, bytes an entry, more for a scope")
             | figures.facts("ledger-scope", "journal, bytes an entry, more for a scope")
@@ -238,73 +195,55 @@ PROMISES = (
     Promise(
         "another scope: key of the index",
         "scope 0",
-        "=",
-        8,
-        " bytes more",
-        _fact_values("ledger-scope", "index key, bytes, more for a scope"),
+        Limit("=", 8, " bytes more"),
+        _facts("ledger-scope", "index key, bytes, more for a scope"),
     ),
     Promise(
         "questions of the pipeline, 50M, by the clock",
         "DuckDB on the same Parquet",
-        ">=",
-        1,
-        "x",
+        Limit(">=", 1),
         _engine_ratios("duckdb", "local", SQL),
     ),
     Promise(
         "questions by Spark, two cores",
         "DuckDB",
-        ">=",
-        1,
-        "x",
+        Limit(">=", 1),
         _engine_ratios("duckdb", "spark", SQL),
     ),
     Promise(
         "kernels by Spark",
         "the local kernels",
-        "<=",
-        2,
-        "x their time",
+        Limit("<=", 2, "x their time"),
         _engine_ratios("spark", "local", KERNELS),
     ),
     Promise(
         "loads by Spark",
         "local loads",
-        "<=",
-        2.5,
-        "x their time",
+        Limit("<=", 2.5, "x their time"),
         _engine_ratios("spark", "local", LOADS),
     ),
     Promise(
         "questions by two executors of one core",
         "by one executor",
-        ">=",
-        1.5,
-        "x",
+        Limit(">=", 1.5),
         _engine_ratios("one executor", "two executors", SQL),
     ),
     Promise(
         "`add_batch` of 1,000 and flush; with journal, synced",
         "a write an entry, fsync, by hand",
-        "<=",
-        1,
-        "x its time",
-        _ratio_values("ledger-write", "add_batch.*|add_entries.*|journal.*"),
+        Limit("<=", 1, "x its time"),
+        _ratios("ledger-write", "add_batch.*|add_entries.*|journal.*"),
     ),
     Promise(
         "single add",
         "the same loop, an entry",
-        "<=",
-        2,
-        "x its time",
-        _ratio_values("ledger-write", "add_entry,.*"),
+        Limit("<=", 2, "x its time"),
+        _ratios("ledger-write", "add_entry,.*"),
     ),
     Promise(
         "replay",
         "a plain copy of the bytes",
-        "<=",
-        2,
-        "x its time",
+        Limit("<=", 2, "x its time"),
         lambda figures: {
             **figures.ratios("journal", "replay"),
             **figures.ratios("ledger-upkeep", "replay.*"),
@@ -313,18 +252,14 @@ PROMISES = (
     Promise(
         "compaction",
         "a plain copy of the bytes",
-        "<=",
-        3,
-        "x its time",
-        _ratio_values("ledger-upkeep", "compaction.*"),
+        Limit("<=", 3, "x its time"),
+        _ratios("ledger-upkeep", "compaction.*"),
     ),
     Promise(
         "audit over directories of 3 bookies",
         "a call for each ledger, as before",
-        ">=",
-        4,
-        "x",
-        _ratio_values("audit", "audit, directories, (idx|rocksdb)"),
+        Limit(">=", 4),
+        _ratios("audit", "audit, directories, (idx|rocksdb)"),
     ),
 )
 
@@ -343,7 +278,7 @@ class _Judgement(NamedTuple):
             return "not measured"
         low, high = min(self.values.values()), max(self.values.values())
         bounds = [low] if low == high else [low, high]
-        return " .. ".join(map(self.promise.format_value, bounds))
+        return " .. ".join(map(self.promise.limit.format_figure, bounds))
 
     @property
     def verdict(self) -> str:
@@ -361,6 +296,6 @@ def judge_promises(figures: Figures) -> list[_Judgement]:
     judgements = []
     for promise in PROMISES:
         values = promise.values(figures)
-        missed = {key: value for key, value in values.items() if not promise.holds(value)}
+        missed = {key: value for key, value in values.items() if not promise.limit.holds(value)}
         judgements.append(_Judgement(promise, values, missed))
     return judgements
