@@ -7,6 +7,7 @@ a roaring bitmap (if pyroaring is installed).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from bkstore import Availability, schedule
 from bkstore.ids import Int64Array
 from bkstore.testing import generators
+from bkstore.testing.generators import with_holes
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.bitmaps import build_bitmap, serialize_bitmap
 from tools.lab.experiment import Rows
@@ -26,17 +28,13 @@ PATTERNS: dict[str, Callable[[int, int], Int64Array]] = {
     "all": lambda n, _: generators.contiguous(n),
     "2 of 3": lambda n, _: generators.striped(n - 1, 1, 3, 2),
     "3 of 5": lambda n, _: generators.striped(n - 1, 1, 5, 3),
-    "2 of 3, 0.1 % lost": lambda n, s: _drop_entries(generators.striped(n - 1, 1, 3, 2), 0.001, s),
-    "2 of 3, 1 % lost": lambda n, s: _drop_entries(generators.striped(n - 1, 1, 3, 2), 0.01, s),
-    "10 % lost": lambda n, s: _drop_entries(generators.contiguous(n), 0.1, s),
-    "half lost": lambda n, s: _drop_entries(generators.contiguous(n), 0.5, s),
+    "2 of 3, 0.1 % lost": lambda n, s: with_holes(generators.striped(n - 1, 1, 3, 2), 0.001, s),
+    "2 of 3, 1 % lost": lambda n, s: with_holes(generators.striped(n - 1, 1, 3, 2), 0.01, s),
+    "10 % lost": lambda n, s: with_holes(generators.contiguous(n), 0.1, s),
+    "half lost": lambda n, s: with_holes(generators.contiguous(n), 0.5, s),
     "1 in 100": lambda n, s: generators.sparse(n // 100, n, s),
 }
 """The ids that a bookie has of n entries: by stripe (W of E), and by the share that got lost."""
-
-
-def _drop_entries(entries: Int64Array, rate: float, seed: int) -> Int64Array:
-    return generators.with_holes(entries, rate, seed)
 
 
 class _Form(NamedTuple):
@@ -89,11 +87,10 @@ def roaring_form(module: Any) -> _Form:
     def count_missing(decoded: object, count: int) -> int:
         return len(module.BitMap(range(count)) - decoded)
 
-    return _Form(
-        lambda ids: serialize_bitmap(build_bitmap(module, ids)),
-        module.BitMap.deserialize,
-        count_missing,
-    )
+    def encode(ids: Int64Array) -> bytes:
+        return serialize_bitmap(build_bitmap(module, ids))
+
+    return _Form(encode, module.BitMap.deserialize, count_missing)
 
 
 def _rows(
@@ -107,7 +104,11 @@ def _rows(
         if form.missing(decoded, count) != count - ids.size:
             raise RuntimeError(f"{name}, {pattern}: not {count - ids.size} missing")
         encoded_and_decoded[name] = data, decoded
-        sides += _sides(form, ids, data, decoded, count)
+        sides += (
+            TimedSide("encode", partial(form.encode, ids)),
+            TimedSide("decode", partial(form.decode, data)),
+            TimedSide("missing", partial(form.missing, decoded, count)),
+        )
     samples = iter(run_samples(sides, run.rounds, run.min_sample_seconds))
     for name, (data, decoded) in encoded_and_decoded.items():
         yield {
@@ -120,16 +121,6 @@ def _rows(
             "decode": next(samples).seconds * 1e3,
             "missing": next(samples).seconds * 1e3,
         }
-
-
-def _sides(
-    form: _Form, ids: Int64Array, data: bytes, decoded: object, count: int
-) -> list[TimedSide]:
-    return [
-        TimedSide("encode", lambda: form.encode(ids)),
-        TimedSide("decode", lambda: form.decode(data)),
-        TimedSide("missing", lambda: form.missing(decoded, count)),
-    ]
 
 
 def measure(run: LabRun) -> Iterator[Row]:
@@ -153,16 +144,14 @@ def summarize(rows: Rows) -> list[str]:
         for pattern in PATTERNS
     }
     grouped_patterns = [name for name, row in smallest.items() if row["form"] == "grouped"]
-    other_patterns = [
-        f"{row['form']} ({name})" for name, row in smallest.items() if name not in grouped_patterns
-    ]
+    others = {name: row["form"] for name, row in smallest.items() if name not in grouped_patterns}
     encode = row_of["2 of 3", "bit vector"]["encode"] / stripe["encode"]
     return [
         f"A stripe of {as_text(stripe['entries'])} entries takes {as_text(stripe['bytes'])} bytes "
         f"as groups, {as_text(built['bytes'])} as BookKeeper builds it, "
         f"{as_text(row_of['2 of 3', 'bit vector']['bytes'])} as bits.",
         f"Groups are the smallest form of: {'; '.join(grouped_patterns) or 'none'}. "
-        f"Elsewhere: {'; '.join(other_patterns) or 'nothing'}.",
+        f"Elsewhere: {'; '.join(f'{others[name]} ({name})' for name in others) or 'nothing'}.",
         f"Making groups of the stripe takes {1 / encode:.2f} times as long as making bits; what "
         f"is missing is counted in {as_text(stripe['missing'])} ms, from bits in "
         f"{as_text(row_of['2 of 3', 'bit vector']['missing'])} ms.",

@@ -31,11 +31,9 @@ _SINGLE_CALLS = 0
 Source = LedgerStorage | Bookie | WireClient
 
 
-def _encode_records(
-    run: LabRun, ledger_id: int, payload_bytes: int, entry_count: int
-) -> RecordBatch:
+def _encode_records(run: LabRun, ledger_id: int, payload_bytes: int, count: int) -> RecordBatch:
     noise = np.random.default_rng(run.seed).bytes(payload_bytes)
-    return Coder("CRC32C").encode_batch(ledger_id, np.arange(entry_count), [noise] * entry_count)
+    return Coder("CRC32C").encode_batch(ledger_id, np.arange(count), [noise] * count)
 
 
 # -- sides: each returns the number of its calls
@@ -91,12 +89,11 @@ def _run_once(side: TimedSide) -> int:
 
 def _rows(run: LabRun, key: Row, sides: list[TimedSide], entry_count: int) -> Iterator[Row]:
     call_counts = [_run_once(side) for side in sides]
-    for side, call_count, samples in zip(
-        sides, call_counts, run_samples(sides, run.rounds, run.min_sample_seconds)
-    ):
+    all_samples = run_samples(sides, run.rounds, run.min_sample_seconds)
+    for call_count, samples in zip(call_counts, all_samples):
         yield {
             **key,
-            "batch": int(side.name),
+            "batch": int(samples.side.name),
             "entries": entry_count,
             "requests": call_count,
             "rate": entry_count / samples.wall_seconds / 1e3,
@@ -125,21 +122,15 @@ def _workloads(
     ledger_ids = count(10_000)
     read_count, add_count = run.scaled(_ENTRIES_READ, 40), run.scaled(_ENTRIES_ADDED, 10)
     for payload_bytes in _PAYLOADS:
-        yield (
-            {"what": "reads", "payload": payload_bytes},
-            _read_sides(reader, payload_bytes, read_count),
-            read_count,
-        )
+        sides = _read_sides(reader, payload_bytes, read_count)
+        yield {"what": "reads", "payload": payload_bytes}, sides, read_count
     for payload_bytes in _PAYLOADS:
 
         def encode(payload_bytes: int = payload_bytes) -> RecordBatch:
             return _encode_records(run, next(ledger_ids), payload_bytes, add_count)
 
-        yield (
-            {"what": "adds", "payload": payload_bytes},
-            _add_sides(adder, encode, add_count),
-            add_count,
-        )
+        sides = _add_sides(adder, encode, add_count)
+        yield {"what": "adds", "payload": payload_bytes}, sides, add_count
 
 
 def measure(run: LabRun) -> Iterator[Row]:
@@ -151,10 +142,8 @@ def measure(run: LabRun) -> Iterator[Row]:
         Bookie.open(run.directory / "here", "db", journal=journal) as local_bookie,
     ):
         for payload_bytes in _PAYLOADS:
-            storage.add_batch(
-                _encode_records(run, payload_bytes, payload_bytes, read_count),
-                master_key=MASTER_KEY,
-            )
+            records = _encode_records(run, payload_bytes, payload_bytes, read_count)
+            storage.add_batch(records, master_key=MASTER_KEY)
         storage.flush()
         for key, sides, entry_count in _workloads(run, storage, local_bookie):
             run.report_progress(f"{key['what']}, {key['payload']} bytes, in process")
@@ -164,15 +153,13 @@ def measure(run: LabRun) -> Iterator[Row]:
         WireClient(bookie.address) as client,
     ):
         for payload_bytes in _PAYLOADS:
-            client.add_batch(
-                _encode_records(run, payload_bytes, payload_bytes, read_count), MASTER_KEY
-            )
+            records = _encode_records(run, payload_bytes, payload_bytes, read_count)
+            client.add_batch(records, MASTER_KEY)
         for key, sides, entry_count in _workloads(run, client, client):
             run.report_progress(f"{key['what']}, {key['payload']} bytes, over the socket")
             rows = list(_rows(run, {"where": "over the socket", **key}, sides, entry_count))
-            for row, cost in zip(
-                rows, _measure_server_microseconds(bookie, sides, entry_count, run.rounds)
-            ):
+            costs = _measure_server_microseconds(bookie, sides, entry_count, run.rounds)
+            for row, cost in zip(rows, costs):
                 yield {**row, "server": cost}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -52,9 +52,7 @@ def _rbloom_filter(module: Any) -> FilterLibrary:
     def count_positives(bloom_filter: Any, ids: list[int]) -> int:
         return sum(map(bloom_filter.__contains__, ids))
 
-    return FilterLibrary(
-        build, count_positives, lambda bloom_filter: bloom_filter.size_in_bits // 8
-    )
+    return FilterLibrary(build, count_positives, lambda built: built.size_in_bits // 8)
 
 
 def _fastbloom_filter(module: Any) -> FilterLibrary:
@@ -66,15 +64,12 @@ def _fastbloom_filter(module: Any) -> FilterLibrary:
     def count_positives(bloom_filter: Any, ids: list[int]) -> int:
         return sum(bloom_filter.contains_int_batch(ids))
 
-    return FilterLibrary(build, count_positives, lambda bloom_filter: len(bloom_filter.get_bytes()))
+    return FilterLibrary(build, count_positives, lambda built: len(built.get_bytes()))
 
 
 def _installed_filters(run: LabRun) -> dict[str, FilterLibrary]:
-    filters = {
-        _OURS: FilterLibrary(
-            BloomFilter.of, _count_positives, lambda bloom_filter: bloom_filter.nbytes, np.asarray
-        )
-    }
+    ours = FilterLibrary(BloomFilter.of, _count_positives, lambda built: built.nbytes, np.asarray)
+    filters = {_OURS: ours}
     for name, make_filter in (("rbloom", _rbloom_filter), ("fastbloom_rs", _fastbloom_filter)):
         module = run.import_optional(name)
         if module is not None:
@@ -91,9 +86,7 @@ def _random_ids(count: int, absent_count: int, seed: int) -> tuple[Int64Array, I
 
 def _rows(run: LabRun, filters: dict[str, FilterLibrary], count: int, rate: float) -> Iterator[Row]:
     ids, absent = _random_ids(count, run.scaled(_ABSENT_IDS, 2000), run.seed)
-    uses = {
-        name: BuiltFilter.of(filter_api, ids, absent, rate) for name, filter_api in filters.items()
-    }
+    uses = {name: BuiltFilter.of(filters[name], ids, absent, rate) for name in filters}
     sides = [side for use in uses.values() for side in use.sides]
     samples = iter(run_samples(sides, run.rounds, run.min_sample_seconds))
     for name, use in uses.items():
@@ -125,14 +118,10 @@ class BuiltFilter(NamedTuple):
     rate: float
 
     @classmethod
-    def of(
-        cls, library: FilterLibrary, ids: Int64Array, absent: Int64Array, rate: float
-    ) -> BuiltFilter:
+    def of(cls, library: FilterLibrary, ids: Int64Array, absent: Int64Array, rate: float) -> Self:
         """Build the filter from `ids`."""
-        native_ids = library.to_native(ids)
-        return cls(
-            library, library.build(native_ids, rate), native_ids, library.to_native(absent), rate
-        )
+        native_ids, native_absent = library.to_native(ids), library.to_native(absent)
+        return cls(library, library.build(native_ids, rate), native_ids, native_absent, rate)
 
     @property
     def sides(self) -> list[TimedSide]:
@@ -211,14 +200,7 @@ EXPERIMENT = Experiment(
     ),
     panels=(
         Panel("Bits by wanted rate", "rate", "bits_per_id", "side", {"series": "rate"}, log="x"),
-        Panel(
-            "Measured by wanted rate",
-            "rate",
-            "measured",
-            "side",
-            {"series": "rate"},
-            log="xy",
-        ),
+        Panel("Measured by wanted rate", "rate", "measured", "side", {"series": "rate"}, log="xy"),
         Panel("Making by ids", "ids", "make", "side", {"series": "ids"}, log="xy"),
         Panel("Asking by ids", "ids", "ask", "side", {"series": "ids"}, log="xy"),
     ),

@@ -7,7 +7,7 @@ batch of consecutive entries after each miss, and the size of the storage's own 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -80,11 +80,9 @@ def _filled_storage(run: LabRun, recorded: Trace | None) -> Iterator[FilledStora
     shutil.rmtree(directory)
 
 
-def _sides(
-    filled: FilledStorage, queries: Sequence[tuple[LedgerId, int]]
-) -> Iterator[tuple[Row, TimedSide]]:
+def _sides(filled: FilledStorage, reads: Trace) -> Iterator[tuple[Row, TimedSide]]:
     """Yield row keys and sides: without a cache, then for each cache size and read-ahead."""
-    key: Row = {"series": "no cache", "room": 0, "ahead": 1}
+    key, queries = {"series": "no cache", "room": 0, "ahead": 1}, reads.queries
     yield key, TimedSide(str(key), partial(read_singly, queries), lambda: filled.storage)
     for share in _CACHE_SHARES:
         cache_bytes = int(filled.bytes * share)
@@ -99,7 +97,7 @@ def _sides(
 
 def _measure_trace(run: LabRun, filled: FilledStorage, order: str, reads: Trace) -> Iterator[Row]:
     """Yield the rows of a trace, read without a cache and with each read cache, empty at first."""
-    sides = list(_sides(filled, reads.queries))
+    sides = list(_sides(filled, reads))
     results = run_in_turns([side for _, side in sides], run.rounds)
     for (key, _), result in zip(sides, results):
         yield {"trace": order, **key, **_read_row(result, len(reads.entry_ids))}
@@ -123,9 +121,8 @@ def _measure_tail(run: LabRun, cache_share: float) -> Iterator[Row]:
     coder, payload, directory = Coder("CRC32C"), bytes(PAYLOAD), run.directory / "tail"
     tens_per_ledger = run.scaled(_ENTRIES_PER_LEDGER // 10, 6)
     record_bytes = len(coder.encode_many(LedgerId(0, 0), [0], [payload])[0]) + ENTRY_OVERHEAD
-    options = StorageOptions(
-        write_cache=int(cache_share * LEDGERS * tens_per_ledger * 10 * record_bytes)
-    )
+    written_bytes = LEDGERS * tens_per_ledger * 10 * record_bytes
+    options = StorageOptions(write_cache=int(cache_share * written_bytes))
     written: list[tuple[LedgerId, int]] = []
     hits, reads = dict.fromkeys(LAGS, 0), dict.fromkeys(LAGS, 0)
     with LedgerStorage.open(directory, "db", options=options) as storage:
@@ -150,10 +147,8 @@ def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each trace, cache size and read-ahead, then for each write cache and lag."""
     recorded = None if run.trace is None else read_recording(run.trace)
     with _filled_storage(run, recorded) as filled:
-        traces = {
-            order: make_trace(order, filled.entries, run.scaled(_READS, 100), run.seed)
-            for order in TRACES
-        }
+        count = run.scaled(_READS, 100)
+        traces = {order: make_trace(order, filled.entries, count, run.seed) for order in TRACES}
         if recorded is not None:
             traces["recorded"] = recorded
         for order, reads in traces.items():
@@ -168,9 +163,8 @@ def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     row_of = {(row["series"], row["trace"], row["room"], row["ahead"]): row for row in rows}
     cache_percent = _CACHE_SHARES[1] * 100
-    sequential, zipf = (
-        row_of["entries", order, cache_percent, 100] for order in ("sequential", "zipf")
-    )
+    sequential = row_of["entries", "sequential", cache_percent, 100]
+    zipf = row_of["entries", "zipf", cache_percent, 100]
     tail_rows = [row_of["tail", "tail", cache_percent, lag] for lag in LAGS]
     nearest, farthest = tail_rows[0], [row for row in tail_rows if row["reads"]][-1]
     orders = [order for order in ("zipf", "recorded") if ("no cache", order, 0, 1) in row_of]
@@ -198,17 +192,15 @@ def _describe_cheapest(row_of: dict[Any, Row], order: str, cache_percent: float)
     candidates = [row_of["entries", order, cache_percent, count] for count in READ_AHEAD_ENTRIES]
     best, without_read_ahead = min(candidates, key=lambda row: row["us"]), candidates[0]
     read_kind = "reads by Zipf's law" if order == "zipf" else "the recorded reads"
-    setting = (
-        "no read-ahead"
-        if best is without_read_ahead
-        else f"to read {best['ahead']} entries at a time"
-    )
-    cpu = _relative_cpu(row_of, without_read_ahead)
-    comparison = f"without read-ahead {without_read_ahead['hit_ratio']:.0%}, at {cpu}"
+    setting, comparison = "no read-ahead", ""
+    if best is not without_read_ahead:
+        setting = f"to read {best['ahead']} entries at a time"
+        cpu = _relative_cpu(row_of, without_read_ahead)
+        comparison = f"; without read-ahead {without_read_ahead['hit_ratio']:.0%}, at {cpu}"
     return (
         f"For {read_kind}, cheapest in {cache_percent:g} % is {setting}: {best['hit_ratio']:.0%} "
         f"are hits, at {_relative_cpu(row_of, best)} the CPU of read_entry without a "
-        f"cache{'' if best is without_read_ahead else f'; {comparison}'}."
+        f"cache{comparison}."
     )
 
 

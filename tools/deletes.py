@@ -19,14 +19,8 @@ from tools.lab.latencies_and_costs import QuerySet, measure_latencies_of
 from tools.lab.number_format import as_text
 from tools.lab.stores.ledger_deletion import ShrinkingRocks
 
-_LEDGERS_PER_STEP, _ENTRIES_PER_LEDGER, _LIVE_STEPS, STEPS, _STEPS_BETWEEN_REPAIRS = (
-    40,
-    500,
-    2,
-    12,
-    4,
-)
-"""Ledgers of a step, entries of each, steps that stay live, steps, steps between repairs."""
+_LEDGERS_PER_STEP, _ENTRIES_PER_LEDGER = 40, 500
+STEPS, _LIVE_STEPS, _STEPS_BETWEEN_REPAIRS = 12, 2, 4
 
 _LEDGERS_LEFT = 2
 """The live ledgers after the last step, in which nothing is written."""
@@ -90,10 +84,8 @@ def _measure_queries(run: LabRun, lives: dict[str, DatabaseRun]) -> dict[str, Ro
         "first_p50": lambda life: QuerySet(life.store.database.seek, [bytes(16)] * 5),
     }
     for column, make_asking in asking_of_column.items():
-        latencies = measure_latencies_of(
-            {name: make_asking(life) for name, life in lives.items()}, run.rounds
-        )
-        for name, latency in latencies.items():
+        askings = {name: make_asking(life) for name, life in lives.items()}
+        for name, latency in measure_latencies_of(askings, run.rounds).items():
             rows[name][column] = latency.p50 / 1e3 if column == "scan" else latency.p50
     return rows
 
@@ -104,9 +96,8 @@ def measure(run: LabRun) -> Iterator[Row]:
     with ExitStack() as closing:
         for number, (name, (delete, repair)) in enumerate(STRATEGIES.items()):
             directory = run.directory / f"{number}"
-            store = ShrinkingRocks(
-                directory, _ENTRIES_PER_LEDGER, ledgers_per_step * _ENTRIES_PER_LEDGER // 2
-            )
+            rows_per_table = ledgers_per_step * _ENTRIES_PER_LEDGER // 2
+            store = ShrinkingRocks(directory, _ENTRIES_PER_LEDGER, rows_per_table)
             closing.callback(store.close)
             lives[name] = DatabaseRun(store, [], delete, repair)
         for step in range(1, STEPS + 2):

@@ -88,15 +88,12 @@ class ArrivingRows(NamedTuple):
     locations: Int64Array
 
 
-def make_arriving_rows(
-    order: KeyOrder, ledger_count: int, per_ledger: int, seed: int
-) -> ArrivingRows:
-    """Return the rows of `ledger_count` ledgers, whose entries arrive in ten parts."""
-    scopes, ledgers = _scopes_and_ledgers(order.scopes, ledger_count, seed)
-    ledger_of_row = np.tile(np.repeat(np.arange(ledger_count), per_ledger // 10), 10)
-    entry_ids = np.tile(
-        np.arange(per_ledger, dtype=np.uint64).reshape(10, 1, -1), (1, ledger_count, 1)
-    )
+def make_arriving_rows(order: KeyOrder, count: int, per_ledger: int, seed: int) -> ArrivingRows:
+    """Return the rows of `count` ledgers, whose entries arrive in ten parts."""
+    scopes, ledgers = _scopes_and_ledgers(order.scopes, count, seed)
+    ledger_of_row = np.tile(np.repeat(np.arange(count), per_ledger // 10), 10)
+    parts = np.arange(per_ledger, dtype=np.uint64).reshape(10, 1, -1)
+    entry_ids = np.tile(parts, (1, count, 1))
     words = (scopes[ledger_of_row], ledgers[ledger_of_row], entry_ids.ravel())
     keys = np.stack([words[i] for i in order.words], axis=1)
     return ArrivingRows(keys, locations(ledger_of_row.size, seed))
@@ -151,13 +148,9 @@ def _sides(run: LabRun, count: int) -> dict[str, _KeySide]:
         stores.append((f"{USUAL}; {peer}", KEY_ORDERS[USUAL], open_peer))
     sides = {}
     for number, (name, order, open_store) in enumerate(stores):
-        rows, directory = (
-            make_arriving_rows(order, count, _ENTRIES_PER_LEDGER, run.seed),
-            run.directory / f"{number}",
-        )
-        sides[name] = _KeySide(
-            order, open_store, directory, encode_keys(rows.keys), encode_locations(rows.locations)
-        )
+        rows = make_arriving_rows(order, count, _ENTRIES_PER_LEDGER, run.seed)
+        keys, values = encode_keys(rows.keys), encode_locations(rows.locations)
+        sides[name] = _KeySide(order, open_store, run.directory / f"{number}", keys, values)
     return sides
 
 
@@ -183,29 +176,25 @@ def _measure_reads(
 ) -> Iterator[Row]:
     """Yield each side's latencies: of reading a row, listing a ledger, finding its last entry."""
     row_count = len(next(iter(sides.values())).keys)
-    row_numbers = np.random.default_rng(run.seed).integers(
-        0, row_count, run.scaled(_QUERY_COUNT, 50)
-    )
-    point_askings, list_askings, last_askings = {}, {}, {}
+    rng = np.random.default_rng(run.seed)
+    row_numbers = rng.integers(0, row_count, run.scaled(_QUERY_COUNT, 50))
+    points, lists, lasts = {}, {}, {}
     for name, side in sides.items():
         store, width, ranges = stores[name], side.width, side.ranges(row_numbers)
         listed_counts = {len(store.keys(*bounds, width)) for bounds in ranges}
         if listed_counts != {_ENTRIES_PER_LEDGER if side.order.prefix else row_count}:
             raise RuntimeError(f"a listing of {listed_counts} rows")
-        point_askings[name] = QuerySet(store.get, [side.keys[row] for row in row_numbers])
-        list_askings[name] = QuerySet(partial(_list_keys, store, width), ranges)
+        points[name] = QuerySet(store.get, [side.keys[row] for row in row_numbers])
+        lists[name] = QuerySet(partial(_list_keys, store, width), ranges)
         if side.order.prefix:
-            last_askings[name] = QuerySet(store.seek_for_prev, [upper for _, upper in ranges])
-    latencies = [
-        measure_latencies_of(askings, run.rounds)
-        for askings in (point_askings, list_askings, last_askings)
-    ]
+            lasts[name] = QuerySet(store.seek_for_prev, [upper for _, upper in ranges])
+    latencies = [measure_latencies_of(askings, run.rounds) for askings in (points, lists, lasts)]
     for name in sides:
         yield {
             "point_p50": latencies[0][name].p50,
             "point_p99": latencies[0][name].p99,
             "list_p50": latencies[1][name].p50,
-            "last_p50": latencies[2][name].p50 if name in last_askings else None,
+            "last_p50": latencies[2][name].p50 if name in lasts else None,
         }
 
 
@@ -242,9 +231,7 @@ def summarize(rows: Rows) -> list[str]:
     def difference(column: str, other: Row = scoped) -> float:
         return float(other[column] - usual[column])
 
-    table_bytes = (
-        f"{as_text(by_entry['table_per_entry'])} bytes, not {as_text(usual['table_per_entry'])}"
-    )
+    by_entry_bytes, usual_bytes = (as_text(row["table_per_entry"]) for row in (by_entry, usual))
     return [
         f"A scope takes {difference('key_bytes'):g} bytes in the key, "
         f"{difference('log_per_entry'):.1f} an entry in RocksDB's log, "
@@ -256,7 +243,7 @@ def summarize(rows: Rows) -> list[str]:
         f"a ledger listed in {scoped['list_p50'] / usual['list_p50']:.2f} times.",
         "With entries before ledgers a ledger can be listed only by a scan of everything: "
         f"{as_text(by_entry['list_p50'] / usual['list_p50'])} times as long. An entry takes "
-        f"{table_bytes}.",
+        f"{by_entry_bytes} bytes, not {usual_bytes}.",
     ] + [
         f"{row['key'].rpartition(' ')[2]} takes {as_text(row['table_per_entry'])} bytes an entry; "
         f"it is written at {row['write_rate'] / usual['write_rate']:.2f} times RocksDB's rate, a "

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,9 +78,8 @@ def _measure_build(
             memory = side.fill(load, directory)
         costs.append(cost)
     cost, file_bytes = median_cost(costs), measure_files(directory, INDEX_FILE_ENDINGS).bytes
-    memory_bytes = sum(
-        array.nbytes for ledger_id in memory.ledgers() for array in memory.items(ledger_id)
-    )
+    arrays = chain.from_iterable(map(memory.items, memory.ledgers()))
+    memory_bytes = sum(array.nbytes for array in arrays)
     return memory, {
         "entries": load.entries,
         "ledgers": len(load.expected),
@@ -105,15 +105,14 @@ def _measure_first_reads(source: Source, load: IndexLoad, queries: Sequence[_Que
 def _measure_queries(
     run: LabRun, sources: dict[str, Source], load: IndexLoad, queries: Sequence[_Query]
 ) -> dict[str, Row]:
-    queries_of_call: dict[str, Sequence[Any]] = {
-        "get": queries,
-        "get_many": make_batches(load),
-        "availability": [(name,) for name in list(load.expected)[:MIN_P99_QUERIES]],
-    }
+    ledgers = [(ledger_id,) for ledger_id in list(load.expected)[:MIN_P99_QUERIES]]
+    calls: list[tuple[str, str, Sequence[Any]]] = [
+        ("point", "get", queries),
+        ("batch", "get_many", make_batches(load)),
+        ("availability", "availability", ledgers),
+    ]
     rows: dict[str, Row] = {name: {} for name in sources}
-    for (call, call_queries), column in zip(
-        queries_of_call.items(), ("point", "batch", "availability")
-    ):
+    for column, call, call_queries in calls:
         asks = {name: _unpack_arguments(getattr(source, call)) for name, source in sources.items()}
         for name, latency in measure_latencies(asks, call_queries, run.rounds).items():
             p99 = latency.p99 if len(call_queries) >= MIN_P99_QUERIES else None
@@ -128,12 +127,10 @@ def make_batches(load: IndexLoad) -> list[tuple[LedgerId, Int64Array]]:
         for ledger_id, ids in load.expected.items()
         for first in range(0, max(ids.size - BATCH_ENTRIES, 0) + 1, BATCH_ENTRIES * 2 // 5)
     ]
-    chosen_starts = (
-        np.linspace(0, len(starts) - 1, min(MIN_P99_QUERIES, len(starts))).astype(int).tolist()
-    )
+    chosen = np.linspace(0, len(starts) - 1, min(MIN_P99_QUERIES, len(starts))).astype(int)
     return [
         (ledger_id, load.expected[ledger_id][first : first + BATCH_ENTRIES])
-        for ledger_id, first in map(starts.__getitem__, chosen_starts)
+        for ledger_id, first in map(starts.__getitem__, chosen.tolist())
     ]
 
 
@@ -142,9 +139,8 @@ def _unpack_arguments(ask: Callable[..., object]) -> Callable[[Sequence[Any]], o
 
 
 def _rows(run: LabRun, shape: str, sides: dict[str, IndexSide], load: IndexLoad) -> Iterator[Row]:
-    queries = make_trace(
-        "zipf", load.expected, run.scaled(_QUERY_COUNT, MIN_P99_QUERIES), run.seed
-    ).queries
+    query_count = run.scaled(_QUERY_COUNT, MIN_P99_QUERIES)
+    queries = make_trace("zipf", load.expected, query_count, run.seed).queries
     rows: dict[str, Row] = {}
     sources: dict[str, Source] = {}
     with ExitStack() as closing:
@@ -169,9 +165,8 @@ def measure(run: LabRun) -> Iterator[Row]:
     if run.dump is not None:
         loads[DUMP_SHAPE] = read_index_load(run.dump, count)
     for shape, load in loads.items():
-        yield from _rows(
-            run, shape, INDEX_SIDES | TUNED_SIDES if shape == DETAILED_SHAPE else INDEX_SIDES, load
-        )
+        sides = INDEX_SIDES | TUNED_SIDES if shape == DETAILED_SHAPE else INDEX_SIDES
+        yield from _rows(run, shape, sides, load)
 
 
 def summarize(rows: Rows) -> list[str]:
@@ -208,8 +203,7 @@ def _describe_dump(by_key: dict[tuple[str, str], Row]) -> list[str]:
         return []
     return [
         f"The dump's {files['entries']:,} entries in {format_count(files['ledgers'], 'ledger')} "
-        "take "
-        f"{as_text(files['bytes_per_entry'])} bytes each in index files, "
+        f"take {as_text(files['bytes_per_entry'])} bytes each in index files, "
         f"{as_text(rocks['bytes_per_entry'])} in RocksDB, which takes "
         f"{rocks['point_p50'] / files['point_p50']:.1f} times as long for a single read and "
         f"{rocks['availability_p50'] / files['availability_p50']:.1f} times for an availability."

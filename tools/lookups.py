@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -133,22 +133,17 @@ def measure(run: LabRun) -> Iterator[Row]:
     query_count, slow_query_count = run.scaled(_QUERY_COUNT, 10), run.scaled(_SLOW_QUERY_COUNT, 2)
     object_counts = [run.scaled(value, 10) for value in _OBJECT_COUNTS]
     objects, streams = run.scaled(_OBJECTS, 20), run.scaled(_STREAMS, 15)
-    length_points = [
-        WorldPoint(value, max(15, int(value * streams_per_object))) for value in object_counts
-    ]
+    stream_counts = (max(15, int(value * streams_per_object)) for value in object_counts)
+    length_points = list(map(WorldPoint, object_counts, stream_counts))
     stream_points = [WorldPoint(objects, run.scaled(value, 15)) for value in _STREAM_COUNTS]
     usual = WorldPoint(objects, streams)
     yield from _measure_series(run, "length", length_points, query_count)
     yield from _measure_series(run, "streams", stream_points, query_count)
     rate_points = [usual._replace(fpp=rate) for rate in FILTER_RATES]
     yield from _measure_series(run, "rate", rate_points, query_count, ("index", "bloom"))
-    yield from _measure_series(
-        run,
-        "kept",
-        [usual._replace(kept=kept) for kept in CACHED_OBJECTS],
-        query_count,
-        ("load-all", "index", "bloom"),
-    )
+    kept_points = [usual._replace(kept=kept) for kept in CACHED_OBJECTS]
+    compared: tuple[Strategy, ...] = ("load-all", "index", "bloom")
+    yield from _measure_series(run, "kept", kept_points, query_count, compared)
     load_points = [usual._replace(load_ms=value) for value in LOAD_MS]
     yield from _measure_series(run, "load", load_points, slow_query_count, rounds=run.rounds)
     claim = WorldPoint(run.scaled(CLAIM_WORLD[0], 40), run.scaled(CLAIM_WORLD[1], 24))
@@ -158,18 +153,12 @@ def measure(run: LabRun) -> Iterator[Row]:
 def summarize(rows: Rows) -> list[str]:
     """Return the findings, for warm index and filters."""
     claim_rows = {row["strategy"]: row for row in rows if row["series"] == "claim"}
-    bloom, sparse_index, load_all = (
-        claim_rows["bloom"],
-        claim_rows["sparse-index"],
-        claim_rows["load-all"],
-    )
+    bloom, load_all = claim_rows["bloom"], claim_rows["load-all"]
+    sparse_index = claim_rows["sparse-index"]
     slow_rows = {row["strategy"]: row for row in rows if row["load_ms"] == LOAD_MS[-1]}
-    kept_rows = {
-        row["kept"]: row for row in rows if row["series"] == "kept" and _has_strategy(row, "bloom")
-    }
-    rate_rows = {
-        row["fpp"]: row for row in rows if row["series"] == "rate" and _has_strategy(row, "bloom")
-    }
+    bloom_rows = [row for row in rows if row["strategy"] == "bloom"]
+    kept_rows = {row["kept"]: row for row in bloom_rows if row["series"] == "kept"}
+    rate_rows = {row["fpp"]: row for row in bloom_rows if row["series"] == "rate"}
     return [
         f"{bloom['objects']} objects, {bloom['streams']} streams, warm: bloom needs "
         f"{load_all['loads'] / bloom['loads']:.0f} times fewer loads than load-all, "
@@ -186,8 +175,8 @@ def summarize(rows: Rows) -> list[str]:
     ]
 
 
-def _has_strategy(row: Row, strategy: str) -> bool:
-    return bool(row["strategy"] == strategy)
+def _strategy_panel(title: str, x: str, y: str, series: str, log: Literal["", "x", "xy"]) -> Panel:
+    return Panel(title, x, y, "strategy", {"series": series}, log=log)
 
 
 EXPERIMENT = Experiment(
@@ -224,30 +213,12 @@ EXPERIMENT = Experiment(
         ResultColumn("ms", "look-up", "ms"),
     ),
     panels=(
-        Panel(
-            "Loads by length of the list",
-            "objects",
-            "loads",
-            "strategy",
-            {"series": "length"},
-            log="xy",
-        ),
-        Panel(
-            "Waves by length of the list",
-            "objects",
-            "waves",
-            "strategy",
-            {"series": "length"},
-            log="xy",
-        ),
-        Panel("Loads by streams", "streams", "loads", "strategy", {"series": "streams"}, log="xy"),
-        Panel(
-            "Loads by rate of the filters", "fpp", "loads", "strategy", {"series": "rate"}, log="x"
-        ),
-        Panel("Loads by objects kept", "kept", "loads", "strategy", {"series": "kept"}),
-        Panel(
-            "Time by latency of a load", "load_ms", "ms", "strategy", {"series": "load"}, log="xy"
-        ),
+        _strategy_panel("Loads by length of the list", "objects", "loads", "length", "xy"),
+        _strategy_panel("Waves by length of the list", "objects", "waves", "length", "xy"),
+        _strategy_panel("Loads by streams", "streams", "loads", "streams", "xy"),
+        _strategy_panel("Loads by rate of the filters", "fpp", "loads", "rate", "x"),
+        _strategy_panel("Loads by objects kept", "kept", "loads", "kept", ""),
+        _strategy_panel("Time by latency of a load", "load_ms", "ms", "load", "xy"),
     ),
     measure=measure,
     summarize=summarize,

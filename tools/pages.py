@@ -47,22 +47,16 @@ def make_ledgers(shape: str, entry_count: int, seed: int) -> Ledgers:
     "scattered" has three with one entry in 1,000, as on a bookie of single fragments.
     """
     if shape == "short":
-        return {
-            LedgerId(0, number): generators.contiguous(60) for number in range(entry_count // 60)
-        }
-    if shape == "long":
-        return {
-            LedgerId(0, number): generators.contiguous(10 * entry_count // 3) for number in range(3)
-        }
-    present_count = max(entry_count // 100, 30)
-    return {
-        LedgerId(0, number): generators.sparse(present_count, 1000 * present_count, seed + number)
-        for number in range(3)
-    }
+        entry_ids = [generators.contiguous(60) for _ in range(entry_count // 60)]
+    elif shape == "long":
+        entry_ids = [generators.contiguous(10 * entry_count // 3) for _ in range(3)]
+    else:
+        count = max(entry_count // 100, 30)
+        entry_ids = [generators.sparse(count, 1000 * count, seed + i) for i in range(3)]
+    return {LedgerId(0, number): ids for number, ids in enumerate(entry_ids)}
 
 
 SHAPES = ("short", "long", "scattered")
-
 
 _SLOT = struct.Struct(">q")
 
@@ -166,17 +160,13 @@ def _measure_pools(
                 if not max_pages:
                     continue
                 pool = open_files.enter_context(closing(PagePool(index, page_size, max_pages)))
-                key = {
-                    "shape": "long",
-                    "page": page_size >> 10,
-                    "trace": trace_name,
-                    "pool": share * 100,
-                }
+                key = {"shape": "long", "page": page_size >> 10, "pool": share * 100}
                 rows[f"{page_size} {share}"] = key | _count_hits(pool, reads)
                 askings[f"{page_size} {share}"] = QuerySet(partial(_get, pool), reads.queries)
         latencies = measure_latencies_of(askings, run.rounds) if askings else {}
     for side, row in rows.items():
-        yield {**row, "get_p50": latencies[side].p50, "get_p99": latencies[side].p99}
+        p50, p99 = latencies[side]
+        yield {**row, "trace": trace_name, "get_p50": p50, "get_p99": p99}
 
 
 def _get(pool: PagePool, query: tuple[LedgerId, int]) -> int:
@@ -185,10 +175,8 @@ def _get(pool: PagePool, query: tuple[LedgerId, int]) -> int:
 
 def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each shape and page size; of long ledgers one for each pool and trace."""
-    entry_count, directories = (
-        run.scaled(ENTRIES, 600),
-        {page_size: run.directory / f"{page_size}" for page_size in PAGE_SIZES},
-    )
+    entry_count = run.scaled(ENTRIES, 600)
+    directories = {page_size: run.directory / f"{page_size}" for page_size in PAGE_SIZES}
     for shape in SHAPES:
         run.report_progress(f"{shape}: writing")
         ledgers = make_ledgers(shape, entry_count, run.seed)
@@ -204,12 +192,10 @@ def measure(run: LabRun) -> Iterator[Row]:
 def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     row_of = {(row["shape"], row["page"]): row for row in rows if not row["trace"]}
-    best_page = {
-        shape: min((row for row in row_of.values() if row["shape"] == shape), key=_disk_bytes)[
-            "page"
-        ]
-        for shape in SHAPES
-    }
+    best_page = {}
+    for shape in SHAPES:
+        best = min((row for row in row_of.values() if row["shape"] == shape), key=_disk_bytes)
+        best_page[shape] = best["page"]
     return [
         f"Ledgers of 60 entries take {as_text(_disk_bytes(row_of['short', 8]))} bytes an entry "
         f"with pages of 8 KiB, {as_text(_disk_bytes(row_of['short', 1]))} with pages of 1 KiB; "

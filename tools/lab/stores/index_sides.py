@@ -49,9 +49,8 @@ def open_index_files(directory: Path, writable: bool) -> EntryIndex:
 
 def rocksdb_opener(*changes: Change) -> OpenIndex:
     """Return a function that opens RocksDB with a bookie's options after these changes."""
-    return lambda directory, writable: RocksIndex(
-        directory, writable=writable, files=TunedFiles(*changes)
-    )
+    files = TunedFiles(*changes)
+    return lambda directory, writable: RocksIndex(directory, writable=writable, files=files)
 
 
 @dataclass(frozen=True)
@@ -85,19 +84,15 @@ class IndexSide:
             yield memory
             return
         with self.open_index(directory, False) as index:
-            yield (
-                Layered(memory, index)
-                if isinstance(index, RocksIndex) and self.in_memory
-                else index
-            )
+            is_layered = isinstance(index, RocksIndex) and self.in_memory
+            yield Layered(memory, index) if is_layered else index
 
 
 def _split_load(load: IndexLoad, memory_share: float) -> tuple[list[Put], list[Put]]:
     puts = list(load.puts)
     rows_so_far = np.cumsum([put.entry_ids.size for put in puts])
-    first_in_memory = int(
-        np.searchsorted(rows_so_far, rows_so_far[-1] * (1 - memory_share), side="right")
-    )
+    rows_on_disk = rows_so_far[-1] * (1 - memory_share)
+    first_in_memory = int(np.searchsorted(rows_so_far, rows_on_disk, side="right"))
     return puts[:first_in_memory], puts[first_in_memory:]
 
 

@@ -88,13 +88,10 @@ class ShrinkingRocks:
         self.flush()
         self.database.set_compacting(True)
         deadline = time.monotonic() + _MAX_COMPACTION_SECONDS
-        while any(
-            self.database.property(property_name) != "0" for property_name in _COMPACTION_PROPERTIES
-        ):
+        while any(self.database.property(name) != "0" for name in _COMPACTION_PROPERTIES):
             if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"{self.top}: compactions take more than {_MAX_COMPACTION_SECONDS} seconds"
-                )
+                limit = f"{_MAX_COMPACTION_SECONDS} seconds"
+                raise RuntimeError(f"{self.top}: compactions take more than {limit}")
             time.sleep(0.001)
         self.database.set_compacting(False)
 

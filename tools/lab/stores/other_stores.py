@@ -95,10 +95,9 @@ class LevelDb:
     def put_list(self, keys: list[bytes], values: list[bytes], per_batch: int) -> None:
         """Store many rows, each batch in a write batch."""
         for start in range(0, len(keys), per_batch):
+            rows = slice(start, start + per_batch)
             with self._db.write_batch() as batch:
-                for key, value in zip(
-                    keys[start : start + per_batch], values[start : start + per_batch]
-                ):
+                for key, value in zip(keys[rows], values[rows]):
                     batch.put(key, value)
 
     def sync(self) -> None:
@@ -128,13 +127,7 @@ OtherStore = Lmdb | LevelDb
 
 
 def other_store_openers(context: Context) -> dict[str, Callable[[Path], OtherStore]]:
-    """Return the opener of each installed store by name; `context.absent` gets the others."""
+    """Return the opener of each installed store by name; `context` notes the missing ones."""
     classes: dict[str, Callable[[Any, Path], OtherStore]] = {"lmdb": Lmdb, "plyvel": LevelDb}
-    peers = {
-        name: (store_class, context.import_optional(name)) for name, store_class in classes.items()
-    }
-    return {
-        name: partial(store_class, module)
-        for name, (store_class, module) in peers.items()
-        if module
-    }
+    modules = {name: context.import_optional(name) for name in classes}
+    return {name: partial(classes[name], module) for name, module in modules.items() if module}

@@ -22,25 +22,17 @@ class ReadCosts(NamedTuple):
 
 
 class ReadCache:
-    """A least-recently-used cache of up to `capacity_bytes` bytes of records, which reads ahead.
+    """A least-recently-used cache of up to `capacity` bytes of records, which reads ahead.
 
-    A miss reads `read_ahead_entries` entries, or as many as fit into `read_ahead_bytes` bytes. With
-    a `read_ahead_entries` of 1 it calls `read_entry`, as a reader without read-ahead does.
+    A miss reads `max_count` entries, or as many as fit into `max_size` bytes. With a `max_count` of
+    1 it calls `read_entry`, as a reader without read-ahead does.
     """
 
     def __init__(
-        self,
-        storage: LedgerStorage,
-        capacity_bytes: int,
-        read_ahead_entries: int,
-        read_ahead_bytes: int = 0,
+        self, storage: LedgerStorage, capacity: int, max_count: int, max_size: int = 0
     ) -> None:
-        self.storage, self.capacity_bytes, self.read_ahead_entries, self.read_ahead_bytes = (
-            storage,
-            capacity_bytes,
-            read_ahead_entries,
-            read_ahead_bytes,
-        )
+        self.storage, self.capacity = storage, capacity
+        self.max_count, self.max_size = max_count, max_size
         self.records: OrderedDict[tuple[LedgerId, int], bytes] = OrderedDict()
         self.cached_bytes = self.hits = self.fetches = self.fetched_bytes = self.returned_bytes = 0
 
@@ -58,18 +50,16 @@ class ReadCache:
     def _read_ahead(self, ledger_id: LedgerId, entry: int) -> bytes:
         """Read a record and those that follow it, and evict the least recently read ones."""
         self.fetches += 1
-        if self.read_ahead_entries == 1:
+        if self.max_count == 1:
             records = [self.storage.read_entry(ledger_id, entry)]
             self._store(ledger_id, entry, records[0])
         else:
-            batch = self.storage.read_entries(
-                ledger_id, entry, self.read_ahead_entries, self.read_ahead_bytes
-            )
+            batch = self.storage.read_entries(ledger_id, entry, self.max_count, self.max_size)
             records = batch.records()
             for entry_id, record in zip(batch.entries.tolist(), records):
                 self._store(ledger_id, entry_id, record)
         self.fetched_bytes += sum(map(len, records))
-        while self.cached_bytes > self.capacity_bytes:
+        while self.cached_bytes > self.capacity:
             self.cached_bytes -= len(self.records.popitem(last=False)[1])
         return records[0]
 

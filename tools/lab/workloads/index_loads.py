@@ -73,8 +73,7 @@ SHAPES: dict[str, Callable[[int, int], Workload]] = {
 def make_index_load(
     shape: str, entries: int, seed: int, rows_per_flush: int = _ROWS_PER_FLUSH
 ) -> IndexLoad:
-    """Return about `entry_ids` rows in a shape of `SHAPES`; raise `KeyError` for an unknown
-    shape."""
+    """Return about `entries` rows in a shape of `SHAPES`; raise `KeyError` for an unknown one."""
     workload = SHAPES[shape](entries, seed)
     return IndexLoad(_sort_flushes(workload.ids(rows_per_flush), seed), workload.expected)
 
@@ -83,10 +82,14 @@ def _sort_flushes(batches: Iterable[Arrivals], seed: int) -> list[list[Put]]:
     """Return the puts of each batch of arrivals, sorted as the write cache sorts a flush."""
     flushes = []
     for log_id, arrivals in enumerate(batches):
-        order = np.lexsort((arrivals.entry, arrivals.ledger, arrivals.scope))
+        order = _flush_order(arrivals)
         locations = generators.locations(order.size, seed + log_id, log_id=log_id)
         flushes.append(list(_group_by_ledger(_take_rows(arrivals, order), locations)))
     return flushes
+
+
+def _flush_order(rows: Arrivals) -> npt.NDArray[np.int64]:
+    return np.lexsort((rows.entry, rows.ledger, rows.scope))
 
 
 def _take_rows(rows: Arrivals, order: npt.NDArray[np.int64]) -> Arrivals:
@@ -106,7 +109,7 @@ def _group_by_ledger(rows: Arrivals, locations: Int64Array) -> Iterator[Put]:
 def read_index_load(
     dump_path: Path, max_entries: int, rows_per_flush: int = _ROWS_PER_FLUSH
 ) -> IndexLoad:
-    """Return the first `max_entries` entries of a dump's table `entry_ids`, of one bookie.
+    """Return the first `max_entries` entries of a dump's table `entries`, of one bookie.
 
     The bookie is the first one by name that has entries. They arrive in the order of the entry
     logs, by log and position, and have the recorded locations.
@@ -127,12 +130,9 @@ def read_index_load(
     for start in range(0, order.size, rows_per_flush):
         flush_rows = np.arange(start, min(start + rows_per_flush, order.size))
         flush_arrivals = _take_rows(arrivals, flush_rows)
-        flush_rows = flush_rows[
-            np.lexsort((flush_arrivals.entry, flush_arrivals.ledger, flush_arrivals.scope))
-        ]
-        flushes.append(
-            list(_group_by_ledger(_take_rows(arrivals, flush_rows), locations[flush_rows]))
-        )
+        flush_rows = flush_rows[_flush_order(flush_arrivals)]
+        puts = _group_by_ledger(_take_rows(arrivals, flush_rows), locations[flush_rows])
+        flushes.append(list(puts))
     return IndexLoad(flushes, _distinct_entries(flushes))
 
 
@@ -141,9 +141,8 @@ def _read_columns(files: Sequence[DumpFile]) -> list[Int64Array]:
     columns_of_files = []
     for dump_file in files:
         with opened_parquet(dump_file.path) as file:
-            check_footer(
-                dump_file.path, file, DUMP_TABLES[dump_file.table], _DUMP_COLUMNS, dump_file.rows
-            )
+            schema = DUMP_TABLES[dump_file.table]
+            check_footer(dump_file.path, file, schema, _DUMP_COLUMNS, dump_file.rows)
             table = file.read(columns=list(_DUMP_COLUMNS))
             columns_of_files.append([table.column(name).to_numpy() for name in _DUMP_COLUMNS])
     return [np.concatenate(column) for column in zip(*columns_of_files)]
@@ -153,10 +152,7 @@ def _distinct_entries(flushes: list[list[Put]]) -> dict[LedgerId, Int64Array]:
     entries_of_ledger: dict[LedgerId, list[Int64Array]] = {}
     for put in (put for flush in flushes for put in flush):
         entries_of_ledger.setdefault(put.ledger_id, []).append(put.entry_ids)
-    sorted_entries = {
-        ledger_id: np.sort(np.concatenate(parts))
-        for ledger_id, parts in sorted(entries_of_ledger.items())
-    }
     return {
-        ledger_id: ids[np.diff(ids, prepend=-1) != 0] for ledger_id, ids in sorted_entries.items()
+        ledger_id: np.unique(np.concatenate(parts))
+        for ledger_id, parts in sorted(entries_of_ledger.items())
     }

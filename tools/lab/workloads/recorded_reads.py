@@ -79,12 +79,10 @@ def read_recording(source: StrPath) -> Trace:
         ledger, first_entry, count = _parse_line(source, line_number, line)
         total += count
         if total > MAX_ENTRIES:
-            raise InvalidArgument(
-                f"{source}: line {line_number}: more than {MAX_ENTRIES:,} entries are read"
-            )
-        numbers_of_reads.append(
-            np.full(count, ledger_numbers.setdefault(ledger, len(ledger_numbers)))
-        )
+            fault = f"more than {MAX_ENTRIES:,} entries are read"
+            raise InvalidArgument(f"{source}: line {line_number}: {fault}")
+        ledger_number = ledger_numbers.setdefault(ledger, len(ledger_numbers))
+        numbers_of_reads.append(np.full(count, ledger_number))
         entries.append(np.arange(first_entry, first_entry + count))
     return Trace(list(ledger_numbers), np.concatenate(numbers_of_reads), np.concatenate(entries))
 
@@ -96,28 +94,20 @@ def _parse_line(source: StrPath, line_number: int, line: str) -> tuple[LedgerId,
     except ValueError as error:
         raise InvalidArgument(f"{source}: line {line_number}: {error}") from error
     if not (0 <= first_entry and 1 <= count and first_entry + count < 2**63):
-        raise InvalidArgument(
-            f"{source}: line {line_number}: {count} entries from {first_entry} on"
-        )
+        fault = f"{count} entries from {first_entry} on"
+        raise InvalidArgument(f"{source}: line {line_number}: {fault}")
     return ledger_id, first_entry, count
 
 
 def span_entries(reads: Trace, max_entries: int) -> dict[LedgerId, Int64Array]:
     """Return for each ledger all entry ids from the lowest to the highest that is read. Raises
     `InvalidArgument` if these are more than `max_entries` in total."""
-    spans = [
-        (
-            int(reads.entry_ids[reads.ledger_numbers == i].min()),
-            int(reads.entry_ids[reads.ledger_numbers == i].max()),
-        )
-        for i in range(len(reads.ledgers))
-    ]
-    total = sum(last - first + 1 for first, last in spans)
+    spans = {}
+    for number, ledger_id in enumerate(reads.ledgers):
+        entry_ids = reads.entry_ids[reads.ledger_numbers == number]
+        spans[ledger_id] = int(entry_ids.min()), int(entry_ids.max()) + 1
+    total = sum(end - first for first, end in spans.values())
     if total > max_entries:
-        raise InvalidArgument(
-            f"the recorded reads span {total:,} entries: more than {max_entries:,}"
-        )
-    return {
-        ledger_id: np.arange(first, last + 1)
-        for ledger_id, (first, last) in zip(reads.ledgers, spans)
-    }
+        limit = f"more than {max_entries:,}"
+        raise InvalidArgument(f"the recorded reads span {total:,} entries: {limit}")
+    return {ledger_id: np.arange(first, end) for ledger_id, (first, end) in spans.items()}

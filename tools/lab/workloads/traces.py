@@ -21,18 +21,15 @@ class Trace(NamedTuple):
     @property
     def queries(self) -> list[tuple[LedgerId, int]]:
         """The reads as pairs of ledger and entry."""
-        return [
-            (self.ledgers[ledger_number], entry)
-            for ledger_number, entry in zip(self.ledger_numbers, self.entry_ids.tolist())
-        ]
+        ledgers = (self.ledgers[number] for number in self.ledger_numbers)
+        return list(zip(ledgers, self.entry_ids.tolist()))
 
 
 def _draw_zipf(row_count: int, read_count: int, rng: np.random.Generator) -> Int64Array:
     """Return row numbers of which the k-th most frequent has a frequency proportional to 1 / k."""
     cumulative_weights = np.cumsum(1 / np.arange(1, row_count + 1))
-    ranks = np.searchsorted(
-        cumulative_weights, rng.random(read_count) * cumulative_weights[-1], side="right"
-    )
+    drawn = rng.random(read_count) * cumulative_weights[-1]
+    ranks = np.searchsorted(cumulative_weights, drawn, side="right")
     rows: Int64Array = rng.permutation(row_count)[ranks]
     return rows
 
