@@ -215,8 +215,8 @@ def test_what_a_promise_misses_is_named(figures: Figures) -> None:
     """Every miss behind the first table stands in the second, with its path and what must be."""
     text = (DOCS / "performance.md").read_text(encoding="utf-8")
     missed = [
-        f"| {each.promise.path} | {name} | {each.promise.format_value(value)} | "
-        f"{each.promise.limit_text} |"
+        f"| {each.promise.path} | {name} | {each.promise.limit.format_figure(value)} | "
+        f"{each.promise.limit} |"
         for each in judge_promises(figures)
         for name, value in each.missed.items()
     ]
