@@ -209,7 +209,8 @@ def _run_part(
     number: int, options: Sequence[str], excluded_versions: Sequence[str], run_command: RunCommand
 ) -> bool:
     part, (commit, unrecorded_reason) = PARTS[number - 1], _recordable_commit()
-    print(f"== part {_part_name(number)}: {part.title}", flush=True)
+    title = f"== part {_part_name(number)}"
+    print(f"{title}: {part.title}", flush=True)
     started = time.monotonic()
     if part.prefixes:
         outcome = _run_tests(number, options, run_command)
@@ -217,7 +218,7 @@ def _run_part(
         outcome = _run_python_versions(excluded_versions, run_command)
     seconds = round(time.monotonic() - started)
     if not outcome.passed:
-        print(f"== part {_part_name(number)} FAILED after {seconds} s")
+        print(f"{title} FAILED after {seconds} s")
         return False
 
     for skip_reason, count in outcome.skipped.items():
@@ -230,32 +231,19 @@ def _run_part(
     if part.prefixes and not outcome.tests:
         commit, unrecorded_reason = None, "no test ran"
     if commit is None:
-        print(
-            f"== part {_part_name(number)} passed in {seconds} s; not recorded: {unrecorded_reason}"
-        )
+        print(f"{title} passed in {seconds} s; not recorded: {unrecorded_reason}")
         return True
     passed_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    _write_record(
-        number,
-        {"passed": passed_at, "commit": commit, "seconds": seconds, **_outcome_counts(outcome)},
-    )
-    print(
-        f"== part {_part_name(number)} passed in {seconds} s on {commit[:10]}: {RECORD.name} has it"
-    )
+    entry = {"passed": passed_at, "commit": commit, "seconds": seconds}
+    _write_record(number, {**entry, "tests": outcome.tests, "skipped": outcome.skipped})
+    print(f"{title} passed in {seconds} s on {commit[:10]}: {RECORD.name} has it")
     return True
-
-
-def _outcome_counts(outcome: PartOutcome) -> dict[str, Any]:
-    return {"tests": outcome.tests, "skipped": outcome.skipped}
 
 
 def _write_record(number: int, entry: dict[str, Any]) -> None:
     record = {**read_record(RECORD), _part_name(number): entry}
-    record = {
-        part_name: record[part_name]
-        for part_name in map(_part_name, range(1, len(PARTS) + 1))
-        if part_name in record
-    }
+    names = map(_part_name, range(1, len(PARTS) + 1))
+    record = {name: record[name] for name in names if name in record}
     temporary_file = RECORD.with_suffix(".partial")
     temporary_file.write_text(json.dumps(record, indent=2) + "\n")
     temporary_file.replace(RECORD)
@@ -277,9 +265,8 @@ def main(arguments: Sequence[str] | None = None, run: RunCommand = subprocess.ru
         record = read_record(RECORD)
         print("\n".join(line for number in numbers for line in _describe(number, record)))
         return 0
-    return int(
-        not all(_run_part(number, options.options, options.without, run) for number in numbers)
-    )
+    passed = (_run_part(number, options.options, options.without, run) for number in numbers)
+    return int(not all(passed))
 
 
 if __name__ == "__main__":

@@ -164,11 +164,8 @@ def choose_pythons(
     out versions by prefix: 3.14 means all of 3.14.
     """
     excluded_prefixes = tuple(f"{version}." for version in without)
-    included = {
-        version
-        for version in found
-        if not f"{_dotted_version(version)}.".startswith(excluded_prefixes)
-    }
+    dotted = {version: f"{_dotted_version(version)}." for version in found}
+    included = {version for version in found if not dotted[version].startswith(excluded_prefixes)}
     extremes = {min(included | {own}), max(included | {own})}
     left_out = []
     for version, python in sorted(found.items()):

@@ -150,11 +150,8 @@ def _imported_modules(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 submodule = f"{node.module}.{alias.name}"
-                yield (
-                    submodule
-                    if submodule.removeprefix("bkstore.") in module_files()
-                    else node.module
-                )
+                is_module = submodule.removeprefix("bkstore.") in module_files()
+                yield submodule if is_module else node.module
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
@@ -165,12 +162,9 @@ def import_graph() -> Mapping[str, frozenset[str]]:
     imports = {}
     for name, path in module_files().items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        own_imports = {
-            module for module in _imported_modules(tree) if module.split(".")[0] == "bkstore"
-        }
-        imports[name] = frozenset(
-            module.removeprefix("bkstore").lstrip(".") for module in own_imports
-        ) - {name}
+        own = (module for module in _imported_modules(tree) if module.split(".")[0] == "bkstore")
+        own_names = {module.removeprefix("bkstore").lstrip(".") for module in own}
+        imports[name] = frozenset(own_names - {name})
     return imports
 
 

@@ -63,19 +63,14 @@ def run_analyses(
     `costs` returns the totals so far, by name."""
     started = time.perf_counter(), time.process_time()
     inputs = open_inputs(cluster_dir / "dump", cluster_dir / "metadata.json", cluster_dir / "dump")
-    rows = [
-        _analysis_row(
-            "(opening)", inputs.metadata.table.num_rows if inputs.metadata else 0, started
-        )
-    ]
+    row_count = inputs.metadata.table.num_rows if inputs.metadata else 0
+    rows = [_analysis_row("(opening)", row_count, started)]
     tables = {}
     for name, analysis in ANALYSES.items():
         costs_before, started = costs(), (time.perf_counter(), time.process_time())
         tables[name] = engine.run(analysis, inputs)
-        costs_of_analysis = {
-            key: round(value - costs_before[key], 1) for key, value in costs().items()
-        }
-        rows.append(_analysis_row(name, tables[name].num_rows, started) | costs_of_analysis)
+        own_costs = {key: round(cost - costs_before[key], 1) for key, cost in costs().items()}
+        rows.append(_analysis_row(name, tables[name].num_rows, started) | own_costs)
     python_mib = round(peak_resident_mib())  # read before the tool itself uses memory below
     planted = json.loads((cluster_dir / "planted.json").read_text(encoding="utf-8"))
     found_numbers = collect_found(tables)

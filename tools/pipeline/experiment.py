@@ -33,9 +33,8 @@ def _parse_engines(text: str) -> list[str]:
 
 
 def _parse_steps(text: str) -> list[str]:
-    return _parse_names(
-        text, list(dict.fromkeys(step for steps in STEPS.values() for step in steps))
-    )
+    steps = dict.fromkeys(step for steps in STEPS.values() for step in steps)
+    return _parse_names(text, list(steps))
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -82,22 +81,18 @@ def _row(measurement: dict[str, Any], entries: int) -> Row:
     """Return the row of a step: the first round separately, and the median of the others."""
     row: Row = {name: measurement.get(name) for name in ("step", "engine", "rows", "error")}
     if row["error"] is None:
-        first = measurement["seconds"][0]
-        seconds, cpu = (
-            median(measurement[name][1:] or measurement[name]) for name in ("seconds", "cpu")
-        )
-        row_count = measurement["rows"] if "load" in measurement["step"] else entries
+        samples = {name: measurement[name] for name in ("seconds", "cpu")}
+        seconds, cpu = (median(values[1:] or values) for values in samples.values())
+        row_count = row["rows"] if "load" in row["step"] else entries
         row |= {
-            "asked": DUCKDB_QUESTIONS[measurement["step"]]
-            if measurement["engine"] == "duckdb"
-            else None,
-            "first": first,
+            "asked": DUCKDB_QUESTIONS[row["step"]] if row["engine"] == "duckdb" else None,
+            "first": samples["seconds"][0],
             "seconds": seconds,
             "cpu": cpu,
             "rate": row_count / seconds / 1e6,
             "peak": measurement["peak"] // _MIB,
             "below": measurement["below"] // _MIB,
-            "samples": {"seconds": measurement["seconds"], "cpu": measurement["cpu"]},
+            "samples": samples,
         }
     return row
 

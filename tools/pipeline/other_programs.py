@@ -39,19 +39,15 @@ def _write_batch_steps(directory: Path) -> Iterator[tuple[str, Work]]:
         files = sorted((directory / "dump" / "entries").glob("b0-*.parquet"))
         columns = ["scope_id", "ledger_id", "entry_id", "log_id", "position"]
         for row_batch in ds.dataset(list(map(str, files))).to_batches(columns=columns):
-            scope, ledger, entry, log, position = (
-                row_batch[column].to_numpy() for column in columns
-            )
+            scope, ledger, entry, log, position = (row_batch[name].to_numpy() for name in columns)
             starts = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(scope) != 0)) + 1
             for first, end in zip([0, *starts], [*starts, entry.size]):
                 ledger_id = LedgerId.from_signed(int(scope[first]), int(ledger[first]))
                 keys = entry_keys(ledger_id, entry[first:end])
-                encoded_locations = encode_locations((log[first:end] << 32) | position[first:end])
+                values = encode_locations((log[first:end] << 32) | position[first:end])
                 for start in range(0, len(keys), 10_000):
-                    batch = WriteBatch(raw_mode=True)
-                    for key, value in zip(
-                        keys[start : start + 10_000], encoded_locations[start : start + 10_000]
-                    ):
+                    batch, in_batch = WriteBatch(raw_mode=True), slice(start, start + 10_000)
+                    for key, value in zip(keys[in_batch], values[in_batch]):
                         batch.put(key, value)
                     database.write(batch)
             rows += row_batch.num_rows
@@ -110,22 +106,16 @@ def _duckdb_steps(directory: Path) -> Iterator[tuple[str, Work]]:
     import duckdb
 
     rows = f"read_parquet('{directory}/dump/entries/*.parquet')"
-    query_of_step = {
-        "sequences": _RUNS_SQL,
-        "comparison": _COMMON_SQL,
-        "fragmentation": _STRETCHES_SQL,
-    }
-    for step, query in query_of_step.items():
+    queries = {"sequences": _RUNS_SQL, "comparison": _COMMON_SQL, "fragmentation": _STRETCHES_SQL}
+    for step, query in queries.items():
         count_query = f"select count(*) from ({query.format(rows=rows)})"
         yield step, partial(_count_rows, duckdb, count_query)
 
     def count_missing() -> int:
         with duckdb.connect() as connection:
             connection.register("places", _due_table(directory))
-            rows_found = connection.sql(
-                f"select count(*) from ({_MISSING_SQL.format(rows=rows)})"
-            ).fetchall()
-        return int(rows_found[0][0])
+            query = f"select count(*) from ({_MISSING_SQL.format(rows=rows)})"
+            return _count_rows(connection, query)
 
     yield "violations", count_missing
 
@@ -148,8 +138,8 @@ def _due_table(directory: Path) -> Any:
     return pa.Table.from_pylist(due_rows)
 
 
-def _count_rows(duckdb: Any, query: str) -> int:
-    return int(duckdb.sql(query).fetchall()[0][0])
+def _count_rows(connection: Any, query: str) -> int:
+    return int(connection.sql(query).fetchall()[0][0])
 
 
 def _polars_steps(directory: Path) -> Iterator[tuple[str, Work]]:

@@ -66,16 +66,8 @@ def run_step(engine: str, step: str, directory: Path, rounds: int) -> dict[str, 
 
 def run_in_process(engine: str, step: str, directory: Path, rounds: int) -> dict[str, Any]:
     """Call `run_step` in a process of its own; return its result, or the error that ended it."""
-    command = [
-        sys.executable,
-        "-m",
-        "tools.pipeline",
-        "step",
-        engine,
-        step,
-        str(directory.resolve()),
-        str(rounds),
-    ]
+    command = [sys.executable, "-m", "tools.pipeline", "step", engine, step]
+    command += [str(directory.resolve()), str(rounds)]
     process = subprocess.run(command, capture_output=True, text=True, cwd=_CHECKOUT)
     if process.returncode:
         error = (process.stderr.strip().splitlines() or ["it said nothing"])[-1]

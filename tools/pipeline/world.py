@@ -21,6 +21,7 @@ def make_world(directory: Path, entries: int, ledgers: int, seed: int = 1) -> No
 
     rng = np.random.default_rng(seed)
     entries_per_ledger = max(1, entries // ledgers // QUORUM)
+    last = entries_per_ledger - 1
     ledger_ids = [
         LedgerId(2**63 + 1, 2**63 + number) if number % 2 else LedgerId.of(number + 1)
         for number in range(ledgers)
@@ -28,19 +29,13 @@ def make_world(directory: Path, entries: int, ledgers: int, seed: int = 1) -> No
     store = MemoryStore()
     for ledger_id in ledger_ids:
         segments = (Segment(0, BOOKIES),)
-        state = {
-            "state": "CLOSED",
-            "last_entry_id": entries_per_ledger - 1,
-            "length": entries_per_ledger,
-        }
+        state = {"state": "CLOSED", "last_entry_id": last, "length": entries_per_ledger}
         store.create(LedgerMetadata(ledger_id, len(BOOKIES), QUORUM, QUORUM, segments, **state))  # type: ignore[arg-type]
     (directory / "metadata.json").write_bytes(encode_file(snapshot(store)))
     for bookie_index, bookie in enumerate(BOOKIES):
         with HierarchicalIndex(directory / bookie, writable=True) as index:
             for number, ledger_id in enumerate(ledger_ids):
-                entry_ids = expected(
-                    0, entries_per_ledger - 1, bookie_index, len(BOOKIES), QUORUM
-                ).entries()
+                entry_ids = expected(0, last, bookie_index, len(BOOKIES), QUORUM).entries()
                 if number % 4 == 0:
                     entry_ids = entry_ids[rng.random(entry_ids.size) > 0.05]
                 positions = np.cumsum(rng.integers(200, 2000, entry_ids.size)) + 1028

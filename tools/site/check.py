@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
-_LOADED_ATTRIBUTES = {
-    "script": "src",
-    "img": "src",
-    "iframe": "src",
-    "source": "src",
-    "link": "href",
-}
+_LOADED_ATTRIBUTES = {"link": "href"} | dict.fromkeys(("script", "img", "iframe", "source"), "src")
 _UNLOADED_RELATIONS = {"canonical", "next", "prev", "alternate"}
 _RAW_MARKDOWN_PATTERN = re.compile(r"```|\]\(|\{ #|^ ?[*-] \w", re.MULTILINE)
 _SITE_URL = "http://site.invalid/"
@@ -83,9 +77,8 @@ def _resolve_link(site: Path, page: Path, address: str) -> tuple[Path, str] | No
 def find_problems(site: Path) -> Iterator[str]:
     """Yield a line for each broken link, each request to another host, and each raw Markdown.
     404.html is not checked: it is served under any address, so its links are absolute."""
-    readers = {
-        page: _read_page(page) for page in sorted(site.glob("**/*.html")) if page.name != "404.html"
-    }
+    pages = (page for page in sorted(site.glob("**/*.html")) if page.name != "404.html")
+    readers = {page: _read_page(page) for page in pages}
     for page, reader in readers.items():
         page_name = page.relative_to(site)
         for link in reader.links:

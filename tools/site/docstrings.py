@@ -37,12 +37,8 @@ def _separate_lists(lines: list[str]) -> list[str]:
     """Insert an empty line before each list that directly follows a paragraph."""
     separated: list[str] = []
     for line in lines:
-        if (
-            separated
-            and _ITEM.match(line)
-            and not _ITEM.match(separated[-1])
-            and separated[-1][:1] != " "
-        ):
+        is_item, before = _ITEM.match(line), separated[-1] if separated else " "
+        if is_item and not _ITEM.match(before) and not before.startswith(" "):
             separated.append("")
         separated.append(line)
     return separated

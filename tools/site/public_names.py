@@ -66,9 +66,8 @@ class Library:
         if not isinstance(loaded, griffe.Module):
             raise TypeError(f"{package} is no package of {root}")
         self.root = root
-        self.modules = {
-            module.path: module for module in _walk(loaded) if not module.name.startswith("_")
-        }
+        public = (module for module in _walk(loaded) if not module.name.startswith("_"))
+        self.modules = {module.path: module for module in public}
 
     def exports(self, module: str) -> list[str]:
         """Return the names of ``__all__``, or else the names defined without an underscore."""
@@ -105,9 +104,8 @@ class Library:
             return PublicName(name, f"{module}.{name}", f"{module}.{name}", None)
         member = self.modules[module].members.get(name)
         if member is None:
-            return PublicName(
-                name, module, f"{module}.{name}", None, self._find_assignment(module, name)
-            )
+            assignment = self._find_assignment(module, name)
+            return PublicName(name, module, f"{module}.{name}", None, assignment)
         try:
             item = member.final_target if isinstance(member, griffe.Alias) else member
         except griffe.AliasResolutionError as error:

@@ -32,10 +32,8 @@ class _LinkConverter:
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         self.root = root
         self.repository: str | None = project.get("urls", {}).get("Repository")
-        self.code = {
-            library.path_of(module).as_posix(): page_path(library, module)
-            for module in library.modules
-        }
+        files = {module: library.path_of(module).as_posix() for module in library.modules}
+        self.code = {file: page_path(library, module) for module, file in files.items()}
         self.library = library
 
     def page_of(self, path: str) -> str | None:

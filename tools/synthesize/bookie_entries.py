@@ -44,7 +44,7 @@ class BookieEntries:
         self._write_quorum = cluster.shape.write_quorum
         self._scopes, self._numbers = cluster.ids()
         rows = slice(*cluster.starts[bookie : bookie + 2])
-        self._places = StoredRanges(*(column[rows] for column in cluster.stored_ranges))
+        self._stored = StoredRanges(*(column[rows] for column in cluster.stored_ranges))
         lost = cluster.lost.bookie == bookie
         self._lost = {
             (int(ledger), int(entry) + n * self._ensemble_size)
@@ -73,15 +73,15 @@ class BookieEntries:
 
     @cached_property
     def _ledgers(self) -> Int64Array:
-        return np.unique(self._places.ledger)
+        return np.unique(self._stored.ledger)
 
     @cached_property
     def _entry_counts(self) -> Int64Array:
         """The number of stored entries of each ledger in `_ledgers`."""
-        _, _, first, last, slot = self._places
+        _, _, first, last, slot = self._stored
         rows = self._count_stored_below(last + 1, slot) - self._count_stored_below(first, slot)
         counts = np.zeros(self._ledgers.size, np.int64)
-        np.add.at(counts, np.searchsorted(self._ledgers, self._places.ledger), rows)
+        np.add.at(counts, np.searchsorted(self._ledgers, self._stored.ledger), rows)
         for ledger, _ in self._lost:
             counts[np.searchsorted(self._ledgers, ledger)] -= 1
         return counts
@@ -117,11 +117,8 @@ class BookieEntries:
 
     def _locations(self, ledger: Int64Array, rank: Int64Array) -> Int64Array:
         round_number = rank * ROUND_COUNT // np.maximum(self._entry_counts[ledger], 1)
-        record = (
-            self._records_before_run[round_number, ledger]
-            + rank
-            - self._round_bounds[round_number, ledger]
-        )
+        run = round_number, ledger
+        record = self._records_before_run[run] + rank - self._round_bounds[run]
         log, slot = np.divmod(record, self.per_log)
         return make_locations(log, _LOG_HEADER + slot * RECORD_BYTES + 4)
 
@@ -147,8 +144,8 @@ class BookieEntries:
         """Yield the index rows in order, generated from `batch` entry ids at a time."""
         first_row = np.cumsum(self._entry_counts) - self._entry_counts
         rows_done = 0
-        for places in self._split_places(batch):
-            ledger, entry = self._stored_entries(places)
+        for ranges in self._split_ranges(batch):
+            ledger, entry = self._stored_entries(ranges)
             ledger_index = np.searchsorted(self._ledgers, ledger)
             rank = rows_done + np.arange(entry.size) - first_row[ledger_index]
             rows_done += entry.size
@@ -156,11 +153,11 @@ class BookieEntries:
             scope, number = self.signed_ids(ledger)
             yield IndexBatch(dir_index, scope, number, entry, self._locations(ledger_index, rank))
 
-    def _split_places(self, batch: int) -> Iterator[StoredRanges]:
-        """Yield the places in groups of at most `batch` entry ids; long places are split."""
+    def _split_ranges(self, batch: int) -> Iterator[StoredRanges]:
+        """Yield the stored ranges in groups of at most `batch` entry ids; long ones are split."""
         pending: list[tuple[int, ...]] = []
         room = batch
-        for bookie, ledger, first, last, slot in zip(*(column.tolist() for column in self._places)):
+        for bookie, ledger, first, last, slot in zip(*(column.tolist() for column in self._stored)):
             while first <= last:
                 part_last = min(last, first + room - 1)
                 pending.append((bookie, ledger, first, part_last, slot))
@@ -172,12 +169,12 @@ class BookieEntries:
         if pending:
             yield StoredRanges(*np.array(pending, np.int64).T)
 
-    def _stored_entries(self, places: StoredRanges) -> tuple[Int64Array, Int64Array]:
-        """Return the columns (ledger, entry) of the entries that are stored of some places."""
-        spans = places.last - places.first + 1
+    def _stored_entries(self, ranges: StoredRanges) -> tuple[Int64Array, Int64Array]:
+        """Return the columns (ledger, entry) of the entries that are stored of some ranges."""
+        spans = ranges.last - ranges.first + 1
         ends = np.cumsum(spans)
-        entry = np.arange(ends[-1]) + np.repeat(places.first - ends + spans, spans)
-        slot, ledger = np.repeat(places.slot, spans), np.repeat(places.ledger, spans)
+        entry = np.arange(ends[-1]) + np.repeat(ranges.first - ends + spans, spans)
+        slot, ledger = np.repeat(ranges.slot, spans), np.repeat(ranges.ledger, spans)
         is_stored = (slot - entry) % self._ensemble_size < self._write_quorum
         for lost_ledger, lost_entry in self._lost:
             is_stored &= (ledger != lost_ledger) | (entry != lost_entry)

@@ -1,8 +1,8 @@
 """Ledgers, ensembles and faults of a synthetic cluster, drawn as arrays.
 
-Ledgers are numbered in the order of their ids. A *place* is what a bookie stores of a segment: a
-bookie, a ledger, a range of entries, and the slot in the ensemble whose share of the range is
-stored. `lost` has the entries that are missing from places.
+Ledgers are numbered in the order of their ids. A *stored range* is what a bookie stores of a
+segment: a bookie, a ledger, a range of entries, and the slot in the ensemble whose share of the
+range is stored. `lost` has the entries that are missing from stored ranges.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _DrawnLedgers:
     size: Int64Array
     change: Int64Array
     ensembles: Int64Array
-    changed_place: Int64Array
+    changed_slot: Int64Array
     new_bookie: Int64Array
 
 
@@ -74,7 +74,7 @@ class SyntheticCluster:
         rng = np.random.default_rng(shape.seed)
         self._drawn = _draw_ledgers(shape, rng)
         self.lost = _draw_losses(shape, self._drawn, rng)
-        self.stored_ranges = _stored_places(shape, self._drawn)
+        self.stored_ranges = _stored_ranges(shape, self._drawn)
         self.starts = np.searchsorted(self.stored_ranges.bookie, np.arange(shape.bookies + 1))
         """The rows of `stored_ranges` of bookie b are starts[b] to starts[b + 1]."""
         self.scoped = int(shape.scoped * self.kinds.size)
@@ -109,7 +109,7 @@ class SyntheticCluster:
         bookies = drawn.ensembles[ledger].tolist()
         segments = [(0, list(map(bookie_name, bookies)))]
         if drawn.change[ledger]:
-            bookies[drawn.changed_place[ledger]] = int(drawn.new_bookie[ledger])
+            bookies[drawn.changed_slot[ledger]] = int(drawn.new_bookie[ledger])
             segments.append((int(drawn.change[ledger]), list(map(bookie_name, bookies))))
         return segments
 
@@ -124,10 +124,9 @@ def _draw_ledgers(shape: ClusterShape, rng: np.random.Generator) -> _DrawnLedger
     is_unchanged = (rng.random(total) >= shape.changed) & (kind != LEFTOVERS)
     change[is_unchanged | (kind == ORPHAN)] = 0
     ensembles = _ensembles(total, shape, rng)
-    changed_place = rng.integers(0, shape.ensemble_size, total)
-    return _DrawnLedgers(
-        kind, size, change, ensembles, changed_place, _spare(ensembles, shape, rng)
-    )
+    changed_slot = rng.integers(0, shape.ensemble_size, total)
+    new_bookie = _spare(ensembles, shape, rng)
+    return _DrawnLedgers(kind, size, change, ensembles, changed_slot, new_bookie)
 
 
 def _draw_kinds(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
@@ -147,18 +146,17 @@ def _draw_kinds(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
 def _draw_sizes(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
     """Return log-normal ledger sizes that add up to the entries that the bookies store."""
     weight = rng.lognormal(0, 1, shape.ledgers + shape.orphans)
-    spare = (
-        shape.bookies * shape.entries // shape.write_quorum
-        - shape.ledgers * shape.min_ledger_entries
-    )
+    total = shape.bookies * shape.entries // shape.write_quorum
+    spare = total - shape.ledgers * shape.min_ledger_entries
     sizes: Int64Array = (shape.min_ledger_entries + weight / weight.sum() * spare).astype(np.int64)
     return sizes
 
 
 def _ensembles(total: int, shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
     parts, rows = [], max(_ROWS_PER_DRAW // shape.bookies, 1)
-    for at in range(0, total, rows):
-        dice = rng.random((min(rows, total - at), shape.bookies))
+    for start in range(0, total, rows):
+        # The bookies with the smallest random numbers of a row are an ensemble.
+        dice = rng.random((min(rows, total - start), shape.bookies))
         chosen = np.argpartition(dice, shape.ensemble_size, axis=1)[:, : shape.ensemble_size]
         parts.append(rng.permuted(chosen, axis=1))
     return np.concatenate(parts).astype(np.int64)
@@ -172,18 +170,18 @@ def _spare(ensembles: Int64Array, shape: ClusterShape, rng: np.random.Generator)
     return spare
 
 
-def _stored_places(shape: ClusterShape, drawn: _DrawnLedgers) -> StoredRanges:
+def _stored_ranges(shape: ClusterShape, drawn: _DrawnLedgers) -> StoredRanges:
     stored = np.flatnonzero(drawn.kind != HOMELESS)
     changed = stored[drawn.change[stored] > 0]
     leftovers = np.flatnonzero(drawn.kind == LEFTOVERS)
     ends = np.where(drawn.change > 0, drawn.change, drawn.size) - 1
     new_ensembles = drawn.ensembles[changed]
-    new_ensembles[np.arange(changed.size), drawn.changed_place[changed]] = drawn.new_bookie[changed]
-    leftover_slots = drawn.changed_place[leftovers]
+    new_ensembles[np.arange(changed.size), drawn.changed_slot[changed]] = drawn.new_bookie[changed]
+    leftover_slots = drawn.changed_slot[leftovers]
     leftover_ends = drawn.change[leftovers] + _LEFTOVER_STRIPES * shape.ensemble_size - 1
     parts = [
-        _ensemble_places(stored, np.zeros_like(stored), ends[stored], drawn.ensembles[stored]),
-        _ensemble_places(changed, drawn.change[changed], drawn.size[changed] - 1, new_ensembles),
+        _ensemble_ranges(stored, np.zeros_like(stored), ends[stored], drawn.ensembles[stored]),
+        _ensemble_ranges(changed, drawn.change[changed], drawn.size[changed] - 1, new_ensembles),
         StoredRanges(
             drawn.ensembles[leftovers, leftover_slots],
             leftovers,
@@ -197,14 +195,13 @@ def _stored_places(shape: ClusterShape, drawn: _DrawnLedgers) -> StoredRanges:
     return StoredRanges(*(column[order] for column in joined))
 
 
-def _ensemble_places(
+def _ensemble_ranges(
     ledger: Int64Array, first: Int64Array, last: Int64Array, ensembles: Int64Array
 ) -> StoredRanges:
     size = ensembles.shape[1]
     ledgers, begin, end = (np.repeat(column, size) for column in (ledger, first, last))
-    return StoredRanges(
-        ensembles.ravel(), ledgers, begin, end, np.tile(np.arange(size), ledger.size)
-    )
+    slots = np.tile(np.arange(size), ledger.size)
+    return StoredRanges(ensembles.ravel(), ledgers, begin, end, slots)
 
 
 def _draw_losses(
@@ -219,9 +216,8 @@ def _draw_losses(
             segment_end = int(drawn.change[ledger] or drawn.size[ledger])
             count = int(rng.integers(1, _MAX_LOST_STRIPES + 1))
             entry = int(rng.integers(0, segment_end - (count - 1) * shape.ensemble_size))
-            slots = (
-                entry + rng.permutation(shape.write_quorum)[:loser_count]
-            ) % shape.ensemble_size
+            losers = rng.permutation(shape.write_quorum)[:loser_count]
+            slots = (entry + losers) % shape.ensemble_size
             rows += [(bookie, ledger, entry, count) for bookie in drawn.ensembles[ledger, slots]]
     table = np.array(rows, np.int64).reshape(-1, 4)
     return LostEntries(*table[np.lexsort((table[:, 1], table[:, 0]))].T)

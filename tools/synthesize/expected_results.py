@@ -33,10 +33,9 @@ def count_planted(cluster: SyntheticCluster) -> dict[str, Any]:
         missing[category] = int(lost.stripes[of_kind].sum())
     rows["no_replica"] += int(cluster.segments[homeless].sum()) * shape.ensemble_size
     missing["no_replica"] += int(cluster.sizes[homeless].sum()) * shape.write_quorum
-    orphans = kinds[cluster.stored_ranges.ledger] == ORPHAN
-    bookie_ledgers = np.unique(
-        cluster.stored_ranges.bookie * kinds.size + cluster.stored_ranges.ledger
-    ).size
+    stored = cluster.stored_ranges
+    orphans = kinds[stored.ledger] == ORPHAN
+    bookie_ledgers = np.unique(stored.bookie * kinds.size + stored.ledger).size
     leftovers = int((kinds == LEFTOVERS).sum())
     return {
         "violations": {name: count for name, count in rows.items() if count},

@@ -109,11 +109,8 @@ def _write_bookie(task: _BookieTask) -> list[WrittenFile]:
         path = task.folder / f"{file_name(name)}.{table.schema.name}"
         with ParquetTableWriter(path, table.schema, UnsyncedFiles()) as file:
             file.write(table)
-        files.append(
-            WrittenFile(
-                table.schema.name, path.name, file.row_count, file.byte_count, file.ledger_range
-            )
-        )
+        counts = (file.row_count, file.byte_count, file.ledger_range)
+        files.append(WrittenFile(table.schema.name, path.name, *counts))
     return files
 
 
@@ -131,10 +128,8 @@ def _log_tables(bookie: str, entries: BookieEntries) -> Iterator[Table]:
         np.ones(logs.size, np.bool_),
         ledgers,
     )
-    dir_index = np.zeros(log.size, np.int64)
-    yield _table(
-        LOG_LEDGERS, bookie, dir_index, log, *entries.signed_ids(ledger), records * RECORD_BYTES
-    )
+    dir_index, sizes = np.zeros(log.size, np.int64), records * RECORD_BYTES
+    yield _table(LOG_LEDGERS, bookie, dir_index, log, *entries.signed_ids(ledger), sizes)
 
 
 def _table(schema: Schema, bookie: str, *columns: Any) -> Table:
