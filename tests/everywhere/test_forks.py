@@ -285,7 +285,7 @@ def test_lock_of_a_metadata_directory_is_let_go(tmp_path: Path) -> None:
     """A child forked while another thread held a lock does not hold it on when that lets go."""
     end = """
 import fcntl
-from bkstore.cluster.store.directory_values import LOCK, DirectoryValues
+from bkstore.cluster.store.directory_values import LOCK_FILE_NAME, DirectoryValues
 from bkstore.offline.staging_directory import acquire_staging_lock
 from bkstore.files.disk_changes import OS_FILES
 
@@ -306,7 +306,7 @@ def free(path):
 
 values = DirectoryValues(TOP / "values")
 for hold, path in (
-    (values._locked(), TOP / "values" / LOCK),
+    (values._hold_lock(), TOP / "values" / LOCK_FILE_NAME),
     (acquire_staging_lock(TOP / "growing", "dump", OS_FILES), TOP / "growing" / "lock"),
 ):
     child, into = child_of(hold)

@@ -273,7 +273,7 @@ def test_the_other_kind_s_folder(world: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         dump([world / "b2"], world / "out", stop, jobs=1)
     before = _snapshot(world)
-    with pytest.raises(InvalidArgument, match="not the folder of a load"):
+    with pytest.raises(InvalidArgument, match="not the folder of an interrupted load"):
         load(world / "dumped", world / "out", "idx")
 
     assert before == _snapshot(world)
@@ -356,7 +356,7 @@ def test_planted_lock_files(what: str, plant: str, tmp_path: Path) -> None:
     else:
         lock.symlink_to(tmp_path / ("victim" if plant == "link" else "none"))
     before = _snapshot(tmp_path)
-    with pytest.raises(UnsupportedLayout, match="not a regular or lock file"):
+    with pytest.raises(UnsupportedLayout, match="is not a regular file or lock file"):
         (_storage if what == "storage" else _store)(top)
 
     after = _snapshot(tmp_path)

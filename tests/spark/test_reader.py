@@ -167,12 +167,12 @@ def test_pieces_that_a_filter_leaves(paths: list[Path]) -> None:
 
     def pieces(path: Path, *wanted: int) -> list[Any]:
         reader = _reader([path], scope, In(("ledger_id",), wanted))
-        return [piece for part in reader.partitions() for piece, _ in part.part.pieces]
+        return [piece for part in reader.partitions() for piece, _ in part.table_partition.pieces]
 
     assert [16, 1] == [len(pieces(rocks, *range(0, 2 * n, 2))) for n in (16, 17)]
-    assert [LedgerId(0, 5)] == [piece.first for piece in pieces(rocks, 5)]
-    assert [LedgerId(0, 6)] == [piece.stop for piece in pieces(rocks, 5)]
-    assert [(2, LedgerId(0, 5))] == [(p.dir_index, p.first) for p in pieces(rocks3, 5)]
+    assert [LedgerId(0, 5)] == [piece.first_ledger for piece in pieces(rocks, 5)]
+    assert [LedgerId(0, 6)] == [piece.stop_ledger for piece in pieces(rocks, 5)]
+    assert [(2, LedgerId(0, 5))] == [(p.dir_index, p.first_ledger) for p in pieces(rocks3, 5)]
     assert [[LedgerId(0, 5), LedgerId(0, 9)]] == [
         [ledger for ledger, _ in piece.files] for piece in pieces(idx, 5, 9, 777)
     ]

@@ -255,7 +255,7 @@ def test_findings_of_a_bookie_that_cannot_be_listed(tmp_path: Path) -> None:
         ({"path": "x", "tabel": "entries"}, "unknown option 'tabel'"),
         ({"path": "x", "table": "rows"}, "no table 'rows'"),
         ({}, "no bookies: give"),
-        ({"path": "x", "live": "maybe"}, "live is true or false"),
+        ({"path": "x", "live": "maybe"}, "live must be true or false, not .maybe."),
         ({"path": "x", "layout": "rocks"}, "unknown layout"),
         ({"path": "x", "partitionrows": "0"}, "1 or more"),
         ({"paths": "x"}, "JSON list"),

@@ -175,14 +175,14 @@ def test_a_map_that_the_medium_fails_under(bookie: Made, monkeypatch: pytest.Mon
     """What is counted by a scan instead comes with a finding: a read failed, if only once."""
     path = bookie.root / "ledgers" / "current" / "0.log"
     sound, _ = read_log_metadata(path, 0)
-    peek, failures = LogBytes.read_bytes, iter([True])
+    read, failures = LogBytes.read, iter([True])
 
     def fail_once(self: LogBytes, start: int, size: int) -> bytes | memoryview:
         if next(failures, False):
             raise CorruptionError(path, None, "cannot be read: Input/output error")
-        return peek(self, start, size)
+        return read(self, start, size)
 
-    monkeypatch.setattr(LogBytes, "read_bytes", fail_once)
+    monkeypatch.setattr(LogBytes, "read", fail_once)
     findings: list[Finding] = []
     metadata, how = read_log_metadata(path, 0, findings)
 
@@ -218,7 +218,7 @@ def test_no_output_of_what_moved(
 ) -> None:
     """A directory that changed while it was read gives no output file."""
     seen = iter(range(9))
-    monkeypatch.setattr(BookieDir, "_fingerprint", lambda _: {"/b/0.log": (next(seen), 0)})
+    monkeypatch.setattr(BookieDir, "_list_file_states", lambda _: {"/b/0.log": (next(seen), 0)})
     out = tmp_path / "out.csv"
     with BookieDir(bookie.root, live=True) as opened:
         ledger = str(opened.index.ledgers()[0].ledger)

@@ -260,7 +260,7 @@ def order_by_residue(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]])
         residues = {ledger % size for ledger in ledger_ids}
         if not residues:
             continue
-        clash = next((dir_of_position[it] for it in residues if it in dir_of_position), None)
+        clash = next((dir_of_position[i] for i in residues if i in dir_of_position), None)
         if len(residues) > 1 or clash is not None:
             other = f" as {dir_names[clash]} does" if clash is not None else ""
             raise UnsupportedLayout(

@@ -36,8 +36,8 @@ def open_write_paths(
     """Open directories for writing, creating missing ones; return their write paths, their lock and
     findings. Finishes or drops interrupted compactions."""
     check_storage("storage", storage)
-    ledger_currents = [current_directory(Path(os.path.abspath(it))) for it in ledger_dirs]
-    index_currents = [current_directory(Path(os.path.abspath(it))) for it in index_dirs or ()]
+    ledger_currents = [current_directory(Path(os.path.abspath(path))) for path in ledger_dirs]
+    index_currents = [current_directory(Path(os.path.abspath(path))) for path in index_dirs or ()]
     index_currents = index_currents or ledger_currents
     check_distinct("ledger", ledger_currents)
     check_distinct("index", index_currents)
