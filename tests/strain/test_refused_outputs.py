@@ -175,12 +175,12 @@ def test_a_map_that_the_medium_fails_under(bookie: Made, monkeypatch: pytest.Mon
     """What is counted by a scan instead comes with a finding: a read failed, if only once."""
     path = bookie.root / "ledgers" / "current" / "0.log"
     sound, _ = read_log_metadata(path, 0)
-    read, failures = LogBytes.read, iter([True])
+    peek, failures = LogBytes.read, iter([True])
 
     def fail_once(self: LogBytes, start: int, size: int) -> bytes | memoryview:
         if next(failures, False):
             raise CorruptionError(path, None, "cannot be read: Input/output error")
-        return read(self, start, size)
+        return peek(self, start, size)
 
     monkeypatch.setattr(LogBytes, "read", fail_once)
     findings: list[Finding] = []
