@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.availability import Availability
-from bkstore.cli.screen.cells import TruncatedRows, format_cell, wrap_text
+from bkstore.cli.screen.cells import TruncatedRows, format_cell
 from bkstore.cli.screen.tables import Screen, ScreenStream
+from bkstore.cli.screen.text_width import wrap_text
 from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings

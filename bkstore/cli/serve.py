@@ -151,10 +151,9 @@ def run(args: argparse.Namespace) -> int:
         ) as server,
     ):
         checkpoints, collector.on_problem_changed = CheckpointRunner(bookie), print_garbage_problem
-        with _registered(
-            args, store, server, checkpoints, collector, conf, state_changes
-        ) as registration:
-            set_read_only = state_changes.guard_set_read_only(registration.set_read_only)
+        registration = _registered(args, store, server, checkpoints, collector, conf, state_changes)
+        with registration as registered:
+            set_read_only = state_changes.guard_set_read_only(registered.set_read_only)
             attach_server(admin, server, set_read_only, store, args.metadata, conf, users)
             try:
                 served = f"{args.directory} ({bookie.storage.storage} storage)"

@@ -122,10 +122,8 @@ def _parse_world(document: Any) -> _World:
     image = StreamImage.from_json(document)
     queries = document.get("queries")
     for index, query in enumerate(queries or ()):
-        query_values = query.get("q") if isinstance(query, dict) else None
-        if not isinstance(query_values, list) or [int] * 4 != [
-            type(number) for number in query_values
-        ]:
+        numbers = query.get("q") if isinstance(query, dict) else None
+        if not isinstance(numbers, list) or [int] * 4 != list(map(type, numbers)):
             raise InvalidArgument(f"queries[{index}]: q must be [stream, start, end, limit]")
     return _World(document.get("name"), image, queries)
 
@@ -202,15 +200,14 @@ def _compare_world(args: argparse.Namespace, world: _World, wrong: list[str]) ->
             for index, query in enumerate(queries):
                 result = lookup.get_objects(*query["q"])
                 answer = result.status, result.objects
-                agrees = (
-                    None if expected_answers[index] is None else expected_answers[index] == answer
-                )
+                expected = expected_answers[index]
+                agrees = None if expected is None else expected == answer
                 if agrees is False:
                     wrong.append(
                         f"{world.name}: {strategy}: query {index} {query['q']}: "
-                        f"{_format_answer(answer)}, not {_format_answer(expected_answers[index])}"
+                        f"{_format_answer(answer)}, not {_format_answer(expected)}"
                     )
-                expected_answers[index] = expected_answers[index] or answer
+                expected_answers[index] = expected or answer
                 rows.append(_row(world.name, strategy, index, query["q"], result, agrees))
         table_rows += [] if args.totals else rows
         table_rows.append(_sum_row(world.name, strategy, rows))

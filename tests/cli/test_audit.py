@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bkstore.cli.main import main
-from bkstore.cli.screen.cells import short_ledger_id
+from bkstore.cli.screen.short_ids import short_ledger_id
 from bkstore.cluster import DirectoryStore, MemoryStore, snapshot
 from bkstore.cluster.audit import Auditor
 from bkstore.formats.cookie import Cookie, encode as encode_cookie

@@ -13,7 +13,7 @@ import pytest
 from bkstore.cli import demo
 from bkstore.cli.demo_data import make_cluster
 from bkstore.cli.main import main
-from bkstore.cli.screen.cells import width
+from bkstore.cli.screen.text_width import width
 from bkstore.cluster.store.opening import open_metadata
 from bkstore.errors import MissingDependency
 from bkstore.index.hierarchical import HierarchicalIndex

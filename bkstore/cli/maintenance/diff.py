@@ -68,9 +68,8 @@ def run(args: argparse.Namespace) -> int:
             counts["ledgers"] += 1
             counts["differ"] += differs
             if show_progress is not None:
-                show_progress(
-                    f"ledger {ledger}", counts["ledgers"], counts["ledgers"], counts["differ"]
-                )
+                done = counts["ledgers"]
+                show_progress(f"ledger {ledger}", done, done, counts["differ"])
 
         differences = diff(sides[0], sides[1], findings, only_ledger, count_ledger)
         for_screen = output_format_from_args(args) == "table"

@@ -32,8 +32,6 @@ def run(args: argparse.Namespace) -> int:
 
     result = run_rewrite(args, rebuild_index, all_ledgers=args.all_ledgers)
     if result.left_out:
-        ledgers = format_count(result.left_out, "ledger")
-        print_stderr(
-            f"not rebuilt: {ledgers} in the logs that are unknown to the bookie (--all-ledgers)"
-        )
+        unknown = f"{format_count(result.left_out, 'ledger')} in the logs that are unknown"
+        print_stderr(f"not rebuilt: {unknown} to the bookie (--all-ledgers)")
     return write_result(args, result)

@@ -144,13 +144,10 @@ def _tables(
                 print_stderr(f"bkstore: left out: {error}")
                 left_out.append(directory)
                 continue
-            if usage.live_ledgers.unknown_count:
-                unknown_ledgers = format_count(
-                    usage.live_ledgers.unknown_count, "ledger is", "ledgers are"
-                )
-                print_stderr(
-                    f"{directory}: of {args.live_ledgers}, {unknown_ledgers} not in its index"
-                )
+            unknown_count = usage.live_ledgers.unknown_count
+            if unknown_count:
+                unknown = format_count(unknown_count, "ledger is", "ledgers are")
+                print_stderr(f"{directory}: of {args.live_ledgers}, {unknown} not in its index")
             yield from _answer(args).tables(bookie, usage, args)
             findings += usage.findings
             bookie.check_unchanged()

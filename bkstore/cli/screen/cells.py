@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import re
-from collections.abc import Iterable
 from typing import Any
 
 from bkstore.availability import Availability
 from bkstore.counts import format_count
-from bkstore.ids import LedgerId, unsigned64
 from bkstore.tables.safe_text import escape_unprintable
 
 _MAX_CELL = 400  # characters; only tables shorten, the other formats do not
-_SHORT_ID_DIGITS = 8  # hex digits of each half of a short id
 MAX_RANGES = 10_000
 """Above this many ranges, outputs other than tables have null; the groups say the same."""
 
@@ -84,35 +80,6 @@ def _is_text(byte: int) -> bool:
     return 0x20 <= byte < 0x7F
 
 
-def short_ledger_id(scope: int, ledger: int, separator: str = "…") -> str:
-    """Return a ledger id in decimal in scope 0, else the ends of scope and ledger in hex.
-
-    A half of up to 8 hex digits is complete, without leading zeros. Both are signed, as in tables.
-
-    >>> short_ledger_id(0, 7), short_ledger_id(1, 255)
-    ('7', '1…ff')
-    >>> short_ledger_id(*LedgerId.parse("c0ffee00-feed-4bad-9e55-0123456789ab").signed)
-    'c0ffee00…456789ab'
-    """
-    if scope == 0:
-        return str(ledger)
-    high, low = f"{unsigned64(scope):x}", f"{unsigned64(ledger):x}"
-    high = high if len(high) <= _SHORT_ID_DIGITS else f"{high:0>16}"[:_SHORT_ID_DIGITS]
-    return f"{high}{separator}{low[-_SHORT_ID_DIGITS:]}"
-
-
-def ledger_cells(scopes: Iterable[Any], ledgers: Iterable[Any], separator: str) -> list[str]:
-    """Return ledger ids in short form, or all in full if two short ones would be equal."""
-    scoped_ids = list(zip(scopes, ledgers))
-    if not any(scope for scope, _ in scoped_ids):
-        return ["-" if ledger is None else str(ledger) for _, ledger in scoped_ids]
-    present = dict.fromkeys(each for each in scoped_ids if each[1] is not None)
-    texts = {scoped_id: short_ledger_id(*scoped_id, separator) for scoped_id in present}
-    if len({*texts.values()}) < len(texts):
-        texts = {scoped_id: str(LedgerId.from_signed(*scoped_id)) for scoped_id in present}
-    return [texts.get(scoped_id, "-") for scoped_id in scoped_ids]
-
-
 def _format_row(row: list[int]) -> str:
     """Return a range as a-b (or a), a sequence group as first..last/size/period."""
     if len(row) == 4:
@@ -139,76 +106,3 @@ def _shortened(text: str) -> str:
     if len(text) <= _MAX_CELL:
         return text
     return f"{text[:_MAX_CELL]}... ({format_count(len(text), 'character')}; see --format json)"
-
-
-# -- cells of a terminal
-
-
-def width(text: str) -> int:
-    """Return the number of terminal cells that a printable text takes."""
-    if _is_narrow(text):
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
-def max_width(cells: list[str]) -> int:
-    """Return the number of terminal cells of the widest text, 0 if there is none."""
-    return max(map(len if _is_narrow("".join(cells)) else width, cells), default=0)
-
-
-def _is_narrow(text: str) -> bool:
-    """Return whether the text surely takes one cell per character: ASCII and "…" do."""
-    return text.isascii() or text.replace("…", "").isascii()
-
-
-def pad_cells(cells: list[str], cell_width: int, right: bool) -> list[str]:
-    """Return the texts padded to `cell_width` terminal cells; wider ones are unchanged."""
-    if _is_narrow("".join(cells)):
-        return [text.rjust(cell_width) if right else text.ljust(cell_width) for text in cells]
-    gaps = [" " * (cell_width - width(text)) for text in cells]
-    return [gap + text if right else text + gap for gap, text in zip(gaps, cells)]
-
-
-def truncate(text: str, room: int, mark: str = "…", *, keep_end: bool = False) -> str:
-    """Return the text cut to at most `room` terminal cells, with `mark` in place of its end, or of
-    its beginning with `keep_end`, as ends distinguish paths.
-
-    >>> truncate("bookie-1/current/0.log", 8), truncate("bookie-1/current/0.log", 8, keep_end=True)
-    ('bookie-…', '…t/0.log')
-    """
-    if width(text) <= room:
-        return text
-    room = max(room - width(mark), 0)
-    if keep_end:
-        return mark + _prefix_of_width(text[::-1], room)[::-1]
-    return _prefix_of_width(text, room) + mark
-
-
-def _prefix_of_width(text: str, room: int) -> str:
-    """Return the longest beginning of a text that fits into `room` terminal cells."""
-    if _is_narrow(text):
-        return text[:room]
-    for length, character in enumerate(text):
-        room -= width(character)
-        if room < 0:
-            return text[:length]
-    return text
-
-
-def wrap_text(text: str, room: int) -> list[str]:
-    """Return the text wrapped to lines of `room` cells; only words wider than that are split."""
-    lines = [""]
-    for word in re.findall(r" *[^ ]+", text):
-        if lines[-1] and width(lines[-1] + word) > room:
-            lines.append("")
-            word = word.lstrip()
-        if width(lines[-1]) + width(word) <= room:
-            lines[-1] += word
-            continue
-        for character in word:
-            if width(character) + width(lines[-1]) > room:
-                lines.append("")
-            lines[-1] += character
-    return lines

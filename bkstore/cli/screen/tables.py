@@ -12,15 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import IO, Any
 
-from bkstore.cli.screen.cells import (
-    format_cell,
-    ledger_cells,
-    max_width,
-    pad_cells,
-    payload_cell,
-    truncate,
-    wrap_text,
-)
+from bkstore.cli.screen.cells import format_cell, payload_cell
 from bkstore.cli.screen.column_choice import (
     COLUMN_GAP,
     ColumnChoice,
@@ -30,6 +22,8 @@ from bkstore.cli.screen.column_choice import (
     narrow_to_fit,
     plain_values,
 )
+from bkstore.cli.screen.short_ids import ledger_cells
+from bkstore.cli.screen.text_width import max_width, pad_cells, truncate, wrap_text
 from bkstore.counts import format_count
 from bkstore.ids import LedgerId
 from bkstore.tables import Schema, Table

@@ -46,21 +46,19 @@ def add_checkpoint_and_garbage_options(parser: argparse.ArgumentParser) -> None:
 def garbage_options_from_args(args: argparse.Namespace, settings: ServerSettings) -> GarbageOptions:
     """Return the settings given, else the conf's; raises `InvalidArgument` for invalid settings, or
     for any without --metadata."""
-    given: dict[str, Any] = {
-        "gc_wait_time": args.gc_wait,
-        "compaction_rate_by_entries": args.compaction_rate,
-    }
+    values: dict[str, Any] = {"gc_wait_time": args.gc_wait}
+    values["compaction_rate_by_entries"] = args.compaction_rate
     for kind in ("minor", "major"):
         threshold, interval = _share_and_seconds(kind, getattr(args, f"{kind}_compaction"))
-        given[f"{kind}_compaction_threshold"] = threshold
-        given[f"{kind}_compaction_interval"] = interval
-    found = {name: value for name, value in given.items() if value is not None}
-    if found and args.metadata is None:
+        values[f"{kind}_compaction_threshold"] = threshold
+        values[f"{kind}_compaction_interval"] = interval
+    given = {name: value for name, value in values.items() if value is not None}
+    if given and args.metadata is None:
         raise InvalidArgument(
             "--gc-wait, --minor-compaction, --major-compaction and --compaction-rate need "
             "--metadata: without it garbage is not collected"
         )
-    return replace(settings.garbage, **found)
+    return replace(settings.garbage, **given)
 
 
 def _share_and_seconds(kind: str, text: str | None) -> tuple[float | None, float | None]:

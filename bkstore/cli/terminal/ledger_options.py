@@ -53,10 +53,7 @@ def _check_named_once(parser: Parser, args: argparse.Namespace) -> None:
     taken as the range, and an option must name the ledger."""
     if getattr(args, "entries", "") is None and ":" in (args.ledger or ""):
         args.ledger, args.entries = None, args.ledger
-    options = {
-        "--ledger-id": args.ledger_id,
-        "--ledger-qualified-name": args.ledger_qualified_name,
-    }
+    options = {"--ledger-id": args.ledger_id, "--ledger-qualified-name": args.ledger_qualified_name}
     given_options = [option for option, value in options.items() if value is not None]
     if args.ledger is None and not given_options:
         parser.error(f"one of the arguments LEDGER {' '.join(options)} is required")
@@ -71,27 +68,23 @@ def scope_from_args(args: argparse.Namespace) -> int:
         return 0
     if not re.fullmatch(r"-?[0-9]{1,20}|0[xX][0-9a-fA-F]{1,16}", scope_text):
         raise InvalidArgument(f"not a ledger scope id: {scope_text[:60]!r} (decimal or 0x hex)")
-    return LedgerId(
-        int(scope_text, 16 if scope_text[1:2] in "xX" and len(scope_text) > 2 else 10), 0
-    ).scope
+    base = 16 if scope_text[:2] in ("0x", "0X") else 10
+    return LedgerId(int(scope_text, base), 0).scope
 
 
 def ledger_from_args(args: argparse.Namespace) -> LedgerId:
     """Return the ledger id that the arguments name; raises `InvalidArgument` if it cannot be parsed
     or --ledger-scope-id contradicts it."""
-    qualified_name, ledger_argument = args.ledger_qualified_name, getattr(args, "ledger", None)
+    qualified_name, word = args.ledger_qualified_name, getattr(args, "ledger", None)
     if qualified_name is None:
-        ledger = LedgerId.parse(
-            args.ledger_id if ledger_argument is None else ledger_argument, scope_from_args(args)
-        )
+        ledger = LedgerId.parse(args.ledger_id if word is None else word, scope_from_args(args))
     elif len(qualified_name) == 32:
         ledger = LedgerId.parse(qualified_name)
     else:
         raise InvalidArgument(f"not a qualified name: {qualified_name!r} (32 hex digits)")
     if args.ledger_scope_id is not None and ledger.scope != scope_from_args(args):
-        raise InvalidArgument(
-            f"ledger {ledger} is of scope {ledger.scope}, but --ledger-scope-id differs"
-        )
+        reason = f"is of scope {ledger.scope}, but --ledger-scope-id differs"
+        raise InvalidArgument(f"ledger {ledger} {reason}")
     return ledger
 
 

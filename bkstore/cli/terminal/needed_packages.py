@@ -35,9 +35,7 @@ def require_packages(purpose: str, *packages: str) -> None:
     """Raise `MissingDependency` with one install command for all missing packages."""
     missing = missing_packages(*packages)
     if missing:
-        raise MissingDependency.of_all(
-            [(package, _EXTRAS[package]) for package in missing], purpose
-        )
+        raise MissingDependency.of_all([(name, _EXTRAS[name]) for name in missing], purpose)
 
 
 def require_java() -> None:

@@ -101,10 +101,8 @@ def output_format(form: str | None, target: Path | None) -> str:
         return form
     suffix = "" if target is None else target.suffix.lower().removesuffix(".")
     if suffix not in _FORMAT_OF_SUFFIX:
-        known = ", ".join(filter(None, _FORMAT_OF_SUFFIX))
-        raise InvalidArgument(
-            f"{target}: suffix {suffix} selects no format: use {known}, or --format"
-        )
+        choices = f"use {', '.join(filter(None, _FORMAT_OF_SUFFIX))}, or --format"
+        raise InvalidArgument(f"{target}: suffix {suffix} selects no format: {choices}")
     return _FORMAT_OF_SUFFIX[suffix]
 
 
@@ -117,7 +115,5 @@ def write_output(
     args: argparse.Namespace, schema: Schema, tables: Iterable[Table], *, private: bool = False
 ) -> None:
     """Write tables in the format and to the destination that the arguments ask for."""
-    shown = RequestedColumns(args.columns, args.wide)
-    write_tables(
-        schema, tables, output_format_from_args(args), args.output, private=private, requested=shown
-    )
+    form, columns = output_format_from_args(args), RequestedColumns(args.columns, args.wide)
+    write_tables(schema, tables, form, args.output, private=private, requested=columns)

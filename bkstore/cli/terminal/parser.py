@@ -31,7 +31,7 @@ def refuse_outputs_in_inputs(_parser: object, args: argparse.Namespace) -> None:
     """
     values = vars(args)
     outputs = [
-        values[name] for name in sorted(OUTPUT_ARGUMENTS) if isinstance(values.get(name), Path)
+        path for name in sorted(OUTPUT_ARGUMENTS) if isinstance(path := values.get(name), Path)
     ]
     if not outputs:
         return

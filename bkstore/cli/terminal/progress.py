@@ -40,18 +40,12 @@ def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | 
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, console=Console(stderr=True, theme=Theme(_PLAIN_STYLES)), transient=True
-    ) as bar:
+    console = Console(stderr=True, theme=Theme(_PLAIN_STYLES))
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None, count=0)
 
         def show(label: str, done: int, total: int, count: int) -> None:
-            bar.update(
-                task,
-                description=escape_unprintable(label),
-                completed=done,
-                total=total,
-                count=count,
-            )
+            text = escape_unprintable(label)
+            bar.update(task, description=text, completed=done, total=total, count=count)
 
         yield show

@@ -165,6 +165,5 @@ def hide_keys(table: Table) -> Table:
     """Return the table with the master keys replaced by nulls."""
     from bkstore.tables.table import ConstantColumn
 
-    return type(table)(
-        table.schema, {**table.columns, "master_key": ConstantColumn(None, len(table))}
-    )
+    nulls = ConstantColumn(None, len(table))
+    return type(table)(table.schema, {**table.columns, "master_key": nulls})

@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
@@ -54,18 +55,20 @@ def parse_range(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
+def _open_options(args: argparse.Namespace) -> dict[str, Any]:
+    return {"live": args.live, "layout": args.layout, "root": args.root}
+
+
 def open_bookie(
     args: argparse.Namespace, directory: Path | None = None, *, needs_index: bool = True
 ) -> BookieDir:
     """Open the directory (default: DIR) read-only with the command's options; `InvalidArgument` if
     -o lies in it. Prints a note if the order of several directories cannot be checked."""
-    path = directory or args.directory
-    bookie = BookieDir(
-        path, live=args.live, layout=args.layout, needs_index=needs_index, root=args.root
-    )
+    path, options = directory or args.directory, _open_options(args)
+    bookie = BookieDir(path, needs_index=needs_index, **options)
     if bookie.index_error is not None:
-        message = f"note: the order of the directories cannot be checked: {bookie.index_error}"
-        print_stderr(message)
+        reason = bookie.index_error
+        print_stderr(f"note: the order of the directories cannot be checked: {reason}")
     if getattr(args, "output", None) is not None:
         try:
             bookie.refuse_output(args.output)
@@ -80,15 +83,9 @@ def refuse_output_in(args: argparse.Namespace, directories: Iterable[Path]) -> N
     that cannot be opened is skipped, and reported when it is next opened."""
     if args.output is None:
         return
-    open_options = {
-        "live": args.live,
-        "layout": args.layout,
-        "root": args.root,
-        "needs_index": False,
-    }
     for directory in directories:
         try:
-            with BookieDir(directory, **open_options) as bookie:
+            with BookieDir(directory, needs_index=False, **_open_options(args)) as bookie:
                 bookie.refuse_output(args.output)
         except (InvalidArgument, SystemRefused):
             raise
@@ -107,7 +104,8 @@ def check_unchanged_at_end(tables: Iterable[Table], *bookies: BookieDir | None) 
 
 def report_findings(findings: Iterable[Finding]) -> int:
     """Print findings to stderr, one per line, and return the exit code: 1 if there are any."""
-    count = 0
-    for count, finding in enumerate(findings, 1):  # noqa: B007
+    code = 0
+    for finding in findings:
         print_stderr(f"{finding.severity}: {finding}")
-    return 1 if count else 0
+        code = 1
+    return code

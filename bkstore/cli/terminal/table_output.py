@@ -72,12 +72,10 @@ def write_tables(
             writer.finish()
 
 
-def tables_of_rows(
-    schema: Schema, rows: Iterable[tuple[Any, ...]], max_rows: int
-) -> Iterator[Table]:
-    """Yield the rows as tables of at most `max_rows`, none without rows."""
+def tables_of_rows(schema: Schema, rows: Iterable[Sequence[Any]], count: int) -> Iterator[Table]:
+    """Yield the rows as tables of `count` rows, the last one of fewer; none without rows."""
     iterator = iter(rows)
-    while table_rows := list(islice(iterator, max_rows)):
+    while table_rows := list(islice(iterator, count)):
         yield Table.from_rows(schema, table_rows)
 
 

@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bkstore import LedgerId
-from bkstore.cli.screen.cells import (
-    ledger_cells,
-    payload_cell,
-    short_ledger_id,
-    truncate,
-    width,
-    wrap_text,
-)
+from bkstore.cli.screen.cells import payload_cell
+from bkstore.cli.screen.short_ids import ledger_cells, short_ledger_id
+from bkstore.cli.screen.text_width import truncate, width, wrap_text
 
 WIDE = LedgerId.parse("c0ffee00-feed-4bad-9e55-0123456789ab")
 

@@ -14,9 +14,9 @@ import pytest
 
 from bkstore import Bookie, LedgerId, tables
 from bkstore.cli.main import main
-from bkstore.cli.screen.cells import width
 from bkstore.cli.screen.column_choice import RequestedColumns, screen_columns
 from bkstore.cli.screen.tables import Screen
+from bkstore.cli.screen.text_width import width
 from bkstore.formats.entry import Coder, encode_explicit_lac, master_key
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
