@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
             bookie_id: DirectoryBookie(bookie_dir, args.compat)
             for bookie_id, bookie_dir in bookie_dirs.items()
         }
-        if live:
+        if live:  # the bookies without a directory are queried
             from bkstore.network import AuditedBookies
 
             audited = AuditedBookies(store, bookies, timeout=args.timeout, tls=tls, sasl=sasl_user)
@@ -117,6 +117,7 @@ def run(args: argparse.Namespace) -> int:
                 resume=args.resume,
                 description=_describe_audit(args, store, bookie_dirs, live),
             )
+        # A directory that changed meanwhile fails the command before anything is written.
         for bookie_dir in bookie_dirs.values():
             bookie_dir.check_unchanged()
     if args.textfile is not None:

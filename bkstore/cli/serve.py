@@ -124,14 +124,16 @@ def run(args: argparse.Namespace) -> int:
     from bkstore.network.checkpoints import CheckpointRunner
     from bkstore.wire.server import BookieServer
 
+    # Validate all settings, before a bookie is made or a port opened.
     conf = complete_arguments(args)
     check_interval = number(0, _MAX_CHECKPOINT_INTERVAL, above=True)
     interval = check_interval("--checkpoint-interval", args.checkpoint_interval)
-    integer(0, 65535)("--port", args.port)  # before a new bookie is made
+    integer(0, 65535)("--port", args.port)
     tls, admin_settings = _server_tls_context(args), admin_settings_from_args(args)
     users = sasl_users_from_args(args, conf)
     garbage_options = garbage_options_from_args(args, conf)
     print_not_honored(args, conf)
+    # On exit these are closed in reverse order: the port first, the store last.
     state_changes = StateChanges(conf)
     with (
         kill_on_second_signal() as begin_stop,

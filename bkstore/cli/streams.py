@@ -192,6 +192,7 @@ def _compare_world(args: argparse.Namespace, world: _World, wrong: list[str]) ->
     if args.queries is not None or queries is None:
         count = _DEFAULT_QUERIES if args.queries is None else args.queries
         queries = [{"q": list(query)} for query in random_queries(world.image, count, args.seed)]
+    # A query without an expected answer expects that of the first strategy.
     expected_answers: list[_Answer] = [_expected(query) for query in queries]
     table_rows: list[tuple[Any, ...]] = []
     for strategy in args.strategy or _STRATEGIES:

@@ -201,6 +201,7 @@ class Screen:
     # -- records
 
     def _write_record(self, row: Mapping[str, Any]) -> None:
+        # Each value is wrapped to the width right of the names; its further lines have no name.
         names = list(self._columns.columns)
         if self._shown.is_default:
             names = [name for name in names if row[name] is not None]

@@ -80,6 +80,7 @@ class _SignalHandlers:
         self._in_hook = True
         try:
             if dropped.exc_value is not None and dropped.exc_value is self._raised_exit:
+                # The exit of a first signal was dropped: it has not ended the command yet.
                 signal.signal(self._received_signal, self._raise_exit)
                 self._resend(self._received_signal)
             elif isinstance(dropped.exc_value, KeyboardInterrupt):
