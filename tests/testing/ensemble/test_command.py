@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from random import sample
 from unittest.mock import MagicMock
 
 import pytest
@@ -20,6 +21,7 @@ from bkstore.cli.main import main
 from bkstore.errors import MissingDependency
 from bkstore.spark import java as java_module
 from bkstore.testing.ensemble import Ensemble
+from bkstore.testing.ensemble.bookie_process import is_free
 from bkstore.testing.ensemble.state_file import EnsembleState, StateFile
 from tests.testing.ensemble.processes import alive, all_end
 
@@ -50,11 +52,16 @@ def _bookies(capsys: Capsys, code: int, place: Path) -> list[dict[str, object]]:
     return found
 
 
+def _lasting_port() -> int:
+    """Return a free port that the system gives to nobody who asks for any port."""
+    return next(port for port in sample(range(20_000, 32_000), 100) if is_free(port))
+
+
 def test_up_and_down(made: Path, capsys: Capsys) -> None:
     """In the background it runs when the command returns, and prints its URI first; status has a
     row for each bookie; killed, nothing outlives it, and no other process is taken for it. Up
-    again, in front, it has the same URI, and ends in order when down says so; what is removed is
-    what it made."""
+    again, in front, its URI has the last port, and it ends in order when down says so; what is
+    removed is what it made."""
     place = str(made)
     (made / "thesis.txt").write_text("mine")
 
@@ -80,11 +87,13 @@ def test_up_and_down(made: Path, capsys: Capsys) -> None:
 
     os.kill(state["pid"], signal.SIGKILL)
 
+    old_port, port = str(state["port"]), _lasting_port()
+    assert f":{old_port}/" in uri
     assert all_end([state["pid"], *pids])
     assert [(None, None)] == [(one["pid"], one["state"]) for one in _bookies(capsys, 1, made)]
     with subprocess.Popen(["sleep", "600"]) as other:  # has the number of the process that ended
         try:
-            state["pid"] = other.pid
+            state["pid"], state["port"] = other.pid, port
             (made / "ensemble.json").write_text(json.dumps(state))
             assert "was not running" in _says(capsys, 0, "down", "--dir", place)
             assert other.poll() is None
@@ -97,7 +106,7 @@ def test_up_and_down(made: Path, capsys: Capsys) -> None:
     ) as front:
         assert front.stdout is not None
         try:
-            assert uri == front.stdout.readline().strip()
+            assert uri.replace(old_port, str(port)) == front.stdout.readline().strip()
             state = json.loads((made / "ensemble.json").read_text())
             said = _says(capsys, 0, "down", "--dir", place, "--remove")
             told = front.communicate(timeout=60)[1]
