@@ -39,7 +39,7 @@ def put_states(index: EntryIndex, states: Mapping[LedgerId, LedgerState], per_fl
 
 
 def put_storage_flags(path: Path, flags: int, files: Files) -> None:
-    """Store a bookie's storage flags in a `ledgers` database: the row of ledger 0 has their key."""
+    """Store a bookie's storage flags in the `ledgers` database of ledger 0's directory."""
     with closing(Database(path, database_options("ledgers"), files=files)) as database:
         database.put(FLAGS_KEY, flags.to_bytes(8, "big"))
         database.sync()
