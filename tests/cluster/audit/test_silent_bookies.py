@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from bkstore.availability import Availability
 from bkstore.cluster.audit import AuditOptions, Auditor, AvailabilitySource
 from bkstore.cluster.store.key_value_store import KeyValueStore
@@ -10,7 +14,7 @@ from bkstore.errors import (
     NoSuchLedger,
 )
 from bkstore.ids import LedgerId
-from tests.worlds.audits import FULL, Down, Holder, audit, categories, closed, store_of
+from tests.worlds.audits import FULL, NOW, Down, Holder, audit, categories, closed, store_of
 
 # -- unreachable bookies
 
@@ -143,3 +147,15 @@ def test_later_looks_are_at_the_ledgers_of_all_batches() -> None:
     report = audit(store_of(*(closed(number) for number in range(3))), third, batch=1)
 
     assert (6, 3, True) == (third.asked, report.checked, report.clean)
+
+
+@pytest.mark.parametrize(("second", "without"), [(FULL, 1), (Down(), 0)])
+def test_ledgers_for_which_only_absent_bookies_gave_no_answer(second: Any, without: int) -> None:
+    """They are counted; a ledger with a violation of another silent bookie is not one of them."""
+    options = AuditOptions(rechecks=0, grace_period=100.0)
+    bookies = {"b1": FULL, "b2": second}
+    report = Auditor(store_of(closed()), bookies, options=options, clock=lambda: NOW).run()
+
+    assert ["b3"] == list(report.absent)
+    assert without == report.without
+    assert [1 - without] == [len({each.bookie for each in report.violations} & {"b2"})]

@@ -90,6 +90,11 @@ def test_a_conf_that_says_nothing(tmp_path: Path) -> None:
             "journal",
             JournalOptions(alignment=1536, preallocate=3 * MIB),
         ),
+        (
+            "journalAlignmentSize=1048576\njournalPreAllocSizeMB=1",
+            "journal",
+            JournalOptions(alignment=MIB, preallocate=MIB),
+        ),
         ("journalWriteBufferSizeKB=1", "journal", JournalOptions(write_buffer=1024)),
         ("journalMaxBackups=0", "journal", JournalOptions(max_backups=0)),
         (

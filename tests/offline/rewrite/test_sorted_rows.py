@@ -105,8 +105,9 @@ def test_rows_by_log(tmp_path: Path) -> None:
         ([0, 1, 5], [0, 1, 5]),
         ([3, 2**31 - 2, 2**31 - 1, 0], [2**31 - 2, 2**31 - 1, 0, 3]),
         ([2**30, 2**30 + 1], [2**30, 2**30 + 1]),
+        ([2**30, 0], [0, 2**30]),
     ],
-    ids=["none", "plain", "wrapped", "high"],
+    ids=["none", "plain", "wrapped", "high", "equal gaps"],
 )
 def test_log_order(ids: list[int], order: list[int]) -> None:
     """Logs come in the order in which ids are given out, which begin again behind 2^31-1."""

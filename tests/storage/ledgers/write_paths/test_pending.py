@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from bkstore.errors import InvalidArgument, TooManyRequests
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.storage.ledgers.write_paths import write_cache
@@ -324,3 +325,21 @@ def test_nobody_changes_what_waits(count: int) -> None:
     assert values == cache.get_run(NAMES[0], 0, count).records()
     assert values == [record for made in cache.batches(NAMES[0]) for record in made.records()]
     assert list(range(1000, 1000 + count)) == pending.items(NAMES[0], 0, None)[1].tolist()
+
+
+@pytest.mark.parametrize("auto_flush", [True, False])
+def test_room_for_a_record_as_large_as_the_cache(auto_flush: bool) -> None:
+    """A record as large as the cache fits into an empty one and waits for a flush behind another;
+    a larger one never fits."""
+    empty, used = WriteCache("first", ENTRY_OVERHEAD + 10), WriteCache("first", ENTRY_OVERHEAD + 10)
+    used.put(NAMES[0], 0, b"x")
+
+    assert empty.has_room(10, auto_flush)
+    for cache in (empty, used):
+        with pytest.raises(InvalidArgument, match="record of 11 bytes"):
+            cache.has_room(11, auto_flush)
+    if auto_flush:
+        assert not used.has_room(10, auto_flush)
+    else:
+        with pytest.raises(TooManyRequests, match="flush first"):
+            used.has_room(10, auto_flush)
