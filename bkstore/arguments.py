@@ -55,7 +55,7 @@ def integer(minimum: int = 0, maximum: int = MAX_INT64, multiple: int = 1) -> Ch
 
 
 def number(minimum: float = 0, maximum: float = math.inf, *, above: bool = False) -> Check:
-    """Return a check for finite numbers of least..most, fractions too; `above` excludes `minimum`.
+    """Return a check for finite numbers from `minimum` to `maximum`; `above` excludes `minimum`.
 
     >>> number(0, 1)("fpp", float("nan"))
     Traceback (most recent call last):

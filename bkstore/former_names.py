@@ -78,7 +78,11 @@ def with_former_members(**present_names: str) -> Callable[[_C], _C]:
 
         @wraps(create)
         def create_with_former(self: object, *args: Any, **kwargs: Any) -> None:
-            create(self, *args, **{present_names.get(key, key): kwargs[key] for key in kwargs})
+            for former in present_names.keys() & kwargs:
+                if present_names[former] in kwargs:
+                    raise TypeError(f"{former!r} is the former name of {present_names[former]!r}")
+                kwargs[present_names[former]] = kwargs.pop(former)
+            create(self, *args, **kwargs)
 
         cls.__init__ = create_with_former  # type: ignore[misc]
         for former, present in present_names.items():

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         store = stack.enter_context(opened_metadata(args.metadata))
         bookie_dirs = dict(_open_bookies(args, stack))
         _refuse_output(args, list(bookie_dirs.values()))
-        _print_unnamed_bookies(store, bookie_dirs)
+        _print_unused_bookies(store, bookie_dirs)
         bookies: Mapping[str, AvailabilitySource] = {
             bookie_id: DirectoryBookie(bookie_dir, args.compat)
             for bookie_id, bookie_dir in bookie_dirs.items()
@@ -204,15 +204,17 @@ def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> No
             check_output(target)
 
 
-def _print_unnamed_bookies(store: MetadataStore, bookie_dirs: dict[str, BookieDir]) -> None:
-    unnamed = set(bookie_dirs)
-    for _, versioned in store.read_many(store.ledgers()) if unnamed else ():
+def _print_unused_bookies(store: MetadataStore, bookie_dirs: dict[str, BookieDir]) -> None:
+    unused = set(bookie_dirs)
+    if not unused:
+        return
+    for _, versioned in store.read_many(store.ledgers()):
         if not isinstance(versioned, CorruptionError):  # the audit reports damaged metadata
-            unnamed -= versioned.metadata.bookies
-        if not unnamed:
+            unused -= versioned.metadata.bookies
+        if not unused:
             return
     registered = store.registered_bookies()
-    for bookie_id in sorted(unnamed):
+    for bookie_id in sorted(unused):
         registration = ""
         if registered is not None:
             is_registered = bookie_id in registered

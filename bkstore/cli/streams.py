@@ -74,13 +74,23 @@ def _add_image(parser: argparse.ArgumentParser) -> None:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--batch", metavar="N", type=int, default=5, help="maximum loads per wave (5)"
+        "--batch",
+        metavar="N",
+        type=int,
+        default=5,
+        help="maximum number of objects loaded together, in one wave (5)",
     )
     parser.add_argument(
-        "--growth", choices=("fixed", "growing", "doubling"), default="fixed", help="of the batch"
+        "--growth",
+        choices=("fixed", "growing", "doubling"),
+        default="fixed",
+        help="of the batch: none, one more after every five waves, or twice after a miss (fixed)",
     )
     parser.add_argument(
-        "--preload", choices=("miss", "eager"), default="miss", help="when far-off objects load"
+        "--preload",
+        choices=("miss", "eager"),
+        default="miss",
+        help="load distant objects after a miss, or with the first waves (miss)",
     )
 
 

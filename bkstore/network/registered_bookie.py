@@ -121,6 +121,7 @@ class RegisteredBookie(Closeable):
         with ExitStack() as undo:
             if isinstance(store, str):
                 store = undo.enter_context(ZooKeeperStore(store))
+            # With any free port a new bookie needs a `bookie_id`: its address will change.
             new_id = f"{advertise or host}:{port}" if port else None
             bookie = undo.enter_context(
                 cluster_bookie(

@@ -62,8 +62,8 @@ class PageTable(NamedTuple):
     rows: tuple[tuple[TableCell, ...], ...]
 
 
-_EMPTY_CELL = TableCell("empty", ABSENT)
-_BLANK_CELL = TableCell("blank", ABSENT)
+_NO_TEXT_CELL = TableCell("empty", ABSENT)
+_NO_NUMBER_CELL = TableCell("blank", ABSENT)
 
 
 def make_page_table(section: Section, table: pa.Table, all_rows_note: str) -> PageTable:
@@ -127,7 +127,7 @@ def _cell(column: ShownColumn, row: Mapping[str, Any]) -> TableCell:
         return make_cell(row)
     value = row[column.column]
     if value is None or value == "":
-        return _BLANK_CELL if _sort_key(column) == "n" else _EMPTY_CELL
+        return _NO_NUMBER_CELL if _sort_key(column) == "n" else _NO_TEXT_CELL
     return _CELL_OF_VALUE[column.kind](value)
 
 
@@ -136,7 +136,7 @@ _CELL_OF_VALUE: dict[str, Callable[[Any], TableCell]] = {
     "long": lambda value: TableCell("long", str(value)),
     "number": lambda value: TableCell("number", f"{value:,}"),
     # An empty or open ledger has -1 for its last entry.
-    "entry": lambda value: TableCell("number", str(value)) if value >= 0 else _BLANK_CELL,
+    "entry": lambda value: TableCell("number", str(value)) if value >= 0 else _NO_NUMBER_CELL,
     "size": lambda value: TableCell("number", *format_size(value), str(value)),
     "share": lambda value: TableCell("number", format_share(value, 1), value=f"{value:.6g}"),
     "decimal": lambda value: TableCell("number", f"{value:,.1f}"),
@@ -152,7 +152,7 @@ def _chip_cell(name: str) -> TableCell:
 
 def _ledger_cell(row: Mapping[str, Any]) -> TableCell:
     if row["ledger_id"] is None:
-        return _EMPTY_CELL
+        return _NO_TEXT_CELL
     return TableCell("id", ledger_name(row["scope_id"] or 0, row["ledger_id"]))
 
 
@@ -160,7 +160,7 @@ def _missing_cell(row: Mapping[str, Any]) -> TableCell:
     if row["missing"]:
         return TableCell("ranges", ranges_text(row["missing"]))
     if row["missing_groups"] is None:  # unknown
-        return _EMPTY_CELL
+        return _NO_TEXT_CELL
     return _groups_cell(row["missing_groups"])
 
 
@@ -172,7 +172,7 @@ def _groups_cell(groups: list[list[int]]) -> TableCell:
     ]
     if len(groups) > 3:
         words.append(f"and {counted(len(groups) - 3, 'more group')}")
-    return TableCell("ranges", ", ".join(words)) if words else _EMPTY_CELL
+    return TableCell("ranges", ", ".join(words)) if words else _NO_TEXT_CELL
 
 
 def _quorums_cell(row: Mapping[str, Any]) -> TableCell:

@@ -57,7 +57,7 @@ class WritePieces:
     def __init__(self, layout: str, folder: str, rows: ShuffledRows | SortedFileRows) -> None:
         self.layout = layout
         self.folder = folder
-        self.rows = rows
+        self.read_rows = rows
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows, then yield a batch of `PIECE_DDL` for each piece."""
@@ -68,20 +68,21 @@ class WritePieces:
         assert task is not None
         attempt_name = f"attempt-{task.partitionId()}-{task.taskAttemptId()}"
         writer = self.open_writer(Path(self.folder) / attempt_name)
-        for directory, rows in self.rows(batches):
+        for directory, rows in self.read_rows(batches):
             writer.add(directory, rows)
         pieces = writer.finish()
-        duplicates = self.rows.rows_read - sum(piece.rows for piece in pieces)
+        duplicates = self.read_rows.rows_read - sum(piece.rows for piece in pieces)
         for number, piece in enumerate(pieces):
+            # The duplicates of all pieces are those of the task: its first message has them.
             message = {**piece._asdict(), "duplicates": 0 if number else duplicates}
-            yield pa.RecordBatch.from_pylist([message], schema=_message_schema())
+            yield pa.RecordBatch.from_pylist([message], schema=_piece_schema())
 
     def open_writer(self, folder: Path) -> RowWriter:
         """Return the writer of pieces in the attempt's folder."""
         return open_row_writer(self.layout, folder)
 
 
-def _message_schema() -> pa.Schema:
+def _piece_schema() -> pa.Schema:
     import pyarrow as pa
 
     kinds = {"int": pa.int32(), "boolean": pa.bool_(), "string": pa.string(), "bigint": pa.int64()}

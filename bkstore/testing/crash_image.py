@@ -140,7 +140,8 @@ class UnsyncedNames:
         self._change_numbers = count()
 
     def add(self, names: Names, before: Names) -> None:
-        """Record one change; `before` has the files of those names that existed."""
+        """Record one change: the files that places (folder, name) have now, None for a removal.
+        `before` has the files of those places that existed: durable unless they changed before."""
         change_number = next(self._change_numbers)
         touched = {*names, *names.values(), *before.values()} - {None}
         self._pending[change_number] = NameChange(names, frozenset(touched))

@@ -56,8 +56,8 @@ class SocketCluster(Cluster):
         settings = {"timeout": self._timeout, "sleep": self._sleep}
         return _SocketBookie(bookie_id, path, open_at, connect, self.extended, **settings)
 
-    def _clients_as(self, name: str) -> Mapping[str, LocalClient]:
-        return LocalClients(self._servers, name, _SocketClient)
+    def _clients_as(self, caller: str) -> Mapping[str, LocalClient]:
+        return LocalClients(self._servers, caller, _SocketClient)
 
     def close(self, checkpoint: bool = True) -> None:
         """Close all connections, servers and bookies. Idempotent."""

@@ -62,15 +62,16 @@ class StreamWriter:
     def __init__(self, shape: WorldShape, seed: int = 0) -> None:
         self.shape = shape
         self._rng = random.Random(seed)  # noqa: S311
-        streams = range(shape.base, shape.base + shape.streams)
-        self._node_of_stream = {stream: self._rng.randrange(shape.nodes) for stream in streams}
-        self._ends = dict.fromkeys(self._node_of_stream, shape.base)
-        self._next_id = shape.base
+        # Stream ids, offsets and object ids all begin at `base`.
+        stream_ids = range(shape.base, shape.base + shape.streams)
+        self._node_of_stream = {stream: self._rng.randrange(shape.nodes) for stream in stream_ids}
+        self._end_offsets = dict.fromkeys(self._node_of_stream, shape.base)
+        self._last_object_id = shape.base
 
     def new_object_id(self) -> int:
         """Return an unused object id."""
-        self._next_id += 1
-        return self._next_id
+        self._last_object_id += 1
+        return self._last_object_id
 
     def initial_world(self) -> dict[str, Any]:
         """Return the world before the first event, without objects."""
@@ -113,15 +114,17 @@ class StreamWriter:
     def move(self, stream: int, node: int) -> dict[str, Any]:
         """Move a stream to a node; return the event."""
         self._node_of_stream[stream] = node
-        return self._new_event("move", stream_id=stream, closed_at=self._ends[stream], node_id=node)
+        return self._new_event(
+            "move", stream_id=stream, closed_at=self._end_offsets[stream], node_id=node
+        )
 
     def _take_slice(self, stream: int) -> tuple[int, int]:
-        start = self._ends[stream]
-        self._ends[stream] += self._rng.randint(*self.shape.slice_records)
-        return start, self._ends[stream]
+        start = self._end_offsets[stream]
+        self._end_offsets[stream] += self._rng.randint(*self.shape.slice_records)
+        return start, self._end_offsets[stream]
 
     def _new_event(self, op: str, **fields: Any) -> dict[str, Any]:
-        ends = {str(stream): end for stream, end in self._ends.items()}
+        ends = {str(stream): end for stream, end in self._end_offsets.items()}
         return {"op": op, **fields, "end_offsets": ends}
 
 

@@ -155,12 +155,12 @@ def _columns_of(rows: list[tuple[int, int, int]]) -> Arrivals:
     )
 
 
-def _take_turns(streams: list[Iterator[_T]], writers: WriteOrder, seed: int) -> Iterator[_T]:
+def _take_turns(streams: list[Iterator[_T]], order: WriteOrder, seed: int) -> Iterator[_T]:
     rng = random.Random(f"turns {seed}")  # noqa: S311  # not for secrets
     unfinished = list(streams)
     turn = 0
     while unfinished:
-        if writers == "random":
+        if order == "random":
             turn = rng.randrange(len(unfinished))
         try:
             yield next(unfinished[turn])
@@ -168,7 +168,7 @@ def _take_turns(streams: list[Iterator[_T]], writers: WriteOrder, seed: int) -> 
             del unfinished[turn]
             turn = turn % len(unfinished) if unfinished else 0
         else:
-            if writers == "round robin":
+            if order == "round robin":  # else the same one goes on until it ends
                 turn = (turn + 1) % len(unfinished)
 
 

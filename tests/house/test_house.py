@@ -253,6 +253,8 @@ def test_former_members_stay() -> None:
     assert 4 == AuditReport(rechecks=4).looks  # type: ignore[attr-defined]
     for cls, former in ((Underreplication, "done"), (SalvageResult, "made")):
         assert isinstance(getattr(cls, former), property)
+    with pytest.raises(TypeError, match="'looks' is the former name of 'rechecks'"):
+        AuditOptions(looks=1, rechecks=2)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="unheard_of"):
         AuditOptions(unheard_of=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="store"):

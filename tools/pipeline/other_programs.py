@@ -57,14 +57,14 @@ def _write_batch_steps(directory: Path) -> Iterator[tuple[str, Work]]:
     yield "load to rocksdb", load
 
 
-_RUNS_SQL = """select bookie, scope_id, ledger_id, min(entry_id) a, max(entry_id) b from (
+_SEQUENCES_SQL = """select bookie, scope_id, ledger_id, min(entry_id) a, max(entry_id) b from (
   select bookie, scope_id, ledger_id, entry_id, entry_id - row_number() over (
     partition by bookie, scope_id, ledger_id order by entry_id) r from {rows})
 group by bookie, scope_id, ledger_id, r"""
-_COMMON_SQL = """select a.bookie, a.scope_id, a.ledger_id, count(*) n from {rows} a join {rows} b
-using (bookie, scope_id, ledger_id, entry_id) group by all"""
+_COMPARISON_SQL = """select a.bookie, a.scope_id, a.ledger_id, count(*) n
+from {rows} a join {rows} b using (bookie, scope_id, ledger_id, entry_id) group by all"""
 
-_STRETCHES_SQL = """with placed as (
+_FRAGMENTATION_SQL = """with placed as (
   select bookie, scope_id, ledger_id, entry_id, position,
     cast(dir_index as bigint) * 4294967296 + log_id as place from {rows}),
 steps as (
@@ -77,11 +77,11 @@ select bookie, scope_id, ledger_id, count(*) as entries, count(distinct place) a
   sum((place_before is null or place <> place_before or position <= position_before)::bigint)
     as stretches
 from steps group by bookie, scope_id, ledger_id"""
-_MISSING_SQL = """with due as (
+_VIOLATIONS_SQL = """with due as (
   select *, e - 1 - slot as shift, ((last + e - slot) // e) * w
     + greatest((last + e - slot) % e - (e - w), 0) as upto,
     ((first + e - 1 - slot) // e) * w + greatest((first + e - 1 - slot) % e - (e - w), 0) as start
-  from places),
+  from due_places),
 held as (
   select d.bookie, d.scope_id, d.ledger_id, d.first, d.start, d.upto,
     ((r.entry_id + shift) // e) * w + (r.entry_id + shift) % e - (e - w) as k
@@ -106,15 +106,19 @@ def _duckdb_steps(directory: Path) -> Iterator[tuple[str, Work]]:
     import duckdb
 
     rows = f"read_parquet('{directory}/dump/entries/*.parquet')"
-    queries = {"sequences": _RUNS_SQL, "comparison": _COMMON_SQL, "fragmentation": _STRETCHES_SQL}
+    queries = {
+        "sequences": _SEQUENCES_SQL,
+        "comparison": _COMPARISON_SQL,
+        "fragmentation": _FRAGMENTATION_SQL,
+    }
     for step, query in queries.items():
         count_query = f"select count(*) from ({query.format(rows=rows)})"
         yield step, partial(_count_rows, duckdb, count_query)
 
     def count_missing() -> int:
         with duckdb.connect() as connection:
-            connection.register("places", _due_table(directory))
-            query = f"select count(*) from ({_MISSING_SQL.format(rows=rows)})"
+            connection.register("due_places", _due_table(directory))
+            query = f"select count(*) from ({_VIOLATIONS_SQL.format(rows=rows)})"
             return _count_rows(connection, query)
 
     yield "violations", count_missing

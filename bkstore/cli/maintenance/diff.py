@@ -105,7 +105,7 @@ def _open_side(
 def _row(difference: Difference, for_screen: bool) -> tuple[Any, ...]:
     ids = (*difference.ledger.signed, difference.ledger.qualified_name)
     entries = difference.entries
-    entry_cells: tuple[Any, ...] = (None,) * 5
+    entry_cells: tuple[Any, ...] = (None,) * 5  # count, first, last, ranges, groups
     if entries is not None:
         count_and_ends = (len(entries), entries.first_entry, entries.last_entry)
         entry_cells = (*count_and_ends, _ranges_cell(entries, for_screen), entries.groups.tolist())

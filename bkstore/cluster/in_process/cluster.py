@@ -81,7 +81,7 @@ class Cluster(Client, Closeable):
         self._servers: dict[str, LocalBookie] = {}
         if not self._storages:
             raise InvalidArgument("storage is an empty list")
-        self._own_clients = self._clients_as("")
+        self._own_clients = self._clients_as(caller="")  # this process
         # Seeded, so that a test has the same ensembles each time.
         placement = placement or DefaultPlacement(seed=0)
         super().__init__(store, self._own_clients, placement, client_options)
@@ -208,8 +208,8 @@ class Cluster(Client, Closeable):
     ) -> LocalBookie:
         return LocalBookie(bookie_id, path, open_at, timeout=self._timeout, sleep=self._sleep)
 
-    def _clients_as(self, name: str) -> Mapping[str, LocalClient]:
-        return LocalClients(self._servers, name)
+    def _clients_as(self, caller: str) -> Mapping[str, LocalClient]:
+        return LocalClients(self._servers, caller)
 
     # -- running or not
 

@@ -301,8 +301,12 @@ class HierarchicalReader(EntryIndex):
             slots = self._whole_slots(fd)
             if 0 < slots < self._page_slots:
                 raise CorruptionError(path, HEADER_SIZE, "short read: less than a page of slots")
+            # As upstream: only the last page is looked at, and an empty one has entry 0.
             parts = list(file_slots.read_items(fd, path, max(slots - self._page_slots, 0), slots))
-            return int(parts[-1][0][-1]) if parts else 0
+            if not parts:
+                return 0
+            entry_ids, _ = parts[-1]
+            return int(entry_ids[-1])
 
         return self._with_file(ledger, read, None)
 

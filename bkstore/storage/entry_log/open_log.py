@@ -60,8 +60,8 @@ class OpenLog:
         if buffered >= _BUFFER_SIZE or position + size > limit:
             return 0
         buffer += size.to_bytes(SIZE_FIELD_BYTES, "big") + record
-        if ledger is not self._last_ledger:
-            self._count_from(ledger)
+        if ledger is not self._last_ledger:  # an equal id of another object only ends a sum early
+            self._start_sum_of(ledger)
         self._last_ledger_bytes += SIZE_FIELD_BYTES + size
         return self.log_id << 32 | position
 
@@ -70,7 +70,7 @@ class OpenLog:
         self.write_if_full()
         return self.try_add(ledger, record, 1 << 32)
 
-    def _count_from(self, ledger: LedgerId) -> None:
+    def _start_sum_of(self, ledger: LedgerId) -> None:
         """Start to sum the bytes of another ledger; add the last ledger's sum to the metadata."""
         if self._last_ledger is not None:
             self._metadata.add(self._last_ledger, self._last_ledger_bytes)

@@ -29,10 +29,10 @@ from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.journal.last_mark import journal_name, list_journal_files, read_last_mark
 from bkstore.storage.journal.scan import scan_journal
 from bkstore.storage.journal.torn_records import (
+    crc_matches,
     find_blank_sectors,
     find_suspicious_rows,
     find_torn_reason,
-    has_crc,
     has_unwritten_sector,
 )
 from bkstore.storage.ledger_storage import LedgerStorage
@@ -94,7 +94,7 @@ class Replay:
         start = 0
         for row in find_suspicious_rows(offsets, batch).tolist() if self._skips_torn else ():
             record = decode_record(bytes(batch[row]))
-            if has_crc(record):
+            if crc_matches(record):
                 continue
             self._add_batch(path, offsets[start:row], batch.between(start, row))
             start = row + self._is_torn(record, path, int(offsets[row]))

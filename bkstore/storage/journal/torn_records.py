@@ -93,13 +93,14 @@ def has_unwritten_ids(path: Path, offset: int, data: bytes) -> bool:
 
 
 def find_torn_reason(record: JournalRecord, storage: LedgerStorage) -> str | None:
-    """Return why a record with an unwritten sector must not be replayed, None if it may. An entry
-    with a matching CRC is whole. Without one it is torn if its ledger's last entry has a CRC;
-    otherwise (HMAC, no digest) it must not replace a stored entry."""
+    """Return why a record with an unwritten sector must not be replayed, None if it may. A master
+    key that ends in four zeros is torn. An entry or explicit LAC with a matching CRC is whole.
+    Without one it is torn if its ledger's last entry has a CRC; otherwise (HMAC, no digest) an
+    entry must not replace a stored one."""
     if record.kind == "master_key":
         key = record.body
         return "key" if key and not any(key[-_TORN_KEY_ZEROS:]) else None
-    if record.kind not in ("add", "explicit_lac") or has_crc(record):
+    if record.kind not in ("add", "explicit_lac") or crc_matches(record):
         return None
     if _ledger_has_crcs(storage, record.ledger):
         return "digest"
@@ -108,7 +109,7 @@ def find_torn_reason(record: JournalRecord, storage: LedgerStorage) -> str | Non
     return None
 
 
-def has_crc(record: JournalRecord) -> bool:
+def crc_matches(record: JournalRecord) -> bool:
     """Return whether an entry or explicit LAC has a matching CRC, so that it is whole."""
     if record.kind == "add":
         return matching_checksum(record.body) is not None

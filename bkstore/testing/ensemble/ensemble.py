@@ -31,7 +31,7 @@ from bkstore.testing.ensemble.state_file import (
     EnsembleState,
     StateFile,
     process_namespace,
-    remove_unfinished,
+    remove_unfinished_states,
 )
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 
@@ -329,8 +329,8 @@ def _acquire_directory(path: StrPath | None, undo: ExitStack) -> tuple[Path, int
     message = f"{directory}: its ensemble is running (see bkstore ensemble status --dir)"
     fd = acquire_lock(directory / LOCK_NAME, message)
     undo.callback(os.close, fd)
-    _check_usable(directory)
-    remove_unfinished(directory)
+    _check_usable(directory)  # again: another process may have used it before the lock was held
+    remove_unfinished_states(directory)
     return directory, fd
 
 

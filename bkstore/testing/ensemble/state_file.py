@@ -136,7 +136,7 @@ def process_namespace() -> str:
         return socket.gethostname()
 
 
-def remove_unfinished(directory: Path) -> None:
+def remove_unfinished_states(directory: Path) -> None:
     """Remove unfinished state files of killed writers; the caller has locked the directory."""
     for path in directory.iterdir():
         if UNFINISHED_NAME_PATTERN.fullmatch(path.name):

@@ -23,7 +23,7 @@ from bkstore.testing.ensemble.state_file import (
     EnsembleState,
     StateFile,
     process_namespace,
-    remove_unfinished,
+    remove_unfinished_states,
 )
 
 LOG_NAME = "ensemble.log"
@@ -122,7 +122,7 @@ def remove(path: StrPath) -> list[str]:
             _remove_file(directory / f"{name}.log")
         for name in (LOG_NAME, STATE_NAME, LOCK_NAME):
             _remove_file(directory / name)
-        remove_unfinished(directory)
+        remove_unfinished_states(directory)
         remaining = sorted(child.name for child in directory.iterdir())
         if not remaining:
             directory.rmdir()

@@ -71,7 +71,7 @@ class ReconnectingLink(Generic[_D]):
         with self._lock:
             if self._closed:
                 raise forks.closed_error(self._describe_client())
-            if not self._alive():
+            if not self._keep_usable():
                 self._connection = self._connect()
             assert self._connection is not None
             return self._connection
@@ -80,7 +80,7 @@ class ReconnectingLink(Generic[_D]):
     def is_connected(self) -> bool:
         """Return whether there is a connection. Closes one that the bookie has ended."""
         with self._lock:
-            return self._alive()
+            return self._keep_usable()
 
     def _connect(self) -> PipelinedConnection:
         settings = self._settings
@@ -103,11 +103,13 @@ class ReconnectingLink(Generic[_D]):
                 stream.close()
             raise
 
-    def _alive(self) -> bool:
-        current = self._connection
-        if current is None or current.is_usable():
-            return current is not None
-        current.close()
+    def _keep_usable(self) -> bool:
+        """Close a connection that is not usable; return whether there is a usable one."""
+        if self._connection is None:
+            return False
+        if self._connection.is_usable():
+            return True
+        self._connection.close()
         self._connection = None
         return False
 

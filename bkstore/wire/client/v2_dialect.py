@@ -74,6 +74,7 @@ class V2Dialect:
     ) -> PendingRequest[bytes]:
         """Return a request to read one record; it fences the ledger if `master_key` is given."""
         ledger_number = signed64(ledger_id.ledger)
+        # The usual read has a fixed size: it is packed at once, into the frame that `frame` makes.
         if master_key is None and LAST_ENTRY <= entry_id <= MAX_ENTRY_ID and not ledger_id.scope:
             size = _READ_FRAME.size - LENGTH_BYTES
             framed = _READ_FRAME.pack(size, _READ_HEADER, ledger_number, entry_id)

@@ -89,7 +89,7 @@ class BookieServer(Closeable):
         self._stop_requested: asyncio.Event | None = None
         self._ended = threading.Event()
         self._listening_sockets: list[socket.socket] = []
-        self._stop_seconds = self.options.stop_timeout
+        self._stop_timeout = self.options.stop_timeout
         self._read_only = False
         self._closed = False
         forks.register(self)
@@ -157,7 +157,7 @@ class BookieServer(Closeable):
         exception that the server's thread failed with, if it did.
         """
         if seconds is not None:
-            self._stop_seconds = number(0)("seconds", seconds)
+            self._stop_timeout = number(0)("seconds", seconds)
         thread, self._closed = self._thread, True
         if thread is None:
             return
@@ -205,14 +205,14 @@ class BookieServer(Closeable):
         listener = Listener(self._listening_sockets, lambda: ServedConnection(core))
         listener.start()
         ready()
-        stop_seconds = 0.0
+        stop_timeout = 0.0
         try:
             await self._stop_requested.wait()
             await listener.stop()
-            stop_seconds = self._stop_seconds
+            stop_timeout = self._stop_timeout
         finally:  # also if the loop failed and cancelled this task
             listener.close()
-            await core.stop(stop_seconds)
+            await core.stop(stop_timeout)
 
     def _forked(self) -> None:
         """Drop the sockets in a forked child: otherwise clients would wait for answers after the

@@ -132,7 +132,7 @@ def _batch_source(payload_bytes: int, count: int) -> Callable[[], RecordBatch]:
 
 
 def _add_cases(context: Context) -> Cases:
-    count = context.scaled(_ADD_COUNT, 60)
+    count = context.scaled(_ADD_COUNT, minimum=60)
     protocols: tuple[Literal["v2", "v3"], ...] = ("v2", "v3")
     for protocol in protocols:
         with (

@@ -251,7 +251,7 @@ class Underreplication:
         self._nodes.make_folder(self._nodes.location_of(_ELECTION_KEY))
         while True:
             vote = self._create_vote(bookie)
-            if self._has_won(vote) is not None:  # else the session ended meanwhile: vote again
+            if self._settle_vote(vote) is not None:  # else the session ended meanwhile: vote again
                 return vote
 
     def _create_vote(self, bookie: str) -> Vote:
@@ -270,15 +270,16 @@ class Underreplication:
         return vote
 
     def elected(self, vote: Vote) -> bool:
-        """Return whether the vote is the oldest; then also write the winner to the election's node:
-        once for each winning vote, also of the same bookie, as upstream. Raises `IllegalOperation`
-        if the vote ended with its session, or was withdrawn."""
-        won = self._has_won(vote)
+        """Return whether the vote is the oldest. The first such call for a vote also writes its
+        bookie to the election's node, as upstream, even if that bookie is there already. Raises
+        `IllegalOperation` if the vote ended with its session, or was withdrawn."""
+        won = self._settle_vote(vote)
         if won is None:
             raise IllegalOperation(f"{vote.path}: the vote has disappeared")
         return won
 
-    def _has_won(self, vote: Vote) -> bool | None:
+    def _settle_vote(self, vote: Vote) -> bool | None:
+        """Write the bookie to the election's node if the vote has won. None: the vote is gone."""
         folder, name = vote.path.rsplit("/", 1)
         try:
             winner, winner_stat = self._ask(folder, "get")
