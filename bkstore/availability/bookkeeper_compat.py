@@ -158,8 +158,8 @@ class BookkeeperAvailability(Availability):
         in_range = expected & Availability.from_ranges([(max(lo, 0), hi)])
         flat = np.fromiter((number for span in self._spans(lo, hi) for number in span), np.int64)
         index, starts, ends = flat.reshape(-1, 3).T
-        found = _find_in_spans(self._stored.take(index), np.maximum(starts, 0), ends)
-        return in_range - Availability.from_canonical(canonicalize(found))
+        found_groups = _find_in_spans(self._stored.take(index), np.maximum(starts, 0), ends)
+        return in_range - Availability.from_canonical(canonicalize(found_groups))
 
     def _spans(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
         """Yield (group index, start, end): the group in which upstream looks up ids start..end-1.

@@ -103,8 +103,8 @@ def run(args: argparse.Namespace) -> int:
         tables = _run_analyses(engine.name, scratch / "dump", metadata)
         _print_analyses(tables)
         if cluster is not None:
-            found = _replicas_of_table(tables["violations"])
-            failures += _compare_with_lost(engine.name, found, cluster.lost)
+            reported = _replicas_of_table(tables["violations"])
+            failures += _compare_with_lost(engine.name, reported, cluster.lost)
             failures += _check_orphan(engine.name, tables["orphans"], cluster)
         given = bookies if cluster is None else None
         _write_report(report_path, tables, scratch, given, engine.name)
@@ -224,21 +224,21 @@ def _replicas_of_table(table: pa.Table) -> LostReplicas:
     }
 
 
-def _compare_with_lost(finder: str, found: LostReplicas, lost: LostReplicas) -> int:
-    if found == lost:
+def _compare_with_lost(finder: str, reported: LostReplicas, lost: LostReplicas) -> int:
+    if reported == lost:
         count = f"{sum(map(len, lost.values()))} lost replicas of {len(lost)} places"
         _print_paragraph(f"{finder} found all {count}, and no others.")
         return 0
-    _print_paragraph(f"{finder} found {found}, but {lost} were lost")
+    _print_paragraph(f"{finder} found {reported}, but {lost} were lost")
     return 1
 
 
 def _check_orphan(finder: str, orphans: pa.Table, cluster: DemoCluster) -> int:
     rows = orphans.to_pylist()
-    found = {LedgerId.from_signed(row["scope_id"], row["ledger_id"]) for row in rows}
-    if found == {cluster.orphan}:
+    reported = {LedgerId.from_signed(row["scope_id"], row["ledger_id"]) for row in rows}
+    if reported == {cluster.orphan}:
         return 0
-    _print_paragraph(f"{finder} found the orphans {found}, but {cluster.orphan} is the one")
+    _print_paragraph(f"{finder} found the orphans {reported}, but {cluster.orphan} is the one")
     return 1
 
 

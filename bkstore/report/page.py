@@ -152,8 +152,8 @@ def _show_table(section: Section, table: pa.Table, source: _Source, facts: Facts
     shown = ShownTable(section.name, section.heading, rule_text(section, facts), remark=remark)
     if table.num_rows == 0:
         return shown._replace(none="" if remark else nothing_found_text(section, facts))
-    place = (source.get("all_rows") or {}).get(section.name)
-    rows_place = f"in {place}" if place else f"in the table {section.name} of the analysis"
+    all_rows = (source.get("all_rows") or {}).get(section.name)
+    rows_place = f"in {all_rows}" if all_rows else f"in the table {section.name} of the analysis"
     return shown._replace(
         advice=advice_text(section, table, facts),
         chart=_CHARTS[section.name](table) if section.name in _CHARTS else None,

@@ -19,15 +19,15 @@ SHARED = {
 
 LIMITS = {
     "asked": 3,
-    "at": 5,
-    "found": 12,
+    "at": 4,
+    "found": 4,
     "it": 0,
     "look": 1,
     "name": 585,
-    "place": 15,
+    "place": 7,
     "rest": 0,
     "said": 0,
-    "says": 2,
+    "says": 0,
     "tells": 0,
     "told": 0,
 }

@@ -103,9 +103,11 @@ def _tables(
         if len(batch):
             locations = bookie.index.get_many(ledger, batch.entries)
             dir_indexes = bookie.dir_indexes(ledger, locations)
-            places = zip(batch.entries.tolist(), dir_indexes.tolist(), locations.tolist())
-            records = zip(places, map(bytes, batch))
-            rows = [_row(ledger, place, record, coder, runs) for place, record in records]
+            entry_places = zip(batch.entries.tolist(), dir_indexes.tolist(), locations.tolist())
+            records = zip(entry_places, map(bytes, batch))
+            rows = [
+                _row(ledger, entry_place, record, coder, runs) for entry_place, record in records
+            ]
             yield Table.from_rows(ENTRY_RECORDS, rows)
 
 

@@ -87,10 +87,10 @@ class CheckFinding:
     @classmethod
     def from_findings(cls, kind: CheckKind, findings: Iterable[Finding]) -> Iterator[CheckFinding]:
         """Yield a reader's findings as check findings of this kind."""
-        for found in findings:
-            place = (found.file, found.offset, found.ledger)
-            entries = (found.first_entry, found.last_entry, found.entries)
-            yield cls(kind, found.severity, found.detail, *place, *entries)
+        for finding in findings:
+            location = (finding.file, finding.offset, finding.ledger)
+            entries = (finding.first_entry, finding.last_entry, finding.entries)
+            yield cls(kind, finding.severity, finding.detail, *location, *entries)
 
     @classmethod
     def from_error(

@@ -89,9 +89,9 @@ class LogFinder:
         """Return the logs that hold any of first..last; see `BookieDir.find_logs`."""
         first_entry = check_entry_id(first)
         last_entry = MAX_ENTRY_ID if last is None else check_entry_id(last)
-        found: list[FoundLog] = []
+        found_logs: list[FoundLog] = []
         if last_entry < first_entry:
-            return found
+            return found_logs
         ledger_hash = hash_key(int(_filter_ids(np.array([ledger.signed]))[0]))
         newer_entries = _FoundEntries()
         with self._lock:
@@ -101,10 +101,10 @@ class LogFinder:
                 if not copies:
                     entries = newer_entries.add_new(entries)
                 if entries:
-                    found.append(FoundLog(log.dir_index, log.log_id, log.path, entries))
+                    found_logs.append(FoundLog(log.dir_index, log.log_id, log.path, entries))
                 if newer_entries.count > last_entry - first_entry:  # all entries are found
                     break
-        return sorted(found, key=lambda log: (log.dir_index, log.log_id))
+        return sorted(found_logs, key=lambda log: (log.dir_index, log.log_id))
 
     def _logs_of(self, ledger: LedgerId) -> Iterator[LogFile]:
         """Return the logs that may have entries of the ledger, newest first."""

@@ -63,8 +63,8 @@ class _Chain:
         if node_id not in self._searches:
             node = self._context.image.node(node_id)
             self._searches[node_id] = NodeSearch(node, self._context)
-        found = self._searches[node_id].find(self._next_offset, contains=not self.objects)
-        return None if found is None else AnswerObject("SSO", *found)
+        match = self._searches[node_id].find(self._next_offset, contains=not self.objects)
+        return None if match is None else AnswerObject("SSO", *match)
 
 
 def build_chain(

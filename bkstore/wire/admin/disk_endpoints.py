@@ -35,8 +35,8 @@ class DiskEndpoints:
 
     def _joined_names(self, kind: str) -> str:
         """Return the names of the files of a kind, each with a tab behind it."""
-        place = self._bookie.directories
-        dirs_of_kind = {"journal": place.journal, "entrylog": place.ledger, "index": place.index}
+        dirs = self._bookie.directories
+        dirs_of_kind = {"journal": dirs.journal, "entrylog": dirs.ledger, "index": dirs.index}
         current_dirs = dirs_of_kind[kind]
         if kind == "entrylog" and not self._compat:
             paths = [log.path for log in list_entry_logs(current_dirs)]
@@ -46,10 +46,10 @@ class DiskEndpoints:
 
     def show_log_marks(self, request: HttpRequest) -> HttpResponse:
         """Answer with the log mark of each journal, as stored on disk."""
-        place, marks = self._bookie.directories, dict[str, str]()
-        has_several = len(place.journal) > 1
-        for journal_index in range(len(place.journal)):
-            mark = read_last_mark(place.ledger, journal_index if has_several else None)
+        dirs, marks = self._bookie.directories, dict[str, str]()
+        has_several = len(dirs.journal) > 1
+        for journal_index in range(len(dirs.journal)):
+            mark = read_last_mark(dirs.ledger, journal_index if has_several else None)
             title = f"{mark.journal_id}({journal_name(mark.journal_id)})"
             title = f"LastLogMark: Journal Id - {title}"
             # of marks with the same id, BookKeeper keeps only one

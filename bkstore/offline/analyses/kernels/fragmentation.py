@@ -82,8 +82,8 @@ class _LedgerRuns:
             number, self._names = dictionary_codes(batch, "bookie")
             self._keys.insert(0, number)
         self._bookie_codes = number
-        self._place = int64(batch, "dir_index") << 32
-        self._place += int64(batch, "log_id")
+        self._log_keys = int64(batch, "dir_index") << 32
+        self._log_keys += int64(batch, "log_id")
         self._position = int64(batch, "position")
         self._starts = run_starts(*self._keys)
         self._bounds = np.append(self._starts, batch.num_rows)
@@ -91,10 +91,10 @@ class _LedgerRuns:
 
     def _count(self) -> None:
         """Count the log changes and stretches of each run; its first row begins a stretch."""
-        changed = np.empty(self._place.size, np.bool_)
-        np.not_equal(self._place[1:], self._place[:-1], out=changed[1:])
+        changed = np.empty(self._log_keys.size, np.bool_)
+        np.not_equal(self._log_keys[1:], self._log_keys[:-1], out=changed[1:])
         changed[self._starts] = False
-        broken = np.empty(self._place.size, np.bool_)
+        broken = np.empty(self._log_keys.size, np.bool_)
         np.less_equal(self._position[1:], self._position[:-1], out=broken[1:])
         broken |= changed
         broken[self._starts] = True
@@ -110,7 +110,7 @@ class _LedgerRuns:
         """Return int64[runs]: the number of distinct logs of each of the first runs."""
         heads = self._log_starts[: np.searchsorted(self._log_starts, self._bounds[runs])]
         run_numbers = np.searchsorted(self._starts, heads, "right") - 1
-        logs = self._place[heads]
+        logs = self._log_keys[heads]
         order = np.lexsort((logs, run_numbers))
         distinct = run_starts(run_numbers[order], logs[order])
         return np.bincount(run_numbers[order][distinct], minlength=runs)
@@ -129,17 +129,17 @@ class _LedgerRuns:
         """Return a run as a ledger, added to the ledger `before` if the first run continues it."""
         lo, hi = int(self._bounds[run]), int(self._bounds[run + 1])
         heads = self._log_starts[slice(*np.searchsorted(self._log_starts, (lo, hi)))]
-        logs = np.unique(self._place[heads])
+        logs = np.unique(self._log_keys[heads])
         changes, stretches = int(self._changes[run]), int(self._stretches[run])
         merged = _Ledger(self._key(run), hi - lo, logs, changes, stretches, 0, 0)
         if run == 0 and before is not None and self._continues(before):
-            changed = bool(self._place[lo] != before.last_log)
+            changed = bool(self._log_keys[lo] != before.last_log)
             merged.entries += before.entries
             merged.logs = np.union1d(logs, before.logs)
             merged.log_changes += before.log_changes + changed
             merged.stretches += before.stretches
             merged.stretches -= not (changed or self._position[lo] <= before.last_position)
-        merged.last_log = int(self._place[hi - 1])
+        merged.last_log = int(self._log_keys[hi - 1])
         merged.last_position = int(self._position[hi - 1])
         return merged
 

@@ -29,17 +29,17 @@ class SettingsEndpoints:
 
     def show_settings(self, request: HttpRequest) -> HttpResponse:
         """Answer with name -> value, each as text, as in BookKeeper."""
-        place, storage = self._bookie.directories, self._bookie.storage
+        dirs, storage = self._bookie.directories, self._bookie.storage
         settings: dict[str, object] = {
             **self._controls.settings,
             "bookieId": self._bookie.bookie_id,
-            "journalDirectories": _joined_directories(place.journal),
-            "ledgerDirectories": _joined_directories(place.ledger),
+            "journalDirectories": _joined_directories(dirs.journal),
+            "ledgerDirectories": _joined_directories(dirs.ledger),
             "ledgerStorageClass": _STORAGE_CLASSES[storage.storage],
             "logSizeLimit": storage.options.entry_log_size,
         }
-        if place.index != place.ledger:
-            settings["indexDirectories"] = _joined_directories(place.index)
+        if dirs.index != dirs.ledger:
+            settings["indexDirectories"] = _joined_directories(dirs.index)
         return json_response({name: _setting_text(settings[name]) for name in sorted(settings)})
 
 
