@@ -70,11 +70,9 @@ class FrameSplitter:
             self._buffer += data
 
     def frames(self) -> Iterator[bytes]:
-        """Yield the whole messages, without their lengths.
-
-        Raises `CorruptionError` with the offset in the stream once a length is negative or above
-        the limit; so does every later call, because the start of the next frame is unknown.
-        """
+        """Yield the whole messages, without their lengths. Raises `CorruptionError` with the offset
+        in the stream once a length is negative or above the limit; so does every later call,
+        because the start of the next frame is unknown."""
         while self._damage is None and len(self._buffer) - self._start >= LENGTH_BYTES:
             start = self._start + LENGTH_BYTES
             (size,) = _LENGTH.unpack_from(self._buffer, self._start)
@@ -121,7 +119,7 @@ class FrameSplitter:
             offsets, sizes = offsets[:count], sizes[:count]
             end = int(offsets[-1] + sizes[-1]) if offsets.size else 0
             data = bytes(view[:end])
-            del frames
+            del frames  # a view of the buffer, which would forbid the deletion below
         self._taken_bytes += end
         del self._buffer[: self._start + end]
         self._start = 0

@@ -28,10 +28,8 @@ class RequestDecoder:
         self._extended = extended
 
     def decode(self, message: bytes) -> v2.Request | Any:
-        """Return the request in a frame's message: one of `v2.Request`, or a v3 message.
-
-        Raises `CorruptionError` if it is neither, or v3 after v2, where BookKeeper disconnects.
-        """
+        """Return the request in a frame's message: one of `v2.Request`, or a v3 message. Raises
+        `CorruptionError` if it is neither, or v3 after v2, where BookKeeper disconnects."""
         if self.version == 3:
             try:
                 return v3.decode_request(message, extended=self._extended)

@@ -64,6 +64,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: StrPath, key: StrPat
         if file is not None:
             _check_readable(file)
     try:
+        # an empty password, so that OpenSSL does not ask for one on the terminal
         context.load_cert_chain(certificate_path, key_path, password=b"")
     except (ssl.SSLError, ValueError) as error:
         names = str(certificate_path) if key_path is None else f"{certificate_path} and {key_path}"

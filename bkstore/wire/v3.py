@@ -84,10 +84,8 @@ def new_request(
 
 
 def new_response(request: Any, status: Status, body: Body | None = None) -> Any:
-    """Return the `Response` message to a request; `body` as in `new_request`.
-
-    Sets the status, also in a body that has one. The header has version 3 and no priority.
-    """
+    """Return the `Response` message to a request; `body` has the fields of its body by name. Sets
+    the status, also in a body that has one. The header has version 3 and no priority."""
     extended = isinstance(request, EXTENDED.Request)
     message = _SCHEMAS[extended].Response()
     header = {"operation": request.header.operation, "txnId": request.header.txnId}
@@ -141,11 +139,9 @@ def _body_field(message: Any) -> str:
 
 
 def body_of(message: Any) -> Any:
-    """Return the operation's own message in a request or response.
-
-    A missing one reads as its defaults (ledger 0, entry 0), as in BookKeeper. Raises
-    `IllegalOperation` for a range operation, and for a batch read unless extended.
-    """
+    """Return the operation's own message in a request or response. A missing one reads as its
+    defaults (ledger 0, entry 0), as in BookKeeper. Raises `IllegalOperation` for a range operation,
+    and for a batch read unless extended."""
     return getattr(message, _body_field(message))
 
 

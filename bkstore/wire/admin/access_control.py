@@ -38,10 +38,8 @@ def check_bearer(authorization: str | None, token: str | None) -> None:
 
 
 def make_host_predicate(host: str, names: Collection[str]) -> Callable[[str], bool]:
-    """Return a predicate for Host headers that name this machine, for use beyond loopback.
-
-    Accepts IP addresses (no website's name), localhost, `host`, the machine's name, and `names`.
-    """
+    """Return a predicate for Host headers that name this machine, for use beyond loopback. Accepts
+    IP addresses (no website's name), localhost, `host`, the machine's name, and `names`."""
     all_names = (host, socket.gethostname(), "localhost", *names)
     known = {_normalized(name) for name in all_names if name}
 
@@ -68,10 +66,11 @@ def _host_name(header: str) -> str | None:
     """Return the host in a Host header, in lower case, or None if the header is invalid."""
     try:
         parts = urlsplit(f"//{header}")
-        name, _ = parts.hostname or "", parts.port
+        name, _ = parts.hostname or "", parts.port  # which raises an error for a bad port
     except ValueError:
         return None
-    return name if name and parts.netloc == header and parts.username is None else None
+    has_only_host = parts.netloc == header and parts.username is None  # no path, no user
+    return name if name and has_only_host else None
 
 
 def _normalized(name: str) -> str:

@@ -91,9 +91,10 @@ class StreamSlots:
 
     def _abort_slowest(self) -> bool:
         """Cut off the client slowest to take its last chunks if it is too slow; return whether."""
-        oldest = asyncio.get_running_loop().time() - self._max_seconds
+        # a client is slow if it has not taken the last few chunks since then
+        since = asyncio.get_running_loop().time() - self._max_seconds
         writing = (stream for stream in self._active if stream.is_writing)
-        slow = [stream for stream in writing if stream.chunk_times[0] < oldest]
+        slow = [stream for stream in writing if stream.chunk_times[0] < since]
         if not slow:
             return False
         slowest = min(slow, key=lambda stream: stream.chunk_times[0])
@@ -114,7 +115,7 @@ class LimitedConnection(asyncio.Protocol):
         self._limits = limits
         self._head = b""
         self._head_complete = self._refused = False
-        self._body_room = limits.body + _CHUNK_OVERHEAD
+        self._body_room = limits.body + _CHUNK_OVERHEAD  # bytes that are still passed on
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -147,7 +148,7 @@ class LimitedConnection(asyncio.Protocol):
             self._refuse(408, f"no request arrived within {self._limits.seconds:g} seconds")
 
     def data_received(self, data: bytes) -> None:
-        """Pass on the head, then the body up to its limit; drop the rest."""
+        """Pass on the head, then the body up to its limit; drop the rest, and any body of a GET."""
         if self._refused:
             return
         if not self._head_complete:

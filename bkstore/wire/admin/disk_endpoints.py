@@ -28,9 +28,9 @@ class DiskEndpoints:
     def list_disk_file(self, request: HttpRequest) -> HttpResponse:
         """Answer with the file names of each kind, ordered by modification time; with those of all
         kinds for an unknown `file_type`, as in BookKeeper."""
-        file_type = request.parameters.get("file_type")
+        file_type = request.parameters.get("file_type", "")
         kinds = [file_type] if file_type in SUFFIX_BY_KIND else list(SUFFIX_BY_KIND)
-        pairs = ((f"{kind} files", self._joined_names(kind or "")) for kind in kinds)
+        pairs = ((f"{kind} files", self._joined_names(kind)) for kind in kinds)
         return HttpResponse(200, stream_json_object(pairs))
 
     def _joined_names(self, kind: str) -> str:

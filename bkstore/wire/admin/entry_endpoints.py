@@ -56,6 +56,7 @@ class EntryEndpoints:
     def _read_payloads(
         self, ledger_id: LedgerId, entries: Availability, payloads: _PayloadReader, page: int | None
     ) -> Iterator[tuple[str, Any]]:
+        """Yield entry id and payload of each entry, as texts; first the page, if it is given."""
         if page is not None:
             yield "Entries for page: ", str(page)
         entry_ids = iter(entries)
@@ -64,7 +65,7 @@ class EntryEndpoints:
                 while start < stop:
                     batch = self._bookie.read_entries(ledger_id, start, stop - start, _READ_BYTES)
                     for entry, record in zip(batch.entries.tolist(), batch):
-                        text = payloads.of(ledger_id, entry, bytes(record))
+                        text = payloads.payload_of(ledger_id, entry, bytes(record))
                         yield str(entry), text.decode("ascii", "replace")
                     start += len(batch)
 
@@ -109,7 +110,7 @@ class _PayloadReader:
         self._digest = digest
         self._coder: Coder | None = None
 
-    def of(self, ledger_id: LedgerId, entry_id: int, record: bytes) -> bytes:
+    def payload_of(self, ledger_id: LedgerId, entry_id: int, record: bytes) -> bytes:
         """Return the payload. Its digest is verified, except a MAC without the password."""
         if self._digest is None:
             self._digest = _detect_digest_type(record)
@@ -135,7 +136,8 @@ def _detect_digest_type(record: bytes) -> str | None:
 
 
 def _requested_range(request: HttpRequest, page: int | None) -> tuple[int, int]:
-    """Return the first and last requested entry, by BookKeeper's rules for pages."""
+    """Return the first and last requested entry; an ``end_entry_id`` of -1, the default, stands for
+    the end of the page or ledger. Raises `HttpError`: 500 for an empty range, as in BookKeeper."""
     first = query_parameters.parse_integer(request, "start_entry_id", 0)
     last = query_parameters.parse_integer(request, "end_entry_id", -1)
     if first < 0 or first > MAX_ENTRY_ID:

@@ -76,14 +76,14 @@ class HttpFrontend:
     async def _handle_request(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request, with the client's timeout stopped meanwhile."""
         served = self._connections.served
-        guard = served.get(request.transport) if request.transport is not None else None
-        if guard is None:  # the connection is gone
+        connection = served.get(request.transport) if request.transport is not None else None
+        if connection is None:  # it is closed
             return web.Response(status=503)
-        guard.stop_timeout()
+        connection.stop_timeout()
         try:
             return await self._answer_request(request)
         finally:
-            guard.start_timeout()
+            connection.start_timeout()
 
     async def _answer_request(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request in a thread, or refuse it if too many wait for the same reason."""

@@ -40,7 +40,7 @@ class LedgerEndpoints:
         self._headers = {SOURCE_HEADER: "bookie" if metadata is None else "metadata-store"}
 
     def list_ledgers(self, request: HttpRequest) -> HttpResponse:
-        """Answer with id -> null, or id -> metadata with ``print_metadata=true``."""
+        """Answer with id -> null, or by pages with id -> metadata with ``print_metadata=true``."""
         scope = query_parameters.parse_scope(request)
         page = query_parameters.parse_page(request)
         with_metadata = request.parameters.get("print_metadata") == "true"
@@ -144,9 +144,7 @@ def _metadata_as_json(metadata: LedgerMetadata, *, secrets: bool = False) -> dic
 
 def _metadata_as_text(metadata: LedgerMetadata, *, secrets: bool = False) -> str:
     """Return the serialized metadata as UTF-8 text, as BookKeeper lists it when not decoded.
-
-    Version 3 is binary: invalid UTF-8 becomes U+FFFD. The password is empty without `secrets`.
-    """
+    Version 3 is binary: invalid UTF-8 becomes U+FFFD. The password is empty without `secrets`."""
     if metadata.password is not None and not secrets:
         metadata = replace(metadata, password=b"")
     return serialized.encode(metadata).decode("utf-8", "replace")

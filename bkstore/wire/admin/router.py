@@ -77,11 +77,11 @@ class WaitReason(Enum):
 
 @dataclass(frozen=True)
 class _Route:
-    """The endpoints of a path by method, its parameters, and its status for other methods."""
+    """The endpoints of a path by method, its parameters, and its status for a wrong method."""
 
     methods: Mapping[str, Endpoint]
     parameters: frozenset[str] | None = frozenset()
-    other_status: int = 404
+    wrong_method: int = 404
     writes: bool = True
     """Whether methods other than GET change something."""
 
@@ -108,7 +108,7 @@ class Router:
         self._routes = {"/heartbeat": _heartbeat_route(), "/metrics": self._metrics_route()}
         self._routes |= _ledger_routes(bookie, metadata, compat)
         self._routes |= _bookie_routes(collector, background_jobs, DiskEndpoints(bookie, compat))
-        self._routes |= _condition_routes(bookie, controls)
+        self._routes |= _health_routes(bookie, controls)
         self._routes |= _cluster_routes(metadata, controls, decommissions)
 
     def wait_reason(self, request: HttpRequest) -> WaitReason:
@@ -150,7 +150,7 @@ class Router:
         endpoint = route.methods.get(method)
         if endpoint is None:
             allowed = " or ".join(sorted(route.methods))
-            raise HttpError(route.other_status, f"{method} is not allowed here: use {allowed}")
+            raise HttpError(route.wrong_method, f"{method} is not allowed here: use {allowed}")
         if method != "GET" and route.writes:
             check_bearer(authorization, self._token)
         unknown = () if route.parameters is None else {*request.parameters} - route.parameters
@@ -191,12 +191,12 @@ def _ledger_routes(bookie: Bookie, store: MetadataStore | None, compat: bool) ->
     list_parameters = frozenset({SCOPE_PARAMETER, "print_metadata", "decode_meta", "page"})
     read_parameters = ledger_parameters | {"start_entry_id", "end_entry_id", "page", "digest_type"}
     availability_parameters = ledger_parameters | {"encoding"}
-    source = WaitReason.DISK if store is None else WaitReason.METADATA
+    reason = WaitReason.DISK if store is None else WaitReason.METADATA
     routes = {
-        "list": _Route({"GET": ledgers.list_ledgers}, list_parameters, wait_reason=source),
-        "metadata": _Route({"GET": ledgers.show_metadata}, ledger_parameters, wait_reason=source),
-        "read": _Route({"GET": entries.read_entries}, read_parameters, wait_reason=source),
-        "delete": _Route({"DELETE": ledgers.delete_ledger}, ledger_parameters, wait_reason=source),
+        "list": _Route({"GET": ledgers.list_ledgers}, list_parameters, wait_reason=reason),
+        "metadata": _Route({"GET": ledgers.show_metadata}, ledger_parameters, wait_reason=reason),
+        "read": _Route({"GET": entries.read_entries}, read_parameters, wait_reason=reason),
+        "delete": _Route({"DELETE": ledgers.delete_ledger}, ledger_parameters, wait_reason=reason),
         "availability": _Route({"GET": entries.show_availability}, availability_parameters),
     }
     return {f"/api/v1/ledger/{name}": route for name, route in routes.items()}
@@ -213,24 +213,24 @@ def _bookie_routes(
         "list_disk_file": _Route({"GET": disk.list_disk_file}, frozenset({"file_type"})),
         "last_log_mark": _Route({"GET": disk.show_log_marks}),
         "info": _Route({"GET": disk.show_disk_space}),
-        "gc": _Route({"GET": garbage.show_gc_state, "PUT": garbage.trigger_gc}, other_status=405),
+        "gc": _Route({"GET": garbage.show_gc_state, "PUT": garbage.trigger_gc}, wrong_method=405),
         "gc/suspend_compaction": _Route(suspension),
         "gc/resume_compaction": _Route({"PUT": garbage.resume}),
         "gc_details": _Route({"GET": garbage.show_gc_details}),
-        "entry_location_compact": _Route(compaction, other_status=405),
+        "entry_location_compact": _Route(compaction, wrong_method=405),
     }
     return {f"/api/v1/bookie/{name}": route for name, route in routes.items()}
 
 
-def _condition_routes(bookie: Bookie, controls: Controls) -> dict[str, _Route]:
-    condition, settings = HealthEndpoints(bookie, controls), SettingsEndpoints(bookie, controls)
-    read_only = {"GET": condition.show_read_only, "PUT": condition.set_read_only}
+def _health_routes(bookie: Bookie, controls: Controls) -> dict[str, _Route]:
+    health, settings = HealthEndpoints(bookie, controls), SettingsEndpoints(bookie, controls)
+    read_only = {"GET": health.show_read_only, "PUT": health.set_read_only}
     metadata = WaitReason.METADATA
     return {
-        "/api/v1/bookie/is_ready": _Route({"GET": condition.check_ready}),
-        "/api/v1/bookie/state": _Route({"GET": condition.show_state}),
+        "/api/v1/bookie/is_ready": _Route({"GET": health.check_ready}),
+        "/api/v1/bookie/state": _Route({"GET": health.show_state}),
         "/api/v1/bookie/state/readonly": _Route(read_only, wait_reason=metadata),
-        "/api/v1/bookie/sanity": _Route({"GET": condition.run_sanity_test}, wait_reason=metadata),
+        "/api/v1/bookie/sanity": _Route({"GET": health.run_sanity_test}, wait_reason=metadata),
         "/api/v1/config/server_config": _Route({"GET": settings.show_settings}),
     }
 

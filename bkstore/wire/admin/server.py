@@ -96,8 +96,10 @@ class AdminServer(Closeable):
         self.counters = OperationCounters() if metrics is None else metrics
         self._background_jobs = BackgroundJobs()
         self._decommissions = Decommissions()
+        # for passes on request: without a given collector, its own, whose schedule never starts
         self._own_collector = BackgroundCollector(bookie, metadata)
-        self.counters.register_garbage_metrics(collector or self._own_collector)
+        collector = collector or self._own_collector
+        self.counters.register_garbage_metrics(collector)
         self.controls = Controls()
         """Callbacks into the host process, for the endpoints and metrics."""
         # looked up at each call, because the attribute may be assigned later
@@ -105,7 +107,7 @@ class AdminServer(Closeable):
         self._router = Router(
             bookie,
             metadata,
-            collector or self._own_collector,
+            collector,
             token,
             self.counters,
             self._background_jobs,

@@ -37,7 +37,7 @@ _RECHECK_SECONDS = 0.05
 _MAX_SILENT_TIMEOUTS = 3
 """Timeouts without a byte from the bookie after which an unanswered request ends the connection."""
 
-_MAX_LATE_KEYS = 4096
+_MAX_KEYS_TO_DROP = 4096
 """The number of timed-out requests whose answers are still expected."""
 
 
@@ -72,7 +72,8 @@ class PipelinedConnection:
         self._window = window
         self._splitter = FrameSplitter(_MAX_ANSWER_FRAME)
         self._in_flight: dict[Hashable, PendingRequest[Any]] = {}
-        self._late_keys: dict[Hashable, None] = dict.fromkeys(unsolicited_keys)
+        # keys of answers to drop when they come, oldest first
+        self._keys_to_drop: dict[Hashable, None] = dict.fromkeys(unsolicited_keys)
         self._last_receipt = time.monotonic()
         self._failure: BkstoreError | None = None
         self._receive_error = ""
@@ -105,11 +106,9 @@ class PipelinedConnection:
                 self._expect_late_answer(request)
 
     def call_all(self, requests: Iterable[PendingRequest[_T]]) -> Iterator[PendingRequest[_T]]:
-        """Yield requests in order, each `is_done`, with up to `window` of them in flight.
-
-        If the caller stops early, waits for the answers to the requests in flight. Takes requests
-        as they are sent: memory is bounded by the window and 4 MiB of frames.
-        """
+        """Yield requests in order, each `is_done`, with up to `window` of them in flight. If the
+        caller stops early, waits for the answers to the requests in flight. Takes requests as they
+        are sent: memory is bounded by the window and 4 MiB of frames."""
         source = iter(requests)
         waiting: deque[PendingRequest[_T]] = deque()
         unread_bytes, exhausted = 0, False
@@ -197,7 +196,7 @@ class PipelinedConnection:
         with self._state_lock:
             reason = f"no answer to any request in {self._timeout:g} s"
             self._fail(BookieUnavailable(f"{self._name}: connection closed: {reason}"))
-            self._try_register(request)
+            self._try_register(request)  # which now ends it with that failure
 
     def _send(self, frames: Sequence[bytes]) -> None:
         """Send frames. Receives meanwhile, as a bookie may not read until its answers are taken."""
@@ -224,9 +223,9 @@ class PipelinedConnection:
                 return
             is_receiver = self._try_become_receiver()
         if is_receiver:
-            self._receive_once(True, seconds_left)
+            self._receive_once(seconds_left, or_writable=True)
         else:  # recheck soon, as the thread that receives may stop
-            self._stream.wait(False, True, min(seconds_left, _RECHECK_SECONDS))
+            self._stream.wait(min(seconds_left, _RECHECK_SECONDS), send=True)
 
     # -- receiving
 
@@ -241,19 +240,22 @@ class PipelinedConnection:
                 return
             reason = f"no answer to {request.describe()} in {deadline - request.sent_at:g} s"
             _end_with_error(request, BookieUnavailable(f"{self._name}: {reason}"))
-            silent_until = self._last_receipt + _MAX_SILENT_TIMEOUTS * self._timeout
-            is_silent = time.monotonic() >= silent_until
-            if is_silent or self._dialect.repeats_keys:  # a late answer could match a later request
+            # a silent bookie is taken as gone; with repeated keys, the late answer to this request
+            # could be taken for that to a later one
+            max_silent_seconds = _MAX_SILENT_TIMEOUTS * self._timeout
+            is_silent = time.monotonic() >= self._last_receipt + max_silent_seconds
+            if is_silent or self._dialect.repeats_keys:
                 self._fail(BookieUnavailable(f"{self._name}: connection closed: {reason}"))
             else:
                 self._expect_late_answer(request)
 
     def _expect_late_answer(self, request: PendingRequest[Any]) -> None:
-        """Take a request out of flight, and keep its key to recognize a late answer."""
+        """Take a request out of flight, and keep its key, so that a late answer is dropped."""
         if self._in_flight.pop(request.key, None) is not None:
-            self._late_keys[request.key] = None
-            if len(self._late_keys) > _MAX_LATE_KEYS:
-                del self._late_keys[next(iter(self._late_keys))]
+            self._keys_to_drop[request.key] = None
+            if len(self._keys_to_drop) > _MAX_KEYS_TO_DROP:
+                oldest_key = next(iter(self._keys_to_drop))
+                del self._keys_to_drop[oldest_key]
             self._notify_change()
 
     def _wait_until(self, ready: Callable[[], bool], deadline: float) -> bool:
@@ -269,7 +271,7 @@ class PipelinedConnection:
                 is_receiver = self._try_become_receiver()
                 change_queue = None if is_receiver else self._subscribe_to_change()
             if change_queue is None:
-                self._receive_once(False, seconds_left)
+                self._receive_once(seconds_left)
             else:
                 _wait_for_change(change_queue, seconds_left)
 
@@ -280,13 +282,13 @@ class PipelinedConnection:
         self._receiver_thread = get_ident()
         return True
 
-    def _receive_once(self, or_writable: bool, max_seconds: float) -> None:
+    def _receive_once(self, max_seconds: float, *, or_writable: bool = False) -> None:
         """As the receiving thread, wait for bytes (or room to send), and process those received.
 
         After an exception it stays the receiving thread, so `_repair` knows that bytes may be lost.
         """
         data: bytes | None = None
-        if self._stream.wait(True, or_writable, max_seconds):
+        if self._stream.wait(max_seconds, receive=True, send=or_writable):
             data = self._receive()
         with self._state_lock:
             self._process_received(data)
@@ -337,8 +339,8 @@ class PipelinedConnection:
                     request.answer = (status, content)
                     request.is_done = True
                     del self._in_flight[key]  # last: an interrupt before lets `_fail` end it
-                elif key in self._late_keys:
-                    del self._late_keys[key]
+                elif key in self._keys_to_drop:
+                    del self._keys_to_drop[key]
                 else:
                     raise CorruptionError(None, None, f"an answer without a request: {key}")
                 self._handed_out_bytes += LENGTH_BYTES + len(message)
@@ -375,11 +377,12 @@ class PipelinedConnection:
 
     @repair_on_interrupt
     def is_usable(self) -> bool:
-        """Return whether it takes requests. Notices if the bookie has ended an idle connection."""
+        """Return whether the connection takes requests."""
         with self._state_lock:
             is_waited_for = any(not request.is_done for request in self._in_flight.values())
             is_idle = not is_waited_for and self._receiver_thread is None
-            if is_idle and self._failure is None and self._stream.wait(True, False, 0):
+            # nobody receives on an idle connection: notice here that the bookie has ended it
+            if is_idle and self._failure is None and self._stream.wait(0, receive=True):
                 self._process_received(self._receive())
             return self._failure is None
 
@@ -415,13 +418,13 @@ def _wait_for_change(change_queue: SimpleQueue[None], seconds: float) -> None:
 
 
 def _take_requests(
-    source: Iterator[PendingRequest[_T]], count: int, byte_count: int
+    source: Iterator[PendingRequest[_T]], max_count: int, free_bytes: int
 ) -> list[PendingRequest[_T]]:
-    """Return at most `count` next requests, up to the one that reaches `byte_count` bytes."""
+    """Return at most `max_count` next requests, up to the one that uses up `free_bytes`."""
     requests: list[PendingRequest[_T]] = []
-    for request in islice(source, count):
+    for request in islice(source, max_count):
         requests.append(request)
-        byte_count -= len(request.frame)
-        if byte_count <= 0:
+        free_bytes -= len(request.frame)
+        if free_bytes <= 0:
             break
     return requests

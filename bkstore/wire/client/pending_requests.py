@@ -51,9 +51,9 @@ class PendingRequest(Generic[_T]):
         >>> PendingRequest(0, b"", bytes, ("read", LedgerId(0, 7), 3)).describe()
         'read of entry 3 of ledger 7'
         """
-        names = zip(("", "ledger ", "entry "), self.subject)
-        kind, *ids = [f"{name}{value}" for name, value in names]
-        return " of ".join([kind, *reversed(ids)])
+        labeled_parts = zip(("", "ledger ", "entry "), self.subject)
+        kind, *ids = [f"{label}{part}" for label, part in labeled_parts]
+        return " of ".join([kind, *reversed(ids)])  # the entry before its ledger
 
 
 class AuthToken(NamedTuple):
@@ -100,11 +100,9 @@ def verify_record_ids(record: bytes, ledger_id: LedgerId, entry_id: int) -> byte
 
 
 def verify_batch(batch: RecordBatch, ledger_id: LedgerId, start: int, limit: int) -> RecordBatch:
-    """Return an answer's records with their entry ids. Raises `CorruptionError` if it is invalid.
-
-    A valid one has one to `limit` records (0: no limit), all of this ledger, with consecutive
-    ids from `start` on (from any id, for the last entry). About 30 ns a record.
-    """
+    """Return an answer's records with their entry ids. Raises `CorruptionError` if it is invalid. A
+    valid one has one to `limit` records (0: no limit), all of this ledger, with consecutive ids
+    from `start` on (from any id, for the last entry). About 30 ns a record."""
     count = len(batch)
     if not count or 0 < limit < count:
         raise CorruptionError(None, None, f"{count} records, {limit} were requested")

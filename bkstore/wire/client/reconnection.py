@@ -63,11 +63,9 @@ class ReconnectingLink(Generic[_D]):
 
     @repair_on_interrupt
     def get_connection(self) -> PipelinedConnection:
-        """Return a connection that takes requests: the present one, or else a new one.
-
-        A connection that the bookie ended while it was idle is replaced before anything is sent.
-        Raises what `stream.connect` raises, and `IllegalOperation` once the link is closed.
-        """
+        """Return a connection that takes requests: the present one, or else a new one. A connection
+        that the bookie ended while it was idle is replaced before anything is sent. Raises what
+        `stream.connect` raises, and `IllegalOperation` once the link is closed."""
         with self._lock:
             if self._closed:
                 raise forks.closed_error(self._describe_client())
@@ -83,17 +81,20 @@ class ReconnectingLink(Generic[_D]):
             return self._keep_usable()
 
     def _connect(self) -> PipelinedConnection:
+        """Return a new connection, authenticated if the settings have a user."""
         settings = self._settings
         stream: SocketStream | None = None
         try:
             stream = connect(settings.address, settings.timeout, settings.tls)
+            # a bookie with SASL may first refuse START_TLS, within TLS: that answer is dropped
+            unsolicited_keys = _START_TLS_REFUSALS if settings.user is not None else ()
             connection = PipelinedConnection(
                 stream,
                 self.dialect,
                 settings.bookie_name,
                 timeout=settings.timeout,
                 window=settings.window,
-                unsolicited_keys=_START_TLS_REFUSALS if settings.user is not None else (),
+                unsolicited_keys=unsolicited_keys,
             )
             if settings.user is not None:
                 _authenticate(connection, self.dialect, settings.user, settings.bookie_name)

@@ -60,10 +60,10 @@ class SocketStream:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._socket = sock
-        # OpenSSL keeps one state for both directions, so only one call at a time.
+        # None without TLS. OpenSSL keeps one state for both directions: only one call at a time.
         self._tls_lock = RLock() if isinstance(sock, ssl.SSLSocket) else None
-        self._receive_events = _READABLE
-        self._send_events = _WRITABLE
+        # what `wait` polls for; TLS may have to send before it can receive, and the reverse
+        self._receive_events, self._send_events = _READABLE, _WRITABLE
 
     def receive(self) -> bytes | None:
         """Return received bytes, None if there are none yet, b"" at the end. Raises `OSError`."""
@@ -78,7 +78,7 @@ class SocketStream:
                 return self._socket.recv(_RECEIVE_BYTES)
             except ssl.SSLWantReadError:
                 return None
-            except ssl.SSLWantWriteError:
+            except ssl.SSLWantWriteError:  # TLS must send before it can receive more
                 self._receive_events = _WRITABLE
                 return None
 
@@ -95,11 +95,11 @@ class SocketStream:
                 return self._socket.send(data)
             except ssl.SSLWantWriteError:
                 return 0
-            except ssl.SSLWantReadError:
+            except ssl.SSLWantReadError:  # TLS must receive before it can send more
                 self._send_events = _READABLE
                 return 0
 
-    def wait(self, receive: bool, send: bool, seconds: float) -> bool:
+    def wait(self, seconds: float, *, receive: bool = False, send: bool = False) -> bool:
         """Wait until the socket can be received from, or sent to, for a day at most; return whether
         it can. A closed socket counts as ready."""
         if receive and self._tls_lock is not None and self._has_decrypted():
@@ -117,7 +117,7 @@ class SocketStream:
         assert isinstance(self._socket, ssl.SSLSocket)
         try:
             return self._socket.pending() > 0
-        except (OSError, ValueError):
+        except (OSError, ValueError):  # closed: the next call reports it
             return True
 
     def interrupt(self) -> None:

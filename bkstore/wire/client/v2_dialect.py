@@ -31,6 +31,7 @@ from bkstore.wire.status_codes import Status
 
 _BATCH_HEAD = Struct(">Iiqqq")
 _ANSWER_HEAD = Struct(">Iiqq")
+_STATUS_OFFSET = 4
 _READ_FRAME = Struct(">iIqq")
 """The frame of a read without flags: size, packet header, ledger, entry."""
 
@@ -42,7 +43,7 @@ _FENCE = v2.Flags.DO_FENCING | v2.Flags.HIGH_PRIORITY
 _RECOVERY = v2.Flags.RECOVERY_ADD | v2.Flags.HIGH_PRIORITY
 
 
-_START_TLS_ANSWER = bytes.fromhex("0a0608031009")
+_START_TLS_ANSWER_PREFIX = bytes.fromhex("0a0608031009")
 """The first bytes of an answer to START_TLS, a v3 message: version and operation in the header."""
 
 
@@ -66,26 +67,25 @@ class V2Dialect:
         if not records:
             return []
         message = v2.AddRequest(master_key, records[0], _RECOVERY if recovery else 0)
-        prefix, _ = message.parts()  # the same for all records
-        return [_add(prefix, record, *pair) for record, pair in zip(records, ids)]
+        head, _ = message.parts()  # packet header and master key, the same for all records
+        return [_add(head, record, *pair) for record, pair in zip(records, ids)]
 
     def read(
         self, ledger_id: LedgerId, entry_id: int, master_key: bytes | None
     ) -> PendingRequest[bytes]:
         """Return a request to read one record; it fences the ledger if `master_key` is given."""
         ledger_number = signed64(ledger_id.ledger)
-        # The usual read has a fixed size: it is packed at once, into the frame that `frame` makes.
+        # the usual read has a fixed size: it is packed at once, faster, into the same frame
         if master_key is None and LAST_ENTRY <= entry_id <= MAX_ENTRY_ID and not ledger_id.scope:
             size = _READ_FRAME.size - LENGTH_BYTES
             framed = _READ_FRAME.pack(size, _READ_HEADER, ledger_number, entry_id)
         else:
             flags = 0 if master_key is None else _FENCE
             framed = frame(*v2.ReadRequest(ledger_id, entry_id, flags, master_key).parts())
+        key = (v2.Opcode.READ_ENTRY, ledger_number, entry_id)
+        subject = ("read", ledger_id, entry_id)
         return PendingRequest(
-            (v2.Opcode.READ_ENTRY, ledger_number, entry_id),
-            framed,
-            lambda record: verify_record_ids(record, ledger_id, entry_id),
-            ("read", ledger_id, entry_id),
+            key, framed, lambda record: verify_record_ids(record, ledger_id, entry_id), subject
         )
 
     def read_batch(
@@ -101,11 +101,10 @@ class V2Dialect:
         request_id = next(self._request_ids)
         limits = (max_count, max_size)
         message = v2.BatchReadRequest(ledger_id, start, request_id, *limits, flags, master_key)
+        key = (v2.Opcode.BATCH_READ_ENTRY, signed64(ledger_id.ledger), start, request_id)
+        framed, subject = frame(*message.parts()), ("batch read", ledger_id, start)
         return PendingRequest(
-            (v2.Opcode.BATCH_READ_ENTRY, signed64(ledger_id.ledger), start, request_id),
-            frame(*message.parts()),
-            lambda batch: verify_batch(batch, ledger_id, start, max_count),
-            ("batch read", ledger_id, start),
+            key, framed, lambda batch: verify_batch(batch, ledger_id, start, max_count), subject
         )
 
     def auth(self, payload: bytes) -> PendingRequest[AuthToken]:
@@ -125,13 +124,13 @@ class V2Dialect:
             packet_header, status_code, ledger, entry = _ANSWER_HEAD.unpack_from(message)
             if packet_header == _ADD_HEADER:
                 key = (v2.Opcode.ADD_ENTRY, ledger, entry)
-                return DecodedResponse(key, Status.from_v2(status_code, 4), None)
+                return DecodedResponse(key, Status.from_v2(status_code, _STATUS_OFFSET), None)
             if packet_header == _READ_HEADER:
                 key, record = (v2.Opcode.READ_ENTRY, ledger, entry), message[_ANSWER_HEAD.size :]
-                return DecodedResponse(key, Status.from_v2(status_code, 4), record)
+                return DecodedResponse(key, Status.from_v2(status_code, _STATUS_OFFSET), record)
             if packet_header == _BATCH_HEADER and len(message) >= _BATCH_HEAD.size:
                 return _decode_batch(message)
-        if message.startswith(_START_TLS_ANSWER):
+        if message.startswith(_START_TLS_ANSWER_PREFIX):  # a v3 message also to a v2 client
             header = v3.decode_response(message).header
             return DecodedResponse((header.operation, header.txnId), Status.EIO, None)
         response = v2.decode_response(message)
@@ -147,9 +146,9 @@ class V2Dialect:
         raise CorruptionError(None, 0, f"an answer without a request: {type(response).__name__}")
 
 
-def _add(prefix: bytes, record: bytes, ledger_id: LedgerId, entry_id: int) -> PendingRequest[int]:
+def _add(head: bytes, record: bytes, ledger_id: LedgerId, entry_id: int) -> PendingRequest[int]:
     key = (v2.Opcode.ADD_ENTRY, ledger_id.ledger, entry_id)
-    framed = frame(prefix, record, limit=MAX_FRAME_BYTES)
+    framed = frame(head, record, limit=MAX_FRAME_BYTES)
     return PendingRequest(key, framed, lambda _: entry_id, ("add", ledger_id, entry_id))
 
 

@@ -72,35 +72,35 @@ class V3Dialect:
         operation: OperationType,
         subject: Subject,
         fields: v3.Body,
-        decode_result: Callable[[Any], _T],
+        decode_body: Callable[[Any], _T],
         *,
         high_priority: bool = False,
         extra_seconds: float = 0.0,
     ) -> PendingRequest[_T]:
-        """Return a request; `decode_result` gets the answer's body, after its ledger is checked."""
-        ledger_id = subject[1] if len(subject) > 1 else None
+        """Return a request; `decode_body` gets the answer's body, after its ledger is checked."""
+        ledger_id = subject[1] if len(subject) > 1 else None  # None: it is about no ledger
         txn_id, extended = next(self._transaction_ids), self._extended
         priority = _HIGH_PRIORITY if high_priority else 0
         body = fields if ledger_id is None else {"ledgerId": ledger_id, **fields}
         message = v3.new_request(operation, txn_id, body, priority=priority, extended=extended)
 
-        def read_checked(answer: Any) -> _T:
+        def check_and_decode(answer: Any) -> _T:
             ids = (getattr(answer, "ledgerScopeId", 0), getattr(answer, "ledgerId", 0))
             if ledger_id is not None and ids != ledger_id.signed:
                 raise CorruptionError(None, 0, f"the answer is of ledger {answer.ledgerId}")
-            return decode_result(answer)
+            return decode_body(answer)
 
         key, framed = (int(operation), txn_id), frame(v3.encode(message), limit=MAX_FRAME_BYTES)
-        return PendingRequest(key, framed, read_checked, subject, extra_seconds)
+        return PendingRequest(key, framed, check_and_decode, subject, extra_seconds)
 
     def auth(self, payload: bytes) -> PendingRequest[AuthToken]:
         """Return a request for one step of an authentication."""
 
-        def read(answer: Any) -> AuthToken:
-            return AuthToken(answer.authPluginName, answer.payload)
+        def decode_body(body: Any) -> AuthToken:
+            return AuthToken(body.authPluginName, body.payload)
 
-        body = {"authPluginName": SASL, "payload": payload}
-        return self._request(OperationType.AUTH, ("authentication",), body, read)
+        fields = {"authPluginName": SASL, "payload": payload}
+        return self._request(OperationType.AUTH, ("authentication",), fields, decode_body)
 
     def adds(
         self,
@@ -111,24 +111,25 @@ class V3Dialect:
         sync: bool = True,
     ) -> list[PendingRequest[int]]:
         """Return requests to add records; `ids` has the ledger and entry id of each."""
-        fields: dict[str, Any] = {"masterKey": master_key}
+        common: dict[str, Any] = {"masterKey": master_key}
         if recovery:
-            fields["flag"] = _RECOVERY
+            common["flag"] = _RECOVERY
         if not sync:
-            fields["writeFlags"] = _DEFERRED_SYNC
-        return [self._add(record, *pair, fields, recovery) for record, pair in zip(records, ids)]
+            common["writeFlags"] = _DEFERRED_SYNC
+        return [self._add(record, *pair, common, recovery) for record, pair in zip(records, ids)]
 
     def _add(
-        self, record: bytes, ledger_id: LedgerId, entry_id: int, fields: v3.Body, urgent: bool
+        self, record: bytes, ledger_id: LedgerId, entry_id: int, common: v3.Body, recovery: bool
     ) -> PendingRequest[int]:
-        body = {"entryId": entry_id, "body": record, **fields}
+        """Return a request to add a record, with the fields that it has in `common` with others."""
+        fields = {"entryId": entry_id, "body": record, **common}
 
-        def read(answer: Any) -> int:
-            _check_entry(answer.entryId, entry_id)
+        def decode_body(body: Any) -> int:
+            _check_entry(body.entryId, entry_id)
             return entry_id
 
-        subject = ("add", ledger_id, entry_id)
-        return self._request(OperationType.ADD_ENTRY, subject, body, read, high_priority=urgent)
+        kind, subject = OperationType.ADD_ENTRY, ("add", ledger_id, entry_id)
+        return self._request(kind, subject, fields, decode_body, high_priority=recovery)
 
     def read(
         self, ledger_id: LedgerId, entry_id: int, master_key: bytes | None
@@ -136,12 +137,13 @@ class V3Dialect:
         """Return a request to read one record; it fences the ledger if `master_key` is given."""
         fields = {"entryId": entry_id, **_fencing_fields(master_key)}
 
-        def read(answer: Any) -> bytes:
-            _check_entry(answer.entryId, entry_id)
-            return verify_record_ids(answer.body, ledger_id, entry_id)
+        def decode_body(body: Any) -> bytes:
+            _check_entry(body.entryId, entry_id)
+            return verify_record_ids(body.body, ledger_id, entry_id)
 
-        subject, fences = ("read", ledger_id, entry_id), master_key is not None
-        return self._request(OperationType.READ_ENTRY, subject, fields, read, high_priority=fences)
+        kind, subject = OperationType.READ_ENTRY, ("read", ledger_id, entry_id)
+        fences = master_key is not None
+        return self._request(kind, subject, fields, decode_body, high_priority=fences)
 
     def read_batch(
         self,
@@ -157,32 +159,32 @@ class V3Dialect:
         fields = {"startEntryId": start, "maxCount": max_count, "maxSize": max_size}
         fields |= _fencing_fields(master_key)
 
-        def read(answer: Any) -> RecordBatch:
-            _check_entry(answer.startEntryId, start)
-            records = list(answer.body)
-            batch = RecordBatch.of(records, range(len(records)))
+        def decode_body(body: Any) -> RecordBatch:
+            _check_entry(body.startEntryId, start)
+            records = list(body.body)
+            batch = RecordBatch.of(records, range(len(records)))  # `verify_batch` sets the ids
             return verify_batch(batch, ledger_id, start, max_count)
 
-        subject, fences = ("batch read", ledger_id, start), master_key is not None
-        kind = OperationType.BATCH_READ_ENTRY
-        return self._request(kind, subject, fields, read, high_priority=fences)
+        kind, subject = OperationType.BATCH_READ_ENTRY, ("batch read", ledger_id, start)
+        fences = master_key is not None
+        return self._request(kind, subject, fields, decode_body, high_priority=fences)
 
     def read_lac(self, ledger_id: LedgerId) -> PendingRequest[LacResponse]:
         """Return a request for the explicit LAC and the last entry."""
 
-        def read(answer: Any) -> LacResponse:
-            record = answer.lastEntryBody or None
+        def decode_body(body: Any) -> LacResponse:
+            record = body.lastEntryBody or None
             if record is not None:
                 verify_record_ids(record, ledger_id, LAST_ENTRY)
-            return LacResponse(answer.lacBody or None, record)
+            return LacResponse(body.lacBody or None, record)
 
-        return self._request(OperationType.READ_LAC, ("LAC", ledger_id), {}, read)
+        return self._request(OperationType.READ_LAC, ("LAC", ledger_id), {}, decode_body)
 
     def write_lac(self, ledger_id: LedgerId, body: bytes, key: bytes) -> PendingRequest[None]:
         """Return a request to store an explicit LAC; `key` is the ledger's master key."""
         fields = {"lac": decode_explicit_lac(body)[1], "masterKey": key, "body": body}
         subject = ("write of the explicit LAC", ledger_id)
-        return self._request(OperationType.WRITE_LAC, subject, fields, _ignore_answer)
+        return self._request(OperationType.WRITE_LAC, subject, fields, _ignore_body)
 
     def wait_for_lac(
         self, ledger_id: LedgerId, previous_lac: int, seconds: float
@@ -192,37 +194,37 @@ class V3Dialect:
         fields = {"entryId": LAST_ENTRY, "flag": _PIGGYBACK}
         fields |= {"previousLAC": previous_lac, "timeOut": millis}
 
-        def read(answer: Any) -> LacUpdate:
-            lac = answer.maxLAC if answer.HasField("maxLAC") else NO_ENTRY
-            record = answer.body or None
+        def decode_body(body: Any) -> LacUpdate:
+            lac = body.maxLAC if body.HasField("maxLAC") else NO_ENTRY
+            record = body.body or None
             if record is not None:
-                verify_record_ids(record, ledger_id, answer.entryId)
+                verify_record_ids(record, ledger_id, body.entryId)
             return LacUpdate(lac, record)
 
         kind, subject = OperationType.READ_ENTRY, ("LAC update", ledger_id)
-        return self._request(kind, subject, fields, read, extra_seconds=seconds)
+        return self._request(kind, subject, fields, decode_body, extra_seconds=seconds)
 
     def force(self, ledger_id: LedgerId) -> PendingRequest[None]:
         """Return a request to make adds without sync durable."""
-        return self._request(OperationType.FORCE_LEDGER, ("force", ledger_id), {}, _ignore_answer)
+        return self._request(OperationType.FORCE_LEDGER, ("force", ledger_id), {}, _ignore_body)
 
     def availability(self, ledger_id: LedgerId) -> PendingRequest[Availability]:
         """Return a request for the list of entries that the bookie has."""
 
-        def read(answer: Any) -> Availability:
-            return Availability.from_bytes(answer.availabilityOfEntriesOfLedger)
+        def decode_body(body: Any) -> Availability:
+            return Availability.from_bytes(body.availabilityOfEntriesOfLedger)
 
-        subject = ("list of entries", ledger_id)
-        return self._request(OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER, subject, {}, read)
+        kind, subject = OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER, ("list of entries", ledger_id)
+        return self._request(kind, subject, {}, decode_body)
 
     def disk_space(self) -> PendingRequest[DiskSpace]:
         """Return a request for total and free bytes of the disks."""
 
-        def read(answer: Any) -> DiskSpace:
-            return DiskSpace(answer.totalDiskCapacity, answer.freeDiskSpace)
+        def decode_body(body: Any) -> DiskSpace:
+            return DiskSpace(body.totalDiskCapacity, body.freeDiskSpace)
 
         fields = {"requested": _BOTH_DISK_FIGURES}
-        return self._request(OperationType.GET_BOOKIE_INFO, ("bookie info",), fields, read)
+        return self._request(OperationType.GET_BOOKIE_INFO, ("bookie info",), fields, decode_body)
 
     def decode(self, message: bytes) -> DecodedResponse:
         """Return the decoded message, with the status of its body if that of the response is EOK.
@@ -250,7 +252,7 @@ def _fencing_fields(master_key: bytes | None) -> dict[str, Any]:
     return {} if master_key is None else {"flag": _FENCE, "masterKey": master_key}
 
 
-def _ignore_answer(answer: Any) -> None:
+def _ignore_body(body: Any) -> None:
     """Return None: the answer has no content."""
 
 

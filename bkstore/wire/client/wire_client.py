@@ -88,11 +88,12 @@ class WireClient(Closeable):
         )
         self.protocol = _check_protocol("protocol", protocol)
         self._id = optional(text)("bookie_id", bookie_id) or self._settings.bookie_name
-        v3 = V3Dialect(boolean("extended", extended))
-        self._v3_link = ReconnectingLink(v3, self._settings, self.__repr__)
+        v3_dialect = V3Dialect(boolean("extended", extended))
+        describe = self.__repr__  # for errors
+        self._v3_link = ReconnectingLink(v3_dialect, self._settings, describe)
         self._main_link: ReconnectingLink[V2Dialect] | ReconnectingLink[V3Dialect] = self._v3_link
         if protocol == "v2":
-            self._main_link = ReconnectingLink(V2Dialect(), self._settings, self.__repr__)
+            self._main_link = ReconnectingLink(V2Dialect(), self._settings, describe)
         forks.register(self)
 
     def __repr__(self) -> str:
@@ -136,12 +137,13 @@ class WireClient(Closeable):
         """Store one record, durably with `sync`; return its entry id."""
         if type(record) is not bytes or type(master_key) is not bytes:
             record, master_key = bytes_like("record", record), bytes_like("master key", master_key)
-        ids = record_header(record)[:2]
+        ids = record_header(record)[:2]  # ledger and entry
         self._main_link.dialect.check_ledger(ids[0])
         if sync:
             (request,) = self._main_link.dialect.adds((record,), (ids,), master_key, recovery)
             return self._main_link.get_connection().call(request)
-        (request,) = self._v3_link.dialect.adds((record,), (ids,), master_key, recovery, False)
+        # v2 has no adds without sync
+        (request,) = self._v3_link.dialect.adds((record,), (ids,), master_key, recovery, sync=False)
         return self._v3_link.get_connection().call(request)
 
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
@@ -206,9 +208,10 @@ class WireClient(Closeable):
         ledger_id, key = self._check_ledger(ledger), check_fencing_key(fence, master_key)
         max_count, max_size = check_limits(max_count, max_size)
         size_limit = min(max_size, MAX_FRAME_BYTES) if max_size else MAX_FRAME_BYTES
+        # a bookie would go on after the last entry with entries 0, 1, ...
         count_limit = 1 if start == LAST_ENTRY else min(max_count, _MAX_BATCH_COUNT)
-        first, limits = check_integer(start, "entry id"), (count_limit, size_limit)
-        request = self._main_link.dialect.read_batch(ledger_id, first, *limits, key)
+        first_id, dialect = check_integer(start, "entry id"), self._main_link.dialect
+        request = dialect.read_batch(ledger_id, first_id, count_limit, size_limit, key)
         return self._main_link.get_connection().call(request)
 
     def read_many(

@@ -46,11 +46,9 @@ class SaslUser:
 
     @classmethod
     def from_jaas(cls, file: StrPath, section: str = CLIENT_SECTION) -> Self:
-        """Return the user (`username` and `password`) of a client's section of a JAAS file.
-
-        Raises `InvalidArgument` if the section is missing, has another login module such as
-        Kerberos, or has no user; and what `jaas.read_jaas` raises.
-        """
+        """Return the user (`username` and `password`) of a client's section of a JAAS file. Raises
+        `InvalidArgument` if the section is missing, has another login module such as Kerberos, or
+        has no user; and what `jaas.read_jaas` raises."""
         options = read_digest_options(file, section)
         if options.get("username") is None or options.get("password") is None:
             raise InvalidArgument(f"{file}: section {section} lacks username or password")

@@ -69,7 +69,7 @@ class DigestServer:
         self._nonce = nonce
         self._realm = realm
         self._digest_uri = digest_uri
-        self._step = 1
+        self._step = 1  # the number of the message that is expected
         self.username: str | None = None
 
     @property
@@ -89,7 +89,7 @@ class DigestServer:
         `UnauthorizedAccess` for a wrong proof, an unknown or disallowed user, and any later
         message; `CorruptionError` for a malformed one. Errors show only the user name.
         """
-        step, self._step = self._step, 0
+        step, self._step = self._step, 0  # 0: after an error, no message is accepted
         if len(message) > MAX_RESPONSE_BYTES:
             raise CorruptionError(None, MAX_RESPONSE_BYTES, "the DIGEST-MD5 message is too long")
         if step == 1:
@@ -166,16 +166,14 @@ class DigestClient:
         self._cnonce = cnonce
         self._digest_uri = digest_uri
         self._expected_rspauth = b""
-        self._step = 1
+        self._step = 1  # the number of the message that is expected
         self.is_complete = False
 
     def respond(self, message: bytes) -> bytes:
-        """Return the response to a challenge, or b"" once the server's proof is verified.
-
-        Raises `CorruptionError` for a malformed message, `UnauthorizedAccess` for a challenge that
-        requires another algorithm or encryption, and if the server does not know the password.
-        """
-        step, self._step = self._step, 0
+        """Return the response to a challenge, or b"" once the server's proof is verified. Raises
+        `CorruptionError` for a malformed message, `UnauthorizedAccess` for a challenge that
+        requires another algorithm or encryption, and if the server does not know the password."""
+        step, self._step = self._step, 0  # 0: after an error, no message is accepted
         if len(message) > MAX_CHALLENGE_BYTES:
             raise CorruptionError(None, MAX_CHALLENGE_BYTES, "the DIGEST-MD5 challenge is too long")
         if step == 1:

@@ -83,7 +83,7 @@ def parse_jaas(text: str) -> dict[str, list[LoginModule]]:
     reader = _TokenReader(text)
     sections: dict[str, list[LoginModule]] = {}
     while not reader.at_end:
-        section = reader.word("the name of a section")
+        section = reader.expect_word("the name of a section")
         modules = list(_parse_modules(reader))
         if section in sections:
             raise reader.refuse(f"section {section!r} appears twice")
@@ -93,21 +93,21 @@ def parse_jaas(text: str) -> dict[str, list[LoginModule]]:
 
 def _parse_modules(reader: _TokenReader) -> Iterator[LoginModule]:
     """Yield the login modules of a section, from its opening brace on."""
-    reader.sign("{")
-    while not reader.takes("}"):
-        name = reader.word("the class of a login module")
-        if reader.word("a control flag").lower() not in _FLAGS:
+    reader.expect_sign("{")
+    while not reader.skip_if("}"):
+        name = reader.expect_word("the class of a login module")
+        if reader.expect_word("a control flag").lower() not in _FLAGS:
             raise reader.refuse(f"not a control flag ({', '.join(_FLAGS)})")
         options: dict[str, str] = {}
-        while not reader.takes(";"):
-            option = reader.word("the name of an option")
-            reader.sign("=")
-            options[option] = reader.word("the value of an option")
+        while not reader.skip_if(";"):
+            option = reader.expect_word("the name of an option")
+            reader.expect_sign("=")
+            options[option] = reader.expect_word("the value of an option")
             if "${" in options[option]:
                 reason = "refers to a JVM's system property, unknown to bkstore"
                 raise reader.refuse(f"option {option} {reason}")
         yield LoginModule(name, options)
-    reader.sign(";")
+    reader.expect_sign(";")
 
 
 class _TokenReader:
@@ -127,18 +127,18 @@ class _TokenReader:
         self._next = next(self._tokens)
         return value
 
-    def word(self, description: str) -> str:
+    def expect_word(self, description: str) -> str:
         """Take and return a word or quoted text. Raises `InvalidArgument` if it is missing."""
         if self._next.kind not in ("word", "text"):
             raise self._expected(description)
         return self._take()
 
-    def sign(self, sign: str) -> None:
+    def expect_sign(self, sign: str) -> None:
         """Take a sign. Raises `InvalidArgument` if the next token is another."""
-        if not self.takes(sign):
+        if not self.skip_if(sign):
             raise self._expected(f"{sign!r}")
 
-    def takes(self, sign: str) -> bool:
+    def skip_if(self, sign: str) -> bool:
         """Take a sign if it is the next token; return whether it was."""
         if (self._next.kind, self._next.value) != ("sign", sign):
             return False

@@ -42,12 +42,12 @@ class Authentication:
 
     def make_operation(self, protocol: int, request: Any, *, tls: bool) -> Operation | None:
         """Return the operation of a request sent before authentication, or None for no answer.
-
-        `tls`: START_TLS is served. Raises `CorruptionError` if the request ends the connection.
-        """
+        `tls`: START_TLS is served. Raises `CorruptionError` if the request ends the connection."""
         return self._from_v2(request) if protocol == 2 else self._from_v3(request, tls)
 
     def _from_v2(self, request: v2.Request) -> Operation | None:
+        """Return the operation of a request, or None, for no answer, if its token is refused. Only
+        adds and reads are refused with a status, as in BookKeeper; others end the connection."""
         if isinstance(request, v2.BatchReadRequest):
             raise CorruptionError(None, None, "a batch read before authentication")
         if not isinstance(request, v2.AuthRequest):
@@ -58,6 +58,7 @@ class Authentication:
         return None if token is None else auth_responses.answer_v2(SASL, token, request.version)
 
     def _from_v3(self, request: Any, tls: bool) -> Operation | None:
+        """Return the operation of a request, or None, for no answer, if its token is refused."""
         operation = v3.OperationType(request.header.operation)
         if operation is v3.OperationType.START_TLS and request.HasField("startTLSRequest"):
             return v3_requests.make_operation(request, tls=tls)

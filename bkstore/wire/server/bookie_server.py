@@ -85,7 +85,7 @@ class BookieServer(Closeable):
         self._address: Address | None = None
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
-        self._shared: SharedState | None = None
+        self._server_state: SharedState | None = None
         self._stop_requested: asyncio.Event | None = None
         self._ended = threading.Event()
         self._listening_sockets: list[socket.socket] = []
@@ -125,24 +125,24 @@ class BookieServer(Closeable):
     @read_only.setter
     def read_only(self, value: bool) -> None:
         self._read_only = boolean("read_only", value)
-        if self._shared is not None:
-            self._shared.rules.read_only = value
+        if self._server_state is not None:
+            self._server_state.rules.read_only = value
 
     @property
     def max_connections(self) -> int:
         """The most clients served at once: as in `options`, or fewer if the limit of open files
         requires it, which is logged at the start."""
-        return (self._shared or self.options).max_connections
+        return (self._server_state or self.options).max_connections
 
     @property
     def connection_count(self) -> int:
         """How many clients are connected."""
-        return 0 if self._shared is None else len(self._shared.connections)
+        return 0 if self._server_state is None else len(self._server_state.connections)
 
     @property
     def held_bytes(self) -> int:
         """Bytes of requests and answers now held for all clients."""
-        return 0 if self._shared is None else self._shared.held_bytes
+        return 0 if self._server_state is None else self._server_state.held_bytes
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until the server has ended, for at most `seconds`; return whether it has."""
@@ -161,10 +161,10 @@ class BookieServer(Closeable):
         thread, self._closed = self._thread, True
         if thread is None:
             return
-        if self._shared is not None and self._stop_requested is not None:
+        if self._server_state is not None and self._stop_requested is not None:
             with suppress(RuntimeError):  # raised if the loop is closed: the server has ended
-                self._shared.loop.call_soon_threadsafe(self._stop_requested.set)
-        self._ended.wait()
+                self._server_state.loop.call_soon_threadsafe(self._stop_requested.set)
+        self._ended.wait()  # first: an interrupted join could mark the thread as ended (`wait`)
         thread.join()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -192,27 +192,27 @@ class BookieServer(Closeable):
     async def _serve(self, ready: Callable[[], None]) -> None:
         """Bind, call `ready`, serve until `close` is called, then stop all connections."""
         settings = (self.options, self._observer, self._extended, self._tls, self._users)
-        core = SharedState(self.bookie, *settings)
-        core.rules.read_only = self._read_only
+        server_state = SharedState(self.bookie, *settings)
+        server_state.rules.read_only = self._read_only
         try:
             self._listening_sockets = bind_all(self._host, self._port, _BACKLOG)
         except OSError as error:
-            await core.stop(0)
+            await server_state.stop(0)
             address = str(Address(self._host, self._port))
             raise OSError(error.errno, _os_message(error), address) from error
-        self._shared, self._stop_requested = core, asyncio.Event()
+        self._server_state, self._stop_requested = server_state, asyncio.Event()
         self._address = Address(*self._listening_sockets[0].getsockname()[:2])
-        listener = Listener(self._listening_sockets, lambda: ServedConnection(core))
+        listener = Listener(self._listening_sockets, lambda: ServedConnection(server_state))
         listener.start()
         ready()
-        stop_timeout = 0.0
+        stop_timeout = 0.0  # of a server whose loop failed
         try:
             await self._stop_requested.wait()
             await listener.stop()
             stop_timeout = self._stop_timeout
         finally:  # also if the loop failed and cancelled this task
             listener.close()
-            await core.stop(stop_timeout)
+            await server_state.stop(stop_timeout)
 
     def _forked(self) -> None:
         """Drop the sockets in a forked child: otherwise clients would wait for answers after the
@@ -222,7 +222,7 @@ class BookieServer(Closeable):
         forks.drop_descriptors(self._descriptors())
 
     def _descriptors(self) -> Iterator[int]:
-        connections = [] if self._shared is None else list(self._shared.connections)
+        connections = [] if self._server_state is None else list(self._server_state.connections)
         yield from (sock.fileno() for sock in self._listening_sockets if sock.fileno() >= 0)
         yield from (fd for client in connections if (fd := client.fileno()) >= 0)
 

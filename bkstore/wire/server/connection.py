@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 _LINGER_SECONDS = 1.0  # seconds for a client to take its last answers and hang up
 
-_AUTH_STEP = ("AUTH", Status.EOK)
+_AUTH_ACCEPTED = ("AUTH", Status.EOK)
 
 _REQUEST_OVERHEAD_BYTES = 1536
 """Memory that a waiting request takes beyond its frame, measured for a long poll with its decoded
@@ -50,12 +50,12 @@ class ServedConnection(asyncio.Protocol):
     client does not take its answers. If the server has users, the client must first authenticate.
     """
 
-    def __init__(self, shared: SharedState) -> None:
-        self._shared = shared
-        self._options = shared.options
-        self._splitter = FrameSplitter(shared.options.max_frame)
-        self._decoder = RequestDecoder(extended=shared.extended)
-        self._authentication = None if shared.users is None else Authentication(shared.users)
+    def __init__(self, server: SharedState) -> None:
+        self._server = server
+        self._options = server.options
+        self._splitter = FrameSplitter(server.options.max_frame)
+        self._decoder = RequestDecoder(extended=server.extended)
+        self._authentication = None if server.users is None else Authentication(server.users)
         """None once the client has authenticated, or if the server does not require it."""
         self._writes: deque[Operation] = deque()
         self._reads: deque[Operation] = deque()
@@ -66,14 +66,14 @@ class ServedConnection(asyncio.Protocol):
         self._undecodable = False
         self._paused_buffers: set[str] = set()  # full output buffers: "transport", "socket"
         self._ending = self._client_hung_up = self._finished = self._lost = False
-        self._may_start_tls = shared.tls is not None
+        self._may_start_tls = server.tls is not None
         self._start_tls: StartTlsOperation | None = None
         self._kept_auth_steps: list[ImmediateOperation] = []
         self._tls_socket: TlsSocket | None = None
         self._socket_ended = False  # without a TLS close_notify
         self._tls_handshake_task: asyncio.Task[None] | None = None
-        self._early_data: list[bytes] = []  # decrypted before `start_tls` has returned
-        self._last_progress = shared.loop.time()
+        self._decrypted_early: list[bytes] = []  # decrypted before `start_tls` has returned
+        self._last_progress = server.loop.time()
         self._last_unsent_bytes = 0
         self.held_bytes = 0
 
@@ -82,22 +82,22 @@ class ServedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register a new client, or abort it if there are too many or the server is stopping."""
         self._transport = cast(asyncio.Transport, transport)
-        is_over_limit = len(self._shared.connections) >= self._shared.max_connections
-        self._shared.connections.add(self)
-        if is_over_limit or self._shared.is_stopping:
-            _log.warning("a client is refused: %d are connected", len(self._shared.connections))
+        is_over_limit = len(self._server.connections) >= self._server.max_connections
+        self._server.connections.add(self)
+        if is_over_limit or self._server.is_stopping:
+            _log.warning("a client is refused: %d are connected", len(self._server.connections))
             self._finished = self._ending = True
             self._transport.abort()
         elif self._authentication is not None:
-            self._shared.unauthenticated.add(self)
+            self._server.unauthenticated.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Take received bytes and turn whole frames into operations."""
-        self._last_progress = self._shared.loop.time()
+        self._last_progress = self._server.loop.time()
         if self._ending:
             return
         if self._tls_handshake_task is not None:
-            self._early_data.append(data)
+            self._decrypted_early.append(data)
             return
         self._splitter.feed(data)
         self._advance()
@@ -127,7 +127,7 @@ class ServedConnection(asyncio.Protocol):
     def _pause(self, buffer: str) -> None:
         self._paused_buffers.add(buffer)
         self._last_unsent_bytes = self._unsent_bytes()
-        self._last_progress = self._shared.loop.time()
+        self._last_progress = self._server.loop.time()
 
     def _resume(self, buffer: str) -> None:
         self._paused_buffers.discard(buffer)
@@ -140,9 +140,7 @@ class ServedConnection(asyncio.Protocol):
 
     def socket_eof_received(self) -> None:
         """Answer the waiting requests, then close: a TLS client has ended its side of the socket.
-
-        While reading is paused TLS may hold earlier bytes; `_advance` then calls this again.
-        """
+        While reading is paused TLS may hold earlier bytes; `_advance` then calls this again."""
         self._socket_ended = True
         if self._is_reading:
             self._client_hung_up = True
@@ -152,13 +150,13 @@ class ServedConnection(asyncio.Protocol):
         """Drop the waiting requests. Requests that the storage has are done, but not answered."""
         self._lost = True
         for read in self._parked_polls:
-            self._shared.long_polls.cancel(read)
+            self._server.long_polls.cancel(read)
         self._writes.clear()
         self._reads.clear()
-        self._shared.unauthenticated.discard(self)
-        self._shared.held_bytes -= self.held_bytes
+        self._server.unauthenticated.discard(self)
+        self._server.held_bytes -= self.held_bytes
         self.held_bytes = 0
-        self._shared.connections.discard(self)
+        self._server.connections.discard(self)
 
     # -- requests
 
@@ -185,7 +183,7 @@ class ServedConnection(asyncio.Protocol):
         return (
             self._waiting_count >= self._options.max_waiting
             or self._waiting_bytes >= self._options.max_waiting_bytes
-            or (self._shared.over_memory_limit and not self._ending)
+            or (self._server.over_memory_limit and not self._ending)
         )
 
     def _take_alike_requests(self) -> None:
@@ -201,10 +199,10 @@ class ServedConnection(asyncio.Protocol):
                 continue
             # otherwise split off whole frames, and group neighbors that are alike
             frames, offsets, sizes = self._splitter.take_frames(max_count, max_bytes)
-            if not offsets.size:
+            if not offsets.size:  # no frame is whole
                 return
             start = 0
-            for count, requests in v2.group_requests(frames, offsets, sizes):
+            for count, requests in v2.group_requests(frames, offsets, sizes):  # None: not alike
                 rows = slice(start, start + count)
                 if requests is not None:
                     size = int(sizes[rows].sum()) + LENGTH_BYTES * count
@@ -215,7 +213,8 @@ class ServedConnection(asyncio.Protocol):
                 start += count
 
     def _take_message(self, message: bytes) -> None:
-        """Decode the request in one frame and queue its operation, if it gets an answer."""
+        """Decode the request in one frame and queue its operation, if it gets an answer. After
+        START_TLS, keep it until TLS has begun."""
         request = self._decoder.decode(message)
         if self._start_tls is not None:
             self._keep_auth_step(request, len(message) + LENGTH_BYTES)
@@ -244,7 +243,7 @@ class ServedConnection(asyncio.Protocol):
             version, tls = self._decoder.version, self._may_start_tls
             operation = self._authentication.make_operation(version, request, tls=tls)
             if self._authentication.is_complete:
-                self._shared.unauthenticated.discard(self)
+                self._server.unauthenticated.discard(self)
                 self._authentication = None
             return operation
         if self._decoder.version == 2:
@@ -263,10 +262,10 @@ class ServedConnection(asyncio.Protocol):
             if self._writes and not self._is_writing_group:
                 self._is_writing_group = True
                 writes = self._take_group(self._writes)
-                self._shared.submit_writes(writes, self._on_stored, self._on_written)
-            if self._reads and not self._is_reading_group and not self._shared.over_memory_limit:
+                self._server.submit_writes(writes, self._on_stored, self._on_written)
+            if self._reads and not self._is_reading_group and not self._server.over_memory_limit:
                 self._is_reading_group = True
-                self._shared.submit_reads(self._take_group(self._reads), self._on_read)
+                self._server.submit_reads(self._take_group(self._reads), self._on_read)
         self._update_held()
         # the socket is read while there is room for requests, and not between START_TLS and TLS
         must_pause = bool(self._paused_buffers) or self._is_full() or self._start_tls is not None
@@ -275,10 +274,10 @@ class ServedConnection(asyncio.Protocol):
             if must_pause:
                 self._transport.pause_reading()
             else:
-                self._last_progress = self._shared.loop.time()  # a pause is no stall
+                self._last_progress = self._server.loop.time()  # a pause is no stall
                 self._transport.resume_reading()
                 if self._socket_ended:  # after TLS has handed out what it holds
-                    self._shared.loop.call_soon(self.socket_eof_received)
+                    self._server.loop.call_soon(self.socket_eof_received)
         if not self._waiting_count and self._ending:
             # bytes that are not decoded while paused may be one more request
             if not (self._paused_buffers and self._splitter.pending_bytes):
@@ -305,8 +304,8 @@ class ServedConnection(asyncio.Protocol):
     def _on_stored(self) -> None:
         """Let the next group of writes go: the last one is stored, if not yet durable."""
         self._is_writing_group = False
-        if self._shared.long_polls.waiting_reads:
-            self._shared.long_polls.poll_bookie()
+        if self._server.long_polls.waiting_reads:
+            self._server.long_polls.poll_bookie()
         self._advance()
 
     def _on_written(self, answers: Sequence[EncodedResponse]) -> None:
@@ -333,7 +332,7 @@ class ServedConnection(asyncio.Protocol):
             self._reads.append(read)
             return
         self._parked_polls.add(read)
-        self._shared.long_polls.park(read, self._unpark)
+        self._server.long_polls.park(read, self._unpark)
 
     def _unpark(self, read: ReadOperation) -> None:
         self._parked_polls.discard(read)
@@ -348,7 +347,7 @@ class ServedConnection(asyncio.Protocol):
             self._waiting_bytes -= operation.frame_bytes
         if answers:
             # before they are sent, so that a client that has its answer finds it counted
-            self._shared.observe(answers)
+            self._server.observe(answers)
             frames = b"".join([answer.frame for answer in answers])
             if self._tls_socket is None:
                 self._transport.write(frames)
@@ -359,16 +358,14 @@ class ServedConnection(asyncio.Protocol):
 
     def _keep_auth_step(self, request: Any, frame_bytes: int) -> None:
         """Keep the first step of an authentication, to be answered in TLS; refuse all else.
-
         BookKeeper's client sends it in the clear right after START_TLS. It carries no secret, so
-        injecting it gains nothing. Raises `CorruptionError` for any other request.
-        """
+        injecting it gains nothing. Raises `CorruptionError` for any other request."""
         exchange = self._authentication
         is_first_step = exchange is not None and not exchange.has_sent_challenge
         if self._kept_auth_steps or not is_first_step or self._decoder.version == 2:
             raise CorruptionError(None, None, "request after START_TLS")
         step = self._operation_of(request)
-        if not isinstance(step, ImmediateOperation) or (step.name, step.status) != _AUTH_STEP:
+        if not isinstance(step, ImmediateOperation) or (step.name, step.status) != _AUTH_ACCEPTED:
             raise CorruptionError(None, None, "request after START_TLS")
         step.received_at, step.frame_bytes = self._last_progress, frame_bytes
         self._kept_auth_steps.append(step)
@@ -376,18 +373,19 @@ class ServedConnection(asyncio.Protocol):
     def _begin_tls_handshake(self, operation: StartTlsOperation) -> None:
         """Answer START_TLS, the last answer in the clear, and begin the handshake."""
         self._send([operation.answer(Status.EOK)])
+        # bytes in the clear are not answered in TLS: somebody else may have sent them
         if self._splitter.pending_bytes or self._ending:
             _log.debug("an unencrypted request after START_TLS: connection closed")
             self.drain()
             self._advance()
             return
-        self._tls_handshake_task = self._shared.loop.create_task(self._do_tls_handshake())
-        self._shared.tls_handshakes.add(self._tls_handshake_task)
-        self._tls_handshake_task.add_done_callback(self._shared.tls_handshakes.discard)
+        self._tls_handshake_task = self._server.loop.create_task(self._do_tls_handshake())
+        self._server.tls_handshakes.add(self._tls_handshake_task)
+        self._tls_handshake_task.add_done_callback(self._server.tls_handshakes.discard)
 
     async def _do_tls_handshake(self) -> None:
         """Switch the transport to TLS, then answer the requests that came with the switch."""
-        loop, tls = self._shared.loop, self._shared.tls
+        loop, tls = self._server.loop, self._server.tls
         assert tls is not None
         try:
             transport = await loop.start_tls(self._transport, self, tls, server_side=True)
@@ -404,12 +402,13 @@ class ServedConnection(asyncio.Protocol):
         self._transport = transport
         self._may_start_tls = False
         self._start_tls = None
-        self._is_reading = True
+        self._is_reading = True  # the transport of TLS is not paused
         auth_steps, self._kept_auth_steps = self._kept_auth_steps, []
+        # count them as waiting first, because `_send` subtracts what it answers
         self._waiting_count += len(auth_steps)
         self._waiting_bytes += sum(operation.frame_bytes for operation in auth_steps)
         self._send([operation.answer(operation.status) for operation in auth_steps])
-        early_chunks, self._early_data = self._early_data, []
+        early_chunks, self._decrypted_early = self._decrypted_early, []
         for chunk in early_chunks:  # received together with the last message of the handshake
             self.data_received(chunk)
         self._advance()
@@ -421,9 +420,9 @@ class ServedConnection(asyncio.Protocol):
         waiting_bytes = self._waiting_bytes + self._waiting_count * _REQUEST_OVERHEAD_BYTES
         held_bytes = self._splitter.pending_bytes + waiting_bytes + self._unsent_bytes()
         change, self.held_bytes = held_bytes - self.held_bytes, held_bytes
-        self._shared.held_bytes += change
+        self._server.held_bytes += change
         if self._authentication is not None:
-            self._shared.unauthenticated.count_bytes(self, change)
+            self._server.unauthenticated.count_bytes(self, change)
 
     def check_progress(self, now: float) -> None:
         """Abort a stalled client, retry what lack of room held up. Called at regular intervals."""
@@ -446,20 +445,18 @@ class ServedConnection(asyncio.Protocol):
             return
         self._ending = True
         if self._tls_handshake_task is not None:
-            self._tls_handshake_task.cancel()
+            self._tls_handshake_task.cancel()  # which aborts the connection
             return
         for read in list(self._parked_polls):
-            self._shared.long_polls.expire(read)
+            self._server.long_polls.expire(read)
         self._advance()
 
     def _finish(self) -> None:
-        """Close after the last answer, without a TCP reset that could overtake it.
-
-        Closing a socket with unread bytes resets the connection, so the output is closed first and
-        input is read and dropped until the client hangs up or `_LINGER_SECONDS` have passed.
-        """
+        """Close after the last answer, without a TCP reset that could overtake it. Closing a socket
+        with unread bytes resets the connection, so the output is closed first and input is read and
+        dropped until the client hangs up or `_LINGER_SECONDS` have passed."""
         self._finished = True
-        self._last_progress = self._shared.loop.time()
+        self._last_progress = self._server.loop.time()
         if self._client_hung_up or not self._transport.can_write_eof():
             self._transport.close()
             return

@@ -44,7 +44,7 @@ class LongPolls:
         self._bookie = bookie
         self.waiting_reads: dict[ReadOperation, tuple[_Callback, asyncio.TimerHandle]] = {}
         """The callback and timer of each; while it is empty `poll_bookie` is not needed."""
-        self._is_polling = self._poll_again = False
+        self._is_polling = self._poll_again = False  # a job asks the bookie; another must follow
         self._tick_timer: asyncio.TimerHandle | None = None
 
     def park(self, read: ReadOperation, callback: _Callback) -> None:
@@ -82,7 +82,7 @@ class LongPolls:
     def poll_bookie(self) -> None:
         """Ask the bookie for advanced LACs and new fences, after a write or a tick."""
         if self._is_polling:
-            self._poll_again = True
+            self._poll_again = True  # `_on_progress` calls this again
             return
         self._is_polling, self._poll_again = True, False
         ledgers = {read.ledger_id for read in self.waiting_reads}
@@ -106,7 +106,7 @@ class LongPolls:
         self._is_polling = False
         now_millis = int(time.time() * 1000)
         for read in list(self.waiting_reads):
-            if read.ledger_id not in progress_of_ledger:
+            if read.ledger_id not in progress_of_ledger:  # parked after the bookie was asked
                 continue
             progress = progress_of_ledger[read.ledger_id]
             if progress is None or progress.lac > (read.previous_lac or 0):

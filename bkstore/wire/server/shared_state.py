@@ -116,7 +116,7 @@ class SharedState:
         self._read_pool.submit((operations, callback))
 
     def _read(self, jobs: list[tuple[Sequence[Operation], ReadCallback]]) -> None:
-        """Answer operations out of the bookie, in a thread of the pool; none over the limit."""
+        """Answer operations from the bookie, in a thread of the pool; none if memory is short."""
         for operations, callback in jobs:
             answers: Sequence[ReadAnswer] = []
             unread = operations
@@ -125,6 +125,7 @@ class SharedState:
                     answers, unread = self.rules.read(operations)
                 except Exception:  # noqa: BLE001 - logged, and answered
                     answers, unread = _refuse_failed(operations), []
+            # count the answers until the loop has called back: then their connection counts them
             size = sum(len(done.frame) for done in answers if isinstance(done, EncodedResponse))
             self._add_undelivered(size)
             self._loop_calls.put(callback, answers, unread)
@@ -150,15 +151,16 @@ class SharedState:
         except Exception:  # noqa: BLE001 - logged, and answered
             answers = _refuse_failed(operations)
         # if one of the answers needs the sync, all of them wait for it
-        by_job = list(zip(jobs, _answers_by_job(answers, jobs) if len(jobs) > 1 else [answers]))
+        answers_by_job = _answers_by_job(answers, jobs) if len(jobs) > 1 else [answers]
+        answered_jobs = list(zip(jobs, answers_by_job))
         call_in_loop = self._loop_calls.put
         if needs_sync:
-            unsynced = [(of_job, partial(call_in_loop, job.deliver)) for job, of_job in by_job]
+            unsynced = [(done, partial(call_in_loop, job.deliver)) for job, done in answered_jobs]
             self._group_sync.put_many(unsynced)
-        for job, of_job in by_job:
+        for job, done in answered_jobs:
             call_in_loop(job.on_stored)
             if not needs_sync:
-                call_in_loop(job.deliver, of_job)
+                call_in_loop(job.deliver, done)
 
     # -- memory
 

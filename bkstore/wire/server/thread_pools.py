@@ -34,8 +34,8 @@ class JobPool(Generic[_Job]):
         run_jobs: Callable[[list[_Job]], None],
         is_joinable: Callable[[_Job], bool] | None = None,
     ) -> None:
-        self._work = run_jobs
-        self._may_join = is_joinable or (lambda _job: False)
+        self._run_jobs = run_jobs
+        self._is_joinable = is_joinable or (lambda _job: False)
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads = [Thread(None, self._run, name, daemon=True) for _ in range(thread_count)]
         for thread in self._threads:
@@ -51,14 +51,14 @@ class JobPool(Generic[_Job]):
         while job is not None:
             jobs = [job]
             next_job: _Job | None = None
-            may_join = self._may_join(job)
-            while may_join and (next_job := self._take_waiting()) is not None:
-                if not self._may_join(next_job):
+            # a joinable job takes along those behind it; the first that does not join is next
+            joins = self._is_joinable(job)
+            while joins and (next_job := self._take_waiting()) is not None:
+                if not self._is_joinable(next_job):
                     break
                 jobs.append(next_job)
-                next_job = None
             try:
-                self._work(jobs)
+                self._run_jobs(jobs)
             except Exception:  # noqa: BLE001 - logged; the thread is there for the jobs of others
                 _log.exception("%d jobs of a server failed", len(jobs))
             job = self._jobs.get() if next_job is None else next_job

@@ -29,7 +29,7 @@ _MIN_GROUP = 4
 """The fewest similar requests that are decoded as arrays, which costs about 50 us each time."""
 
 _RESPONSE = np.dtype(
-    [("frame", ">i4"), ("header", ">u4"), ("status", ">i4"), ("ledger", ">i8"), ("entry", ">i8")]
+    [("length", ">i4"), ("header", ">u4"), ("status", ">i4"), ("ledger", ">i8"), ("entry", ">i8")]
 )
 """The frame of an answer to an add, and the first fields of that to a read."""
 
@@ -58,11 +58,9 @@ class ReadRequests(NamedTuple):
 def decode_leading_group(
     data: bytes, max_count: int, target_bytes: int
 ) -> tuple[int, AddRequests | ReadRequests] | tuple[int, None]:
-    """Return the byte count and the requests of similar frames at the front of `data`.
-
-    They are at most `max_count` frames of one size, up to the one that passes `target_bytes` bytes,
-    and one group as in `group_requests`; (0, None) if too few. About 30 us, and 10 ns a request.
-    """
+    """Return the byte count and the requests of similar frames at the front of `data`. They are at
+    most `max_count` frames of one size, up to the one that passes `target_bytes` bytes, and one
+    group as in `group_requests`; (0, None) if too few. About 30 us, and 10 ns a request."""
     frame_size = _PREFIX_SIZE + int.from_bytes(data[:_PREFIX_SIZE], "big")
     header = int.from_bytes(data[_PREFIX_SIZE : _PREFIX_SIZE + _HEADER_SIZE], "big")
     if not _is_groupable(header, frame_size - _PREFIX_SIZE):
@@ -76,6 +74,7 @@ def decode_leading_group(
     ledgers, entries = rows["ledger"].astype(np.int64), rows["entry"].astype(np.int64)
     # keep the rows before the first that differs from row 0, or is not the next entry to read
     is_similar = (ledgers >= 0) & (entries >= 0)
+    # the 20 bytes of a master key are three integers
     for field in ("head",) if is_read else ("head", "key", "key+8", "key+16"):
         is_similar &= rows[field] == rows[field][0]
     if is_read:
@@ -131,11 +130,9 @@ def _is_groupable(header: int, size: int) -> bool:
 def group_requests(
     buffer: bytes, offsets: Int64Array, sizes: Int64Array
 ) -> Iterator[tuple[int, AddRequests | ReadRequests | None]]:
-    """Yield pairs of a message count and the requests in those messages, in order.
-
-    Message i is ``buffer[offsets[i]:][:sizes[i]]``. The requests are None for messages to decode by
-    `decode_request`: other requests, small groups, damaged messages. About 0.1 us each.
-    """
+    """Yield pairs of a message count and the requests in those messages, in order. Message i is
+    ``buffer[offsets[i]:][:sizes[i]]``. The requests are None for messages to decode by
+    `decode_request`: other requests, small groups, damaged messages. About 0.1 us each."""
     data = np.frombuffer(buffer, np.uint8)
     headers = _group_headers(data, offsets, sizes)
     starts = np.flatnonzero(_starts_group(data, offsets, headers)) + 1
@@ -158,10 +155,12 @@ def group_requests(
 def _group_headers(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64Array:
     """Return the packet header of each message that can be part of a group, -1 for others."""
     group_headers = np.full(offsets.size, -1, np.int64)
+    # the rows of messages that are long enough for a header and ids
     long_rows = np.flatnonzero(sizes >= _READ_SIZE)
     offsets, sizes = offsets[long_rows], sizes[long_rows]
     headers = integers_at_every_offset(data, ">u4")[offsets].astype(np.int64)
     versions, opcodes = headers >> 24, headers >> 16 & 0xFF
+    # each kind of request by its header and size, then by ids that are not negative
     is_known_version = (versions >= 1) & (versions <= CURRENT_VERSION)
     is_read = is_known_version & (opcodes == Opcode.READ_ENTRY) & (sizes == _READ_SIZE)
     is_read &= headers & _FENCING == 0
@@ -181,15 +180,16 @@ def _have_valid_ids(data: Bytes, id_offsets: Int64Array) -> npt.NDArray[np.bool_
 
 def _starts_group(data: Bytes, offsets: Int64Array, headers: Int64Array) -> npt.NDArray[np.bool_]:
     """Return for each message but the first whether it starts a new group."""
-    # another packet header; then, below, another master key, or not the next entry to read
     is_new = headers[1:] != headers[:-1]
-    opcodes = np.where(headers < 0, 0, headers >> 16 & 0xFF)
+    opcodes = np.where(headers < 0, 0, headers >> 16 & 0xFF)  # no opcode without a valid header
+    # of adds with the same header, those with another master key than the one before
     add_rows = np.flatnonzero((opcodes[1:] == Opcode.ADD_ENTRY) & ~is_new)
     if add_rows.size:
         key_offsets = offsets + _HEADER_SIZE
         keys_before = bytes_at(data, key_offsets[add_rows], MASTER_KEY_LENGTH)
         keys_after = bytes_at(data, key_offsets[add_rows + 1], MASTER_KEY_LENGTH)
         is_new[add_rows] = (keys_before != keys_after).any(axis=1)
+    # of reads with the same header, those that are not of the next entry
     read_rows = np.flatnonzero((opcodes[1:] == Opcode.READ_ENTRY) & ~is_new)
     if read_rows.size:
         ids_before = offsets[read_rows] + _HEADER_SIZE
@@ -205,7 +205,8 @@ def _decode_group(
     """Return the requests of a group of messages with the same packet header."""
     version, opcode, flags = header >> 24, header >> 16 & 0xFF, header & 0xFFFF
     ids_offset = _HEADER_SIZE if opcode == Opcode.READ_ENTRY else _RECORD_OFFSET
-    ledgers, entries = (read_int64s(data, offsets, ids_offset + at) for at in (0, 8))
+    ledgers = read_int64s(data, offsets, ids_offset)
+    entries = read_int64s(data, offsets, ids_offset + 8)
     if opcode == Opcode.READ_ENTRY:
         return ReadRequests(ledgers, entries, version)
     batch = RecordBatch(entries, buffer, offsets + _RECORD_OFFSET, sizes - _RECORD_OFFSET)
@@ -230,13 +231,14 @@ def encode_read_responses(
     """Return the frames of the answers to reads whose records are those of the batch, in order.
     About 30 ns each if the records have one size, otherwise 300."""
     fields = _response_fields(version, Opcode.READ_ENTRY, Status.EOK, ledger_ids, entry_ids)
-    fields["frame"] += batch.sizes
+    fields["length"] += batch.sizes
     record_size = int(batch.sizes[0])
-    if (batch.sizes != record_size).any():
+    if (batch.sizes != record_size).any():  # fields and records in turn
         parts: list[bytes] = [b""] * (2 * len(batch))
         parts[::2] = fields.view(f"V{_RESPONSE.itemsize}").tolist()
         parts[1::2] = batch.records()
         return b"".join(parts)
+    # one row of bytes for each answer: its fields, then its record
     buffer = np.frombuffer(batch.buffer, np.uint8)
     table = np.empty((len(batch), _RESPONSE.itemsize + record_size), np.uint8)
     table[:, : _RESPONSE.itemsize] = fields.view(np.uint8).reshape(len(batch), -1)
@@ -250,6 +252,6 @@ def _response_fields(
     """Return the fields of answers as an array, with frame lengths that count no record."""
     fields = np.empty(ledger_ids.size, _RESPONSE)
     header = int.from_bytes(PacketHeader(version, opcode).to_bytes(), "big")
-    fields["frame"], fields["header"] = _RESPONSE.itemsize - 4, header
+    fields["length"], fields["header"] = _RESPONSE.itemsize - _PREFIX_SIZE, header
     fields["status"], fields["ledger"], fields["entry"] = status.v2, ledger_ids, entry_ids
     return fields

@@ -229,13 +229,15 @@ def test_others_do_not_wait_for_who_was_interrupted(
             if number == 1:  # both are under way
                 sleeps.set()
 
-    def wait(stream: SocketStream, receive: bool, send: bool, seconds: float) -> bool:
+    def wait(
+        stream: SocketStream, seconds: float, *, receive: bool = False, send: bool = False
+    ) -> bool:
         if receive and seconds and not interrupts.is_set():
             leads.set()
             assert sleeps.wait(10)
             interrupts.set()
             raise KeyboardInterrupt
-        return waits(stream, receive, send, seconds)
+        return waits(stream, seconds, receive=receive, send=send)
 
     ends: list[str] = []
 

@@ -348,7 +348,7 @@ def test_a_bookie_that_is_silent_for_long() -> None:
 def test_an_answer_to_what_nobody_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of requests without an answer so many are remembered; that of an older one is an answer to
     nothing, and ends the connection."""
-    monkeypatch.setattr(connection, "_MAX_LATE_KEYS", 1)
+    monkeypatch.setattr(connection, "_MAX_KEYS_TO_DROP", 1)
     held = []
 
     def late(peer: Peer) -> None:

@@ -71,8 +71,8 @@ with Bookie.open(sys.argv[1]) as bookie:
             os.close(childs[1])
             os.read(childs[0], 1)
             os._exit(0)
-        for connection in list(server._shared.connections):
-            server._shared.loop.call_soon_threadsafe(connection.abort)
+        for connection in list(server._server_state.connections):
+            server._server_state.loop.call_soon_threadsafe(connection.abort)
         assert peer.ends(), "the child has the client's socket"
         server.close()
         try:

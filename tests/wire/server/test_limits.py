@@ -38,9 +38,10 @@ def _poll(transaction: int, time_out: int) -> bytes:
 
 def _waiting(server: BookieServer) -> int:
     """Return how many requests of its clients a server has taken and not answered."""
-    assert server._shared is not None
+    assert server._server_state is not None
     return sum(
-        cast(ServedConnection, each)._waiting_count for each in list(server._shared.connections)
+        cast(ServedConnection, each)._waiting_count
+        for each in list(server._server_state.connections)
     )
 
 

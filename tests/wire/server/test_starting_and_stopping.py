@@ -122,12 +122,12 @@ def test_the_text_of_an_address() -> None:
 def test_a_server_that_broke_down(bkstore_bookie: BookieFactory) -> None:
     """`close` raises what ended the server, once; `wait` says that it has ended."""
     server = BookieServer(bkstore_bookie()).start()
-    assert server._shared is not None
+    assert server._server_state is not None
 
     def broken() -> None:
         raise SystemExit("broken")
 
-    server._shared.loop.call_soon_threadsafe(broken)
+    server._server_state.loop.call_soon_threadsafe(broken)
 
     assert server.wait(10)
     with pytest.raises(SystemExit, match="broken"):

@@ -41,7 +41,7 @@ class AutorecoveryEndpoints:
         marks = require_cluster_store(self._metadata).underreplication
         if enable:
             marks.enable()
-        elif marks.enabled:
+        elif marks.enabled:  # disabling twice is an error
             marks.disable()
         return self.show_status(request)
 
@@ -142,4 +142,4 @@ def _checked_bookie_id(value: object) -> str:
     try:
         return check_bookie_id(value)
     except InvalidArgument as error:
-        raise HttpError(404, str(error)) from None
+        raise HttpError(404, str(error)) from None  # as in BookKeeper

@@ -51,6 +51,7 @@ class BookieEndpoints:
             spaces = {bookie: space for bookie, space in space_of_bookie if space is not None}
         if not spaces:
             raise HttpError(404, "no registered bookie reports its disk space")
+        # the texts, with their punctuation, are BookKeeper's
         rows = {bookie: f": {_space_text(*space)}," for bookie, space in spaces.items()}
         free, total = (sum(column) for column in zip(*spaces.values()))
         return json_response({**rows, "ClusterInfo: ": _space_text(free, total)})
@@ -77,7 +78,8 @@ class BookieEndpoints:
         )
 
 
-def _address(store: ClusterStore, bookie_id: str) -> tuple[str, int] | None:
+def _registered_address(store: ClusterStore, bookie_id: str) -> tuple[str, int] | None:
+    """Return the address in a bookie's registration; None without one, or if it is damaged."""
     try:
         info = store.service_info(bookie_id)
     except CorruptionError as error:
@@ -87,7 +89,7 @@ def _address(store: ClusterStore, bookie_id: str) -> tuple[str, int] | None:
 
 
 def _host(store: ClusterStore, bookie_id: str) -> str | None:
-    address = _address(store, bookie_id)
+    address = _registered_address(store, bookie_id)
     return None if address is None else address[0]
 
 
@@ -95,7 +97,7 @@ def _disk_space(store: ClusterStore, user: SaslUser | None, bookie: str) -> tupl
     """Return free and total bytes of a bookie's disks, or None if it does not answer."""
     from bkstore.wire.client import WireClient
 
-    address, timeout = _address(store, bookie), _TIMEOUT_SECONDS
+    address, timeout = _registered_address(store, bookie), _TIMEOUT_SECONDS
     if address is None:
         return None
     with WireClient(address, "v3", timeout=timeout, sasl=user, bookie_id=bookie) as client:

@@ -23,15 +23,19 @@ def answer_v2(plugin: bytes, token: bytes, version: int) -> ImmediateOperation:
 def answer_v3(request: Any, plugin: bytes, token: bytes) -> ImmediateOperation:
     """Return the operation that answers a step of an authentication by a plugin."""
     body = {"authPluginName": plugin, "payload": token}
-    return _with_echo(request, Status.EOK, body)
+    return _answer_with_header_of(request, Status.EOK, body)
 
 
 def refuse_v3(request: Any) -> ImmediateOperation:
     """Return the operation that refuses a v3 request before authentication, with EUA."""
-    return _with_echo(request, Status.EUA)
+    return _answer_with_header_of(request, Status.EUA)
 
 
-def _with_echo(request: Any, status: Status, body: v3.Body | None = None) -> ImmediateOperation:
+def _answer_with_header_of(
+    request: Any, status: Status, body: v3.Body | None = None
+) -> ImmediateOperation:
+    """Return the operation whose answer has a copy of the request's header, as in BookKeeper."""
+
     def encode_response(status: Status) -> bytes:
         response = v3.new_response(request, status, body)
         response.header.CopyFrom(request.header)

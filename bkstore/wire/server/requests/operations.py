@@ -188,7 +188,7 @@ class ReadManyOperation(Operation):
 
 @dataclass(slots=True, eq=False)
 class ReadOperation(_ReadOfLedger):
-    """Read an entry. ``answer(status, record, lac, entry, updated)``, None for absent fields.
+    """Read an entry. ``answer(status, record, lac, entry, lac_update_millis)``, None if absent.
 
     `entry_id` -1 is the last entry. `previous_lac` makes it a long poll: with `timeout_millis`
     (milliseconds) it waits until the LAC exceeds that; with `piggyback` it reads the entry after

@@ -27,7 +27,7 @@ _HIGH_PRIORITY = int(v2.Flags.HIGH_PRIORITY)  # plain ints, because IntFlag oper
 
 def make_operation(message: v2.Request) -> Operation:
     """Return the operation of a request: `ImmediateOperation` if the server answers it itself."""
-    if isinstance(message, v2.AuthRequest):
+    if isinstance(message, v2.AuthRequest):  # none is required, or it is over
         return auth_responses.answer_v2(AUTH_DISABLED, b"", v2.CURRENT_VERSION)
     if isinstance(message, v2.AddRequest):
         operation = _add(message)
@@ -45,9 +45,11 @@ def make_operation_of_many(
     """Return one operation for many requests that differ only in ids and records."""
     version = requests.version
     if isinstance(requests, v2.ReadRequests):
-        encode = partial(_read_responses, version)
-        ids = requests.ledger_ids, requests.entry_ids
-        return ReadManyOperation("READ_ENTRY", 2, encode, ledger_ids=ids[0], entry_ids=ids[1])
+        encode, ledger_ids = partial(_read_responses, version), requests.ledger_ids
+        entry_ids = requests.entry_ids
+        return ReadManyOperation(
+            "READ_ENTRY", 2, encode, ledger_ids=ledger_ids, entry_ids=entry_ids
+        )
     encode = partial(v2.encode_add_responses, version)
     fields = _add_fields(requests) | {"batch": requests.batch, "ledger_ids": requests.ledger_ids}
     return AddManyOperation("ADD_ENTRY", 2, encode, **fields)
@@ -99,8 +101,9 @@ def _read_response(
     entry: int,
     status: Status,
     record: bytes | memoryview | None = None,
-    *_not_in_v2: object,
+    *_lac_and_more: object,
 ) -> bytes:
+    """Return the response frame, without the results of a read that v2 has no fields for."""
     header = v2.ReadResponse(status, ledger, entry, b"", version).parts()[0]
     return frame(header, record if status is Status.EOK and record is not None else b"")
 
@@ -112,6 +115,7 @@ def _read_responses(
     entries: Int64Array,
     batch: RecordBatch | None,
 ) -> bytes:
+    """Return the frames of many responses; without a batch, refusals with this status."""
     if batch is not None:
         return v2.encode_read_responses(version, ledgers, entries, batch)
     ids = zip(ledgers.tolist(), entries.tolist())
@@ -123,8 +127,9 @@ def _batch_response(
     ids: tuple[int | LedgerId, int, int],
     status: Status,
     batch: RecordBatch | None = None,
-    *_not_in_v2: object,
+    *_lac: object,
 ) -> bytes:
-    """Return the response frame; a batch's records are length-prefixed, as the response needs."""
+    """Return the response frame, without the LAC, which v2 lacks. `ids` are those of ledger, first
+    entry and request; framed records have length prefixes, as the response needs."""
     header = v2.BatchReadResponse(status, *ids, (), version).parts()[0]
     return frame(header, b"" if batch is None else batch.framed().buffer)

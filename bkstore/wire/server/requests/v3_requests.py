@@ -44,6 +44,7 @@ def make_operation(message: Any, *, tls: bool = False) -> Operation:
     if make is None or (make is _start_tls and not tls) or (make is _batch and not extended):
         return ImmediateOperation(name, 3, partial(_status_frame, message), status=Status.EBADREQ)
     operation = make(message)
+    # BookKeeper checks no version of AUTH
     if message.header.version != v3.VERSION and make is not _auth:
         return operation.as_refusal(Status.EBADVERSION)
     return operation
@@ -55,15 +56,15 @@ def _status_frame(message: Any, status: Status) -> bytes:
 
 
 def _echo_ids(message: Any, *more: str) -> dict[str, Any]:
-    """Return the response fields copied from the request: its ledger and `more`."""
+    """Return response fields with the values of the request's: its ledger and those of `more`."""
     request = v3.body_of(message)
     fields = {"ledgerId": request.ledgerId} | {name: getattr(request, name) for name in more}
     scope = getattr(request, "ledgerScopeId", 0)
     return fields | {"ledgerScopeId": scope} if scope else fields
 
 
-def _with_present(fields: dict[str, Any], **optional_fields: Any) -> dict[str, Any]:
-    return fields | {field: value for field, value in optional_fields.items() if value is not None}
+def _drop_none(fields: dict[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def _respond(message: Any, status: Status, body: dict[str, Any]) -> bytes:
@@ -102,8 +103,10 @@ def _add(message: Any) -> Operation:
         sync=not request.writeFlags & _DEFERRED_SYNC,
         high_priority=message.header.priority >= _HIGH_PRIORITY,
     )
-    is_scoped = request.body[:1] >= b"\x80" and not isinstance(message, EXTENDED.Request)
-    return add.as_refusal(Status.EBADREQ) if is_scoped else add
+    # a record in a scope, whose first byte is 0x80 or more, needs the extended protocol
+    is_scoped = request.body[:1] >= b"\x80"
+    is_extended = isinstance(message, EXTENDED.Request)
+    return add.as_refusal(Status.EBADREQ) if is_scoped and not is_extended else add
 
 
 def _add_response(message: Any, status: Status) -> bytes:
@@ -132,7 +135,7 @@ def _read_fields(request: Any) -> dict[str, Any]:
     return _ledger_ids(request) | {
         "fence": fence,
         "master_key": request.masterKey if request.HasField("masterKey") else None,
-        "needs_lac": not fence,
+        "needs_lac": not fence,  # the answer to a fencing read has none
     }
 
 
@@ -142,7 +145,7 @@ def _read_response(
     record: bytes | memoryview | None = None,
     lac: int | None = None,
     entry: int | None = None,
-    updated: int | None = None,
+    lac_update_millis: int | None = None,
 ) -> bytes:
     response, body = _start_response(message, message.readRequest, status, "readResponse")
     if record is not None:
@@ -151,8 +154,8 @@ def _read_response(
         body.maxLAC = lac
     if entry is not None:
         body.entryId = entry
-    if updated is not None:
-        body.lacUpdateTimestamp = updated
+    if lac_update_millis is not None:
+        body.lacUpdateTimestamp = lac_update_millis
     return frame(v3.encode(response))
 
 
@@ -167,7 +170,7 @@ def _batch(message: Any) -> Operation:
 def _batch_response(
     message: Any, status: Status, batch: RecordBatch | None = None, lac: int | None = None
 ) -> bytes:
-    body = _with_present(_echo_ids(message, "startEntryId"), maxLAC=lac)
+    body = _drop_none(_echo_ids(message, "startEntryId") | {"maxLAC": lac})
     if batch is not None:
         body["body"] = batch.records()
     return _respond(message, status, body)
@@ -189,9 +192,9 @@ def _read_lac(message: Any) -> Operation:
 
 
 def _lac_response(
-    message: Any, status: Status, lac: bytes | None = None, last: bytes | None = None
+    message: Any, status: Status, lac: bytes | None = None, last_record: bytes | None = None
 ) -> bytes:
-    body = _with_present(_echo_ids(message), lacBody=lac, lastEntryBody=last)
+    body = _drop_none(_echo_ids(message) | {"lacBody": lac, "lastEntryBody": last_record})
     return _respond(message, status, body)
 
 
@@ -206,8 +209,8 @@ def _list(message: Any) -> Operation:
 
 
 def _list_response(message: Any, status: Status, availability: bytes | None = None) -> bytes:
-    body = _with_present(_echo_ids(message), availabilityOfEntriesOfLedger=availability)
-    return _respond(message, status, body)
+    field = {"availabilityOfEntriesOfLedger": availability}
+    return _respond(message, status, _drop_none(_echo_ids(message) | field))
 
 
 def _info(message: Any) -> Operation:
@@ -220,7 +223,7 @@ def _info(message: Any) -> Operation:
 def _info_response(
     message: Any, status: Status, total: int | None = None, free: int | None = None
 ) -> bytes:
-    body = _with_present({}, totalDiskCapacity=total, freeDiskSpace=free)
+    body = _drop_none({"totalDiskCapacity": total, "freeDiskSpace": free})
     return _respond(message, status, body)
 
 

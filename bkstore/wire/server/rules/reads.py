@@ -48,31 +48,31 @@ class ReadRules:
         self.bookie = bookie
 
     def read(self, operations: Sequence[Operation]) -> tuple[list[ReadAnswer], list[Operation]]:
-        """Answer at least one operation, in order, until about 1 MiB is read.
-
-        Return the answers and the unread operations. A long poll that has to wait stands among the
-        answers as the `ReadOperation` itself. Reads of consecutive entries are one batch.
-        """
+        """Answer at least one operation, in order, until about 1 MiB is read. Return the answers
+        and the unread operations. A long poll that has to wait stands among the answers as the
+        `ReadOperation` itself. Reads of consecutive entries are one batch."""
         answers: list[ReadAnswer] = []
         pending, start, size = list(operations), 0, 0
         while start < len(pending) and size < _MAX_READ_BYTES:
-            first, count = pending[start], _count_consecutive(pending, start)
-            batch: Sequence[ReadAnswer]
+            first, run_length = pending[start], _count_consecutive(pending, start)
+            turn: Sequence[ReadAnswer]
             # a batch may have fewer records than wanted: the next turn goes on behind them
             if isinstance(first, ReadManyOperation):
                 answer = self._read_many(first)
-                batch, done_count = [answer], answer.operation.request_count
-                pending[start] = first.select_range(done_count, first.request_count)
-                start += not pending[start].request_count
-            elif count > 1:
-                run = pending[start : start + count]
-                batch = self._read_run([op for op in run if isinstance(op, ReadOperation)])
-                start += len(batch)
+                turn, done_count = [answer], answer.operation.request_count
+                if done_count < first.request_count:
+                    pending[start] = first.select_range(done_count, first.request_count)
+                else:
+                    start += 1
+            elif run_length > 1:
+                run = pending[start : start + run_length]
+                turn = self._read_run([op for op in run if isinstance(op, ReadOperation)])
+                start += len(turn)
             else:
-                batch = [self._read_one(first)]
+                turn = [self._read_one(first)]
                 start += 1
-            size += sum(len(done.frame) for done in batch if isinstance(done, EncodedResponse))
-            answers += batch
+            size += sum(len(done.frame) for done in turn if isinstance(done, EncodedResponse))
+            answers += turn
         return answers, pending[start:]
 
     def _read_one(self, operation: Operation) -> ReadAnswer:
@@ -94,26 +94,27 @@ class ReadRules:
         """Return answers to the first of these consecutive reads: those that one batch has."""
         first, count = reads[0], len(reads)
         try:
-            ids = first.ledger_id, first.entry_id
-            batch = self.bookie.read_entries(*ids, count, _MAX_READ_BYTES)
+            ledger_id = first.ledger_id
+            batch = self.bookie.read_entries(ledger_id, first.entry_id, count, _MAX_READ_BYTES)
         except (BkstoreError, OSError):
-            return [self._read(first)]
+            return [self._read(first)]  # alone, with the status of its own error
         status, lac = self._answer_lac(first)
         records = batch.records()
         return [read.answer(status, record, lac) for read, record in zip(reads, records)]
 
     def _read_many(self, reads: ReadManyOperation) -> EncodedResponse:
         """Return the answer to the first of these consecutive reads: those that one batch has."""
-        ids = int(reads.ledger_ids[0]), int(reads.entry_ids[0])
+        ledger_and_entry = int(reads.ledger_ids[0]), int(reads.entry_ids[0])
+        count = reads.request_count
         try:
-            batch = self.bookie.read_entries(*ids, reads.request_count, _MAX_READ_BYTES)
+            batch = self.bookie.read_entries(*ledger_and_entry, count, _MAX_READ_BYTES)
         except (BkstoreError, OSError):
-            return self._read_first(reads.select_range(0, 1))
+            return self._read_first(reads.select_range(0, 1))  # alone, with its own status
         reads_done = reads.select_range(0, len(batch))
         return reads_done.answer(Status.EOK, reads_done.ledger_ids, reads_done.entry_ids, batch)
 
     def _read_first(self, read: ReadManyOperation) -> EncodedResponse:
-        """Return the answer to a single read, with its own error status."""
+        """Return the answer to a single read, in the form of many, with its own error status."""
         ledger_number, entry = int(read.ledger_ids[0]), int(read.entry_ids[0])
         try:
             record = self.bookie.read_entry(ledger_number, entry)
@@ -145,7 +146,7 @@ class ReadRules:
 
     def _long_poll(self, poll: ReadOperation, previous_lac: int) -> ReadAnswer:
         """Return the answer to a long poll, or the poll itself if it has to wait."""
-        if poll.piggyback and poll.entry_id != _LAST_ENTRY:
+        if poll.piggyback and poll.entry_id != _LAST_ENTRY:  # it reads no entry of its choice
             return poll.answer(Status.EBADREQ)
         try:
             ledger_id = poll.ledger_id
@@ -153,12 +154,12 @@ class ReadRules:
             if lac <= previous_lac and poll.timeout_millis is not None and not poll.expired:
                 poll.was_fenced = self.bookie.is_fenced(ledger_id)
                 return poll
-            if not poll.piggyback:
+            if not poll.piggyback:  # it only delays the read of an entry
                 return self._read(poll)
-            if lac <= previous_lac:
+            if lac <= previous_lac:  # the time is over
                 return poll.answer(Status.EOK, None, lac)
             record = self.bookie.read_entry(ledger_id, previous_lac + 1)
-        except NoSuchEntry:
+        except NoSuchEntry:  # this bookie does not store it
             return poll.answer(Status.EOK, None, lac)
         except (BkstoreError, OSError) as error:
             return poll.answer(status_for_bookie_error(error))
@@ -204,6 +205,7 @@ class ReadRules:
             status = Status.EIO  # as in BookKeeper, where it is an IOException
         except (BkstoreError, OSError) as error:
             status = status_for_bookie_error(error)
+        # with neither, ENOENTRY replaces the statuses above, as in BookKeeper
         if explicit_lac is None and last_record is None and status is not Status.EBADREQ:
             status = Status.ENOENTRY
         return operation.answer(status, explicit_lac, last_record)
@@ -231,8 +233,8 @@ class ReadRules:
         return operation.answer(Status.EOK, total, free)
 
     def _check_master_key(self, ledger_id: LedgerId, master_key: bytes) -> None:
-        """Raise `UnauthorizedAccess` if the ledger has another master key; compares in constant
-        time. The storage compares again, but then the keys are equal."""
+        """Raise `UnauthorizedAccess` if the ledger has another master key, and not an empty or
+        all-zero one. Compares in constant time, before the storage compares again."""
         try:
             stored_key = self.bookie.master_key(ledger_id)
         except NoSuchLedger:

@@ -7,7 +7,7 @@ Sources: `WriteEntryProcessor`, `WriteEntryProcessorV3`, `WriteLacProcessorV3`,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, groupby, pairwise
+from itertools import groupby
 
 from bkstore.errors import (
     BkstoreError,
@@ -49,14 +49,12 @@ class BookieRules(ReadRules):
         self.read_only = False
 
     def write(self, operations: Sequence[Operation]) -> tuple[list[EncodedResponse], bool]:
-        """Do the operations in order; return the answers, and whether they need a sync.
-
-        If they do, what an EOK acknowledges is durable only after the next sync of the journals.
-        Neighboring adds with the same master key, recovery, priority and sync are one batch.
-        """
+        """Do the operations in order; return the answers, and whether they need a sync. If they do,
+        what an EOK acknowledges is durable only after the next sync of the journals. Neighboring
+        adds with the same master key, recovery, priority and sync are one batch."""
         answers: list[EncodedResponse] = []
-        for are_adds, group in groupby(operations, _common_fields):
-            if are_adds:
+        for fields_of_adds, group in groupby(operations, _common_fields):
+            if fields_of_adds is not None:
                 answers += self._add_all(list(group))
             else:
                 answers += [self._write_one(operation) for operation in group]
@@ -65,9 +63,9 @@ class BookieRules(ReadRules):
     def _write_one(self, operation: Operation) -> EncodedResponse:
         if isinstance(operation, WriteLacOperation):
             return operation.answer(_status_after(lambda: self._write_lac(operation)))
-        if isinstance(operation, ForceOperation):
+        if isinstance(operation, ForceOperation):  # the sync that it needs follows: check its id
             return operation.answer(_status_after(lambda: operation.ledger_id))
-        if isinstance(operation, BatchReadOperation):
+        if isinstance(operation, BatchReadOperation):  # a fencing one, as are reads here
             return self._read_batch(operation)
         if isinstance(operation, ReadOperation):
             return self._read(operation)
@@ -94,9 +92,12 @@ class BookieRules(ReadRules):
         else:
             batch = make_batch([add.record for add in adds if isinstance(add, AddOperation)])
             statuses = self._add_batch(batch, first)
-        bounds = pairwise(accumulate((add.request_count for add in adds), initial=0))
-        answers = (add.answer_each(statuses[slice(*rows)]) for add, rows in zip(adds, bounds))
-        return list(chain.from_iterable(answers))
+        answers: list[EncodedResponse] = []
+        stop = 0
+        for add in adds:
+            start, stop = stop, stop + add.request_count
+            answers += add.answer_each(statuses[start:stop])
+        return answers
 
     def _add_one(self, add: AddOperation) -> Status:
         try:
@@ -139,7 +140,7 @@ class BookieRules(ReadRules):
         except (WriteFailed, IllegalOperation, OSError) as error:
             return 0, error  # a journal failed: acknowledge none
         except BkstoreError as error:
-            return error.stored or 0, error
+            return error.stored or 0, error  # None: it was refused before any was stored
         return len(batch), None
 
     def _refusal_status(self, error: BkstoreError | OSError, record: bytes, key: bytes) -> Status:
@@ -167,6 +168,7 @@ def _common_fields(operation: Operation) -> tuple[object, ...] | None:
 
 
 def _ledger_bytes(record: bytes) -> bytes:
+    """Return the part of a record's header with its ledger, or with scope and ledger."""
     return record[:17] if record[:1] >= b"\x80" else record[:8]
 
 
