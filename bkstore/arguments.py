@@ -27,7 +27,7 @@ MAX_INT64: Final = 2**63 - 1
 
 
 def integer(minimum: int = 0, maximum: int = MAX_INT64, multiple: int = 1) -> Check:
-    """Return a check for integers of least..most that are multiples of `multiple`; returns an int.
+    """Return a check for integers of `minimum`..`maximum`, multiples of `multiple`; returns an int.
     Accepts numpy integers, and everything else with ``__index__``, but not bools and floats.
 
     >>> integer(1)("batch", 5)
@@ -61,9 +61,10 @@ def number(minimum: float = 0, maximum: float = math.inf, *, above: bool = False
     Traceback (most recent call last):
     bkstore.errors.InvalidArgument: fpp must be a number of 0 to 1, not nan
     """
-    allowed = f"above {minimum}" if above else f"of {minimum}"
-    allowed += (f" up to {maximum}" if above else f" to {maximum}") if maximum < math.inf else ""
-    allowed += "" if above or maximum < math.inf else " or more"
+    if maximum < math.inf:
+        allowed = f"above {minimum} up to {maximum}" if above else f"of {minimum} to {maximum}"
+    else:
+        allowed = f"above {minimum}" if above else f"of {minimum} or more"
 
     def check(name: str, value: Any) -> float:
         if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):

@@ -202,6 +202,7 @@ def _requirements(extra: str) -> list[str]:
         lines = metadata.requires("bkstore") or []
     except metadata.PackageNotFoundError:
         return []
+    # Such as: pyarrow>=18; extra == "arrow"
     pairs = (line.partition(";") for line in lines)
     return [
         requirement.strip()

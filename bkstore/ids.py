@@ -109,10 +109,9 @@ class LedgerId(_Halves):
 
     def __new__(cls, scope: int = 0, ledger: int | None = None) -> LedgerId:
         """Check both halves; raises `InvalidArgument` for a ledger above 2^63-1 in scope 0."""
-        if ledger is None:
-            raise InvalidArgument(
-                "LedgerId takes scope and ledger; for scope 0 use LedgerId(ledger=N)"
-            )
+        if ledger is None:  # LedgerId(7) would be scope 7
+            what = "scope and ledger; for scope 0 use LedgerId(ledger=N)"
+            raise InvalidArgument(f"LedgerId takes {what}")
         scope = unsigned64(check_integer(scope, "ledger scope id"), "ledger scope id")
         number = unsigned64(check_integer(ledger, "ledger id"), "ledger id")
         if scope == 0 and number >= _TWO_63:
@@ -154,7 +153,8 @@ class LedgerId(_Halves):
             )
         text = text.strip()
         if _UUID.fullmatch(text) or _QUALIFIED.fullmatch(text):
-            return cls.from_uuid(uuid.UUID(hex=text.replace("-", "")[-32:]))
+            hex_digits = text.replace("-", "")[-32:]  # without 0x
+            return cls.from_uuid(uuid.UUID(hex=hex_digits))
         if _HEX.fullmatch(text):
             return cls(scope, int(text, 16))
         if _DECIMAL.fullmatch(text):
@@ -213,13 +213,13 @@ def unsigned_order(scope_ids: Int64Array, ledger_ids: Int64Array) -> npt.NDArray
     >>> unsigned_order(np.array([0, -1, 1]), np.array([5, 0, 9])).tolist()
     [0, 2, 1]
     """
-    flip = np.int64(-_TWO_63)
-    return np.lexsort((ledger_ids ^ flip, scope_ids ^ flip))
+    sign_bit = np.int64(-_TWO_63)  # flipped, it makes signed order the unsigned one
+    return np.lexsort((ledger_ids ^ sign_bit, scope_ids ^ sign_bit))
 
 
 def check_bounds(first: int, last: int | None) -> tuple[int, int]:
-    """Return the bounds of a range of entries, integers of any size, clamped to int64: `first` to 0
-    .. 2^63-1, `last` to -1 .. 2^63-1 (None: 2^63-1). Raises `InvalidArgument` for other values.
+    """Return the bounds of a range of entries, integers of any size, clamped to int64: `first` to
+    0 .. 2^63-1, `last` to -1 .. 2^63-1 (None: 2^63-1). Raises `InvalidArgument` for other values.
 
     >>> check_bounds(-5, 5), check_bounds(2**70, -5) == (2**63 - 1, -1)
     ((0, 5), True)
@@ -252,7 +252,7 @@ def as_int64(values: IntArrayLike, name: str) -> Int64Array:
         raise InvalidArgument(f"{name} must be one-dimensional, not of shape {array.shape}")
     if array.size == 0:
         return np.empty(0, np.int64)
-    if array.dtype.kind == "O":
+    if array.dtype.kind == "O":  # Python objects, such as integers of any size
         array = _check_each(array.tolist(), name)
     if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and int(array.max()) >= _TWO_63):
         raise InvalidArgument(f"{name} must be integers that fit int64, not {array.dtype}")
@@ -266,8 +266,9 @@ def _to_array(values: IntArrayLike, name: str) -> npt.NDArray[Any]:
         items = values if isinstance(values, (list, tuple)) else list(values)
         types = set(map(type, items))
         if types - {int}:  # numpy would convert True to 1, and some mixed integers to floats
-            nested = any(hasattr(type_, "__len__") for type_ in types - {str, bytes})
-            return np.empty((len(items), 0)) if nested else _check_each(items, name)
+            if any(hasattr(type_, "__len__") for type_ in types - {str, bytes}):
+                return np.empty((len(items), 0))  # nested: `as_int64` refuses two dimensions
+            return _check_each(items, name)
         return np.asarray(items)
     return np.asarray(values)
 
@@ -284,8 +285,9 @@ def _expand_range(values: range, name: str) -> Int64Array:
         return np.empty(0, np.int64)
     if not all(-_TWO_63 <= value < _TWO_63 for value in (values[0], values[-1])):
         raise InvalidArgument(f"{name} of {values} do not fit int64")
-    if values[MAX_IDS:]:
+    if values[MAX_IDS:]:  # its len() may overflow
         raise InvalidArgument(f"{name} of {values} are too many for an array (limit {MAX_IDS})")
+    # Not np.arange(start, stop, step): the stop may be beyond int64.
     return np.arange(len(values), dtype=np.int64) * values.step + values.start
 
 

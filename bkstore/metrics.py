@@ -18,11 +18,11 @@ LOOKUP_PREFIX = "bkstore_stream"
 
 _LATENCY_BUCKETS_MILLIS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 5000)
 LATENCY_BUCKETS_SECONDS = tuple(millis / 1000 for millis in _LATENCY_BUCKETS_MILLIS)
-_WAVES = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55)
+_WAVE_COUNT_BUCKETS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55)
 OBJECT_COUNT_BUCKETS = (0, 1, 2, 4, 8, 16, 32, 64)
 
-# metric -> (count of one look-up, help)
-_COUNTS = {
+# metric -> (field of a look-up's stats, help)
+_COUNTERS = {
     "preloads": ("preloads", "Objects loaded ahead, before the search came to them"),
     "failed_preloads": ("failed_preloads", "Failed preloads, which do not fail a lookup"),
     "joined_loads": ("joined", "Loads that another lookup had already begun"),
@@ -87,7 +87,7 @@ class LookupMetrics:
     >>> from prometheus_client import CollectorRegistry
     >>> registry = CollectorRegistry()
     >>> metrics = LookupMetrics(registry)
-    >>> costs = dict.fromkeys([count for count, _ in _COUNTS.values()], 0)
+    >>> costs = dict.fromkeys([stats_field for stats_field, _ in _COUNTERS.values()], 0)
     >>> costs |= {"loads": 5, "waves": 1, "objects": 3, "seconds": 0.002}
     >>> metrics.observe("complete", SimpleNamespace(**costs))
     >>> registry.get_sample_value("bkstore_stream_loads_total", {"cause": "search"})
@@ -99,23 +99,27 @@ class LookupMetrics:
         registry = prometheus.REGISTRY if registry is None else registry
         self._registry = registry
 
-        def made(kind: type[Any], name: str, text: str, **options: Any) -> Any:
+        def make_metric(kind: type[Any], name: str, text: str, **options: Any) -> Any:
             return kind(f"{LOOKUP_PREFIX}_{name}", text, registry=registry, **options)
 
         counter, histogram = prometheus.Counter, prometheus.Histogram
         try:
-            self._lookups = made(counter, "lookups", "Lookups by result", labelnames=["result"])
+            text = "Lookups by result"
+            self._lookups = make_metric(counter, "lookups", text, labelnames=["result"])
         except ValueError as error:
             raise InvalidArgument(f"the registry already has these metrics: {error}") from None
         text = "Objects loaded, by purpose"
-        self._loads = made(counter, "loads", text, labelnames=["cause"])
-        text = "Time of a lookup"
-        self._seconds = made(histogram, "lookup_seconds", text, buckets=LATENCY_BUCKETS_SECONDS)
+        self._loads = make_metric(counter, "loads", text, labelnames=["cause"])
+        text, buckets = "Time of a lookup", LATENCY_BUCKETS_SECONDS
+        self._seconds = make_metric(histogram, "lookup_seconds", text, buckets=buckets)
         text = "Waves of loads that a lookup waited for"
-        self._waves = made(histogram, "lookup_waves", text, buckets=_WAVES)
+        self._waves = make_metric(histogram, "lookup_waves", text, buckets=_WAVE_COUNT_BUCKETS)
         text = "Objects of an answer"
-        self._objects = made(histogram, "lookup_objects", text, buckets=OBJECT_COUNT_BUCKETS)
-        self._counts = {count: made(counter, name, text) for name, (count, text) in _COUNTS.items()}
+        self._objects = make_metric(histogram, "lookup_objects", text, buckets=OBJECT_COUNT_BUCKETS)
+        self._counters = {
+            stats_field: make_metric(counter, name, text)
+            for name, (stats_field, text) in _COUNTERS.items()
+        }
 
     def observe(self, result: str, stats: LookupCosts) -> None:
         """Record the result and the costs of one look-up."""
@@ -125,8 +129,8 @@ class LookupMetrics:
         self._seconds.observe(stats.seconds)
         self._waves.observe(stats.waves)
         self._objects.observe(stats.objects)
-        for name, counter in self._counts.items():
-            counter.inc(getattr(stats, name))
+        for stats_field, counter in self._counters.items():
+            counter.inc(getattr(stats, stats_field))
 
     def watch(self, stats: Callable[[], Mapping[str, float]]) -> None:
         """Export the sizes that `stats` returns at each scrape (``lambda: lookup.stats``): gauges,
@@ -148,18 +152,19 @@ class _SizeCollector:
         return self._list_metrics(self._stats())
 
     def _list_metrics(self, sizes: Mapping[str, float]) -> Iterable[Metric]:
+        """Yield a metric for each size, and for evictions in all and by reason, 0 if absent."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        for name, (key, text) in _SIZES.items():
-            yield GaugeMetricFamily(f"{LOOKUP_PREFIX}_{name}", text, value=sizes.get(key, 0))
+        for name, (size_name, text) in _SIZES.items():
+            yield GaugeMetricFamily(f"{LOOKUP_PREFIX}_{name}", text, value=sizes.get(size_name, 0))
         text = "Filters evicted for lack of space"
         count = sizes.get(_FILTER_EVICTIONS, 0)
         yield CounterMetricFamily(f"{LOOKUP_PREFIX}_filter_evictions", text, value=count)
         text = "Items removed from the index, by reason"
         evictions = CounterMetricFamily(f"{LOOKUP_PREFIX}_index_evictions", text, labels=["reason"])
-        for key, value in sizes.items():
-            if key.startswith(_INDEX_EVICTIONS):
-                evictions.add_metric([key.removeprefix(_INDEX_EVICTIONS)], value)
+        for size_name, value in sizes.items():
+            if size_name.startswith(_INDEX_EVICTIONS):
+                evictions.add_metric([size_name.removeprefix(_INDEX_EVICTIONS)], value)
         yield evictions
 
 
@@ -184,19 +189,19 @@ class AuditMetrics:
         timers: Iterable[str] = AUDIT_TIMERS,
     ) -> None:
         prometheus = _import_prometheus()
-        options = {"registry": prometheus.REGISTRY if registry is None else registry}
+        registration = {"registry": prometheus.REGISTRY if registry is None else registry}
         prefix = "replication_auditor_"
         try:
             self._gauges = {
-                name: prometheus.Gauge(prefix + name, "Ledgers of the last audit", **options)
+                name: prometheus.Gauge(prefix + name, "Ledgers of the last audit", **registration)
                 for name in gauges
             }
             self._timers = {
-                name: prometheus.Summary(prefix + name, "Milliseconds of an audit", **options)
+                name: prometheus.Summary(prefix + name, "Milliseconds of an audit", **registration)
                 for name in timers
             }
             text = "Due audits that were skipped"
-            self._skipped = prometheus.Counter(prefix + _AUDIT_SKIPPED, text, **options)
+            self._skipped = prometheus.Counter(prefix + _AUDIT_SKIPPED, text, **registration)
         except ValueError as error:
             raise InvalidArgument(f"the registry already has these metrics: {error}") from None
 

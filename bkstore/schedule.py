@@ -67,6 +67,7 @@ def bookie_index(
         return value % ensemble_size
     check_compat("compat", compat)
     int32_value = (value + 2**31) % 2**32 - 2**31
+    # Java's remainder has the sign of the dividend.
     return int32_value % ensemble_size if int32_value >= 0 else -(-int32_value % ensemble_size)
 
 
@@ -110,23 +111,25 @@ def expected_many(
     write_quorum: Int64Array,
     shift: Int64Array | None = None,
 ) -> Groups:
-    """Return the groups of `expected` for many rows, each row shifted up by `shift`; not folded.
+    """Return the groups of `expected` for many rows, each moved up by its `shift`. They are not
+    canonical: groups that form one are not joined.
 
     Rows are int64 columns of equal length; shifted, they must be ascending and disjoint
     (unchecked). At most three groups per row, all inside its range. O(rows).
     """
     shifts = np.zeros_like(first) if shift is None else shift
     range_start, range_end = first + shifts, last + 1 + shifts
-    # The sequence that begins at or before `first`, and the last one of the range.
-    is_full = write_quorum == ensemble_size
-    phase = (bookie_index - write_quorum + 1) % ensemble_size
-    start = first - (first - phase) % ensemble_size
-    end = start + (last - start) // ensemble_size * ensemble_size
+    # The bookie has `write_quorum` entries in each period of E, from the entry of which it is the
+    # last bookie on. The stripe begins with the period at or before `first`; `clip` cuts it.
+    has_all = write_quorum == ensemble_size
+    first_of_period = (bookie_index - write_quorum + 1) % ensemble_size
+    first_start = first - (first - first_of_period) % ensemble_size
+    last_start = first_start + (last - first_start) // ensemble_size * ensemble_size
     stripe = Groups(
-        np.where(is_full, range_start, start + shifts),
-        np.where(is_full, range_start, end + shifts),
-        np.where(is_full, range_end - range_start, write_quorum),
-        np.where(is_full, 0, ensemble_size),
+        np.where(has_all, range_start, first_start + shifts),
+        np.where(has_all, range_start, last_start + shifts),
+        np.where(has_all, range_end - range_start, write_quorum),
+        np.where(has_all, 0, ensemble_size),
     )
     return clip(stripe, range_start, range_end)
 

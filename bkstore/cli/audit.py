@@ -49,15 +49,16 @@ _ROWS_PER_TABLE = 1000
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    parser.intermixed = True
+    parser.intermixed = True  # allows METADATA --live BOOKIE=DIR
     parser.checks += (check_audit_arguments,)
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "metadata",
         metavar="METADATA",
         type=parse_metadata_location,
         help=f"ledger metadata: {METADATA_HELP}",
     )
-    parser.add_argument(
+    add(
         "bookies",
         metavar="BOOKIE=DIR",
         nargs="*",
@@ -66,10 +67,8 @@ def add_arguments(parser: Parser) -> None:
     )
     add_rule_options(parser)
     add_live_options(parser)
-    parser.add_argument(
-        "--resume", metavar="FILE", type=Path, help="keep progress in FILE, and resume from it"
-    )
-    parser.add_argument(
+    add("--resume", metavar="FILE", type=Path, help="keep progress in FILE, and resume from it")
+    add(
         "--textfile",
         metavar="FILE",
         type=Path,
@@ -129,6 +128,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _announcing_sleep(recheck_delay: float) -> Callable[[float], None]:
+    """Return a sleep function that prints why it sleeps if that is the delay before a recheck: the
+    auditor also sleeps between ledgers, to keep to --rate."""
+
     def wait(seconds: float) -> None:
         if seconds == recheck_delay:
             print_stderr(f"some bookies did not answer: retrying in {seconds:g} s")
@@ -147,10 +149,12 @@ def _describe_audit(
     if args.places is not None:
         policy.append(os.path.realpath(args.places))
     cluster = [canonical_location(args.metadata)]
-    if isinstance(args.metadata, str):
+    if isinstance(args.metadata, str):  # a URI: another cluster may have its address by then
         get_instance_id = getattr(store, "instance_id", lambda: None)
         cluster.append(f"instance {get_instance_id()}")
-    return " ".join([*cluster, *sorted(directories), *policy, *["live"][:live]])
+    if live:
+        policy.append("live")
+    return " ".join([*cluster, *sorted(directories), *policy])
 
 
 def _show_audit(show: Callable[[str, int, int, int], None], done: int, total: int) -> None:
@@ -162,14 +166,15 @@ def _open_bookies(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[
     bookie_ids: set[str] = set()
     bookie_of_folder: dict[str, str] = {}
     for word in args.bookies:
-        bookie_id, separator, path = word.partition("=")
-        if not separator or os.path.exists(word):
-            bookie_id, path = "", word
-        if not path or (separator and not bookie_id and path != word):
+        given_id, separator, path = word.partition("=")
+        is_path = not separator or os.path.exists(word)  # a directory's name may contain "="
+        if is_path:
+            given_id, path = "", word
+        if not path or not (given_id or is_path):
             raise InvalidArgument(f"not a bookie and its directory: {word!r} (BOOKIE=DIR)")
         bookie = BookieDir(path, live=args.live, layout=args.layout, root=args.root)
         stack.enter_context(bookie)
-        bookie_id = _checked_bookie_id(bookie_id, bookie, word)
+        bookie_id = _checked_bookie_id(given_id, bookie, word)
         for folder in map(os.path.realpath, bookie.folders.ledger):
             if folder in bookie_of_folder:
                 other = bookie_of_folder[folder]
@@ -182,7 +187,8 @@ def _open_bookies(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[
 
 
 def _checked_bookie_id(given_id: str, bookie: BookieDir, word: str) -> str:
-    """Return the bookie's id; raises `InvalidArgument` if neither or two different are known."""
+    """Return the bookie's id, the given one ("" for none) or its cookie's; raises `InvalidArgument`
+    if there is neither, or they differ. `word` is the argument, for messages."""
     cookie = bookie.folders.cookie
     cookie_id = "" if cookie is None else cookie.bookie_id
     if not given_id and not cookie_id:
@@ -193,18 +199,22 @@ def _checked_bookie_id(given_id: str, bookie: BookieDir, word: str) -> str:
 
 
 def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> None:
+    """Raise `InvalidArgument` for an output file that is an input, lies in a bookie's directory, or
+    is another output too, `WriteFailed` for one that cannot be written."""
     inputs = local_paths(args.metadata, args.places)
     targets = [path for path in (args.output, args.resume, args.textfile) if path is not None]
     for index, target in enumerate(targets):
         refuse_inputs(target, [*inputs, *targets[:index]])
         for bookie in bookies:
             bookie.refuse_output(target)
-    for target in (args.output, args.textfile):
+    for target in (args.output, args.textfile):  # the auditor itself checks --resume
         if target is not None:
             check_output(target)
 
 
 def _print_unused_bookies(store: MetadataStore, bookie_dirs: dict[str, BookieDir]) -> None:
+    """Print which given bookies are in no ensemble, perhaps misspelled, and if they are registered,
+    unless the store does not know registered bookies."""
     unused = set(bookie_dirs)
     if not unused:
         return

@@ -63,49 +63,38 @@ def add_rule_options(parser: Parser) -> None:
 def add_live_options(parser: Parser) -> None:
     """Add the options for audits of running bookies, and for the pace."""
     live = parser.add_argument_group("bookies queried at their registered addresses")
-    live.add_argument(
-        "--offline", action="store_true", help="query no bookie; read only the given directories"
-    )
-    live.add_argument(
+    add = live.add_argument
+    add("--offline", action="store_true", help="query no bookie; read only the given directories")
+    add(
         "--timeout",
         metavar="SECONDS",
         type=float,
         default=_DEFAULT_TIMEOUT,
         help=f"timeout of connecting and of each answer ({_DEFAULT_TIMEOUT:g})",
     )
-    live.add_argument(
+    add(
         "--looks",
         metavar="N",
         type=int,
         help="retries for a bookie that does not answer (1, and 0 offline)",
     )
-    live.add_argument(
+    add(
         "--look-delay",
         metavar="SECONDS",
         type=float,
         default=_DEFAULT_RECHECK_DELAY,
         help=f"delay before each retry ({_DEFAULT_RECHECK_DELAY:g})",
     )
-    live.add_argument(
-        "--tls", action="store_true", help="use TLS; bookies must present certificates"
-    )
-    live.add_argument(
+    add("--tls", action="store_true", help="use TLS; bookies must present certificates")
+    add(
         "--tls-ca",
         metavar="FILE",
         type=Path,
         help="PEM file of trusted certificates (the system's)",
     )
-    live.add_argument(
-        "--tls-any-host",
-        action="store_true",
-        help="accept certificates for other hosts",
-    )
-    live.add_argument(
-        "--tls-certificate", metavar="FILE", type=Path, help="PEM, for bookies that require one"
-    )
-    live.add_argument(
-        "--tls-key", metavar="FILE", type=Path, help="PEM, without a password (the same file)"
-    )
+    add("--tls-any-host", action="store_true", help="accept certificates for other hosts")
+    add("--tls-certificate", metavar="FILE", type=Path, help="PEM, for bookies that require one")
+    add("--tls-key", metavar="FILE", type=Path, help="PEM, without a password (the same file)")
     add_sasl_user(live)
     parser.add_argument(
         "--rate", metavar="N", type=float, help="maximum of ledgers per second (default: no limit)"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.availability import Availability
-from bkstore.cli.screen.cells import TruncatedRows, format_cell
+from bkstore.cli.screen.cells import TruncatedRows, format_cell, format_row
 from bkstore.cli.screen.tables import Screen, ScreenStream
 from bkstore.cli.screen.text_width import wrap_text
 from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _MAX_ROWS = 8
 _MAX_RANGES = 3
+_MAX_GROUPS = 3
 _SHOWN_ANALYSES = ("bytes_by_bookie", "ledger_health", "orphans")
 _LOST_SCHEMA = make_schema("lost", "ledger_id:string bookie entries_lost:int64")
 _AVAILABILITY_SCHEMA = make_schema(
@@ -83,18 +84,19 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         opened = [] if args.bookie is None else [BookieDir(args.bookie, live=args.live)]
         bookies = [stack.enter_context(bookie) for bookie in opened]
+        given = bookies or None
         report_path = args.report or Path(_report_name(bookies))
         check_output(report_path)
         for bookie in bookies:
             bookie.refuse_output(report_path)
         scratch = stack.enter_context(scratch_directory("demo"))
-        cluster = None if bookies else _make_cluster(scratch)
+        cluster = None if bookies else _make_cluster(scratch)  # which losses must be found
         if cluster is not None:
             bookies = [stack.enter_context(BookieDir(path)) for path in cluster.bookies.values()]
         _print_paragraph(f"2. Which entries are where, from the indexes alone\n{_LEGEND}")
         for bookie in bookies:
             _print_availability(bookie)
-        failures = 0 if cluster is None else _print_audit(cluster, bookies)
+        found_all = cluster is None or _print_audit(cluster, bookies)
         _print_paragraph("4. The indexes and entry logs as Parquet tables")
         result = dump(bookies, scratch / "dump")
         _print_dump_counts(scratch / "dump", result)
@@ -104,11 +106,12 @@ def run(args: argparse.Namespace) -> int:
         _print_analyses(tables)
         if cluster is not None:
             reported = _replicas_of_table(tables["violations"])
-            failures += _compare_with_lost(engine.name, reported, cluster.lost)
-            failures += _check_orphan(engine.name, tables["orphans"], cluster)
-        given = bookies if cluster is None else None
+            found_all &= _compare_with_lost(engine.name, reported, cluster.lost)
+            found_all &= _check_orphan(engine.name, tables["orphans"], cluster)
         _write_report(report_path, tables, scratch, given, engine.name)
-        return 1 if failures else report_findings(result.findings) if cluster is None else 0
+        if cluster is not None:
+            return 0 if found_all else 1
+        return report_findings(result.findings)
 
 
 def _report_name(bookies: Sequence[BookieDir]) -> str:
@@ -137,6 +140,7 @@ def _choose_engine(requested: str) -> _EngineChoice:
 
 
 def _spark_problem() -> str | None:
+    """Return why Spark cannot run here, None if it can."""
     missing = missing_packages("pyspark", "pandas")
     if missing:
         return f"{join_words(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
@@ -177,15 +181,16 @@ def _print_availability(bookie: BookieDir) -> None:
     for ledger in ledgers[:_MAX_ROWS]:
         stored = bookie.index.availability(ledger)
         sizes = [len(stored.to_bytes(encoding)) for encoding in ("grouped", "bookkeeper")]
-        groups = " ".join(f"{f}..{p}/{s}/{w}" for f, p, s, w in stored.groups[:3].tolist())
-        ellipsis = " ..." if len(stored.groups) > 3 else ""
+        groups = " ".join(map(format_row, stored.groups[:_MAX_GROUPS].tolist()))
+        ellipsis = " ..." if len(stored.groups) > _MAX_GROUPS else ""
         rows.append((*ledger.signed, len(stored), groups + ellipsis, *sizes))
     count = format_count(len(ledgers), "ledger")
     print_text(f"\n{escape_unprintable(bookie.bookie_id)} ({bookie.layout}): {count}\n")
     _print_table(_AVAILABILITY_SCHEMA, [Table.from_rows(_AVAILABILITY_SCHEMA, rows)])
 
 
-def _print_audit(cluster: DemoCluster, bookies: Sequence[BookieDir]) -> int:
+def _print_audit(cluster: DemoCluster, bookies: Sequence[BookieDir]) -> bool:
+    """Audit the bookies and print the violations; return whether they are exactly what was lost."""
     from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
     from bkstore.cluster.store.opening import open_metadata
 
@@ -215,31 +220,33 @@ def _replicas_of_violations(violations: Sequence[Violation]) -> LostReplicas:
     }
 
 
-def _replicas_of_table(table: pa.Table) -> LostReplicas:
-    return {
-        (LedgerId.from_signed(row["scope_id"], row["ledger_id"]), row["bookie"]): set(
-            Availability.from_groups(row["missing_groups"])
-        )
-        for row in table.to_pylist()
-    }
+def _replicas_of_table(violations: pa.Table) -> LostReplicas:
+    """Return the missing entry ids by (ledger, bookie)."""
+    replicas: LostReplicas = {}
+    for row in violations.to_pylist():
+        ledger = LedgerId.from_signed(row["scope_id"], row["ledger_id"])
+        replicas[ledger, row["bookie"]] = set(Availability.from_groups(row["missing_groups"]))
+    return replicas
 
 
-def _compare_with_lost(finder: str, reported: LostReplicas, lost: LostReplicas) -> int:
+def _compare_with_lost(finder: str, reported: LostReplicas, lost: LostReplicas) -> bool:
+    """Print and return whether `finder` reported the lost entries by (ledger, bookie) exactly."""
     if reported == lost:
         count = f"{sum(map(len, lost.values()))} lost replicas of {len(lost)} places"
         _print_paragraph(f"{finder} found all {count}, and no others.")
-        return 0
+        return True
     _print_paragraph(f"{finder} found {reported}, but {lost} were lost")
-    return 1
+    return False
 
 
-def _check_orphan(finder: str, orphans: pa.Table, cluster: DemoCluster) -> int:
+def _check_orphan(finder: str, orphans: pa.Table, cluster: DemoCluster) -> bool:
+    """Return whether only the ledger whose metadata were deleted is an orphan, else print which."""
     rows = orphans.to_pylist()
     reported = {LedgerId.from_signed(row["scope_id"], row["ledger_id"]) for row in rows}
     if reported == {cluster.orphan}:
-        return 0
+        return True
     _print_paragraph(f"{finder} found the orphans {reported}, but {cluster.orphan} is the one")
-    return 1
+    return False
 
 
 def _print_dump_counts(out: Path, result: DumpResult) -> None:

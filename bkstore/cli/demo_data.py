@@ -51,9 +51,12 @@ def make_cluster(top: Path) -> DemoCluster:
 def _write_ledgers(cluster: Cluster) -> Iterator[LedgerHandle]:
     """Write and yield eight ledgers: number 4 on all bookies, 6 with a 128-bit id, 7 left open."""
     for number in range(8):
-        write_quorum = 3 if number == 4 else 2
-        ledger_id = None if number != 6 else _SCOPED_LEDGER_ID
-        handle = cluster.create_ledger(3, write_quorum, 2, ledger=ledger_id)
+        handle = cluster.create_ledger(
+            ensemble_size=3,
+            write_quorum=3 if number == 4 else 2,
+            ack_quorum=2,
+            ledger=_SCOPED_LEDGER_ID if number == 6 else None,
+        )
         handle.append_many(
             b"entry %d of the demo".ljust(_PAYLOAD_BYTES, b".") % entry_id
             for entry_id in range(ENTRIES)

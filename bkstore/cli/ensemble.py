@@ -112,9 +112,9 @@ def _up(args: argparse.Namespace) -> int:
         args.bookies,
         args.storage,
         port=args.port,
-        sync=is_permanent,
+        sync=is_permanent,  # temporary data need not survive a crash
         gc_wait=args.gc_wait,
-        command=True,
+        command=True,  # so that `ensemble down` may stop this process
     ) as ensemble:
         try:  # a reader of the URI may already end the ensemble while the rest is printed
             _print_ensemble(ensemble)
@@ -135,12 +135,12 @@ def _detach(args: argparse.Namespace) -> int:
 
     if args.dir is None:
         raise InvalidArgument("--detach needs --dir: status and down find the ensemble by it")
-    words = ["ensemble", "up", "--detached", "--dir", str(args.dir), "--port", str(args.port)]
-    words += ["--storage", ",".join(args.storage)]
-    words += [] if args.gc_wait is None else ["--gc-wait", str(args.gc_wait)]
-    words += [] if args.bookies is None else [str(args.bookies)]
-    started = start_detached(words)
-    if started.exit_code is not None:
+    command_line = ["ensemble", "up", "--detached", "--dir", str(args.dir)]
+    command_line += ["--port", str(args.port), "--storage", ",".join(args.storage)]
+    command_line += [] if args.gc_wait is None else ["--gc-wait", str(args.gc_wait)]
+    command_line += [] if args.bookies is None else [str(args.bookies)]
+    started = start_detached(command_line)
+    if started.exit_code is not None:  # it ended before all were up, which is a failure in any case
         for line in started.errors.splitlines():
             print_stderr(line)
         return started.exit_code or 2
@@ -176,6 +176,8 @@ def _row(
     address: tuple[str, int],
     pid: int | None,
 ) -> tuple[Any, ...]:
+    """Return the row of a bookie, running or recorded in the state file, whose directory and log
+    file are below `top`. Its address is null if it has no port yet."""
     host, port = address
     address_text = f"{host}:{port}" if port else None
     paths = (str(top / bookie.id), str(top / f"{bookie.id}.log"))
@@ -206,13 +208,14 @@ def _status(args: argparse.Namespace) -> int:
 
     ensemble = read_status(args.dir)
     registered = _registered_bookies(ensemble)
-    uri, rows = ensemble.state.uri, []
+    uri, rows, all_writable = ensemble.state.uri, [], True
     for bookie in ensemble.state.bookies:
         state, address = registered.get(bookie.id, (None, ("127.0.0.1", bookie.port)))
+        all_writable &= state == "writable"
         pid = bookie.pid if ensemble.running else None
         rows.append(_row(uri, ensemble.path, bookie, state, address, pid))
     write_output(args, ENSEMBLE_BOOKIES, [Table.from_rows(ENSEMBLE_BOOKIES, rows)])
-    return 0 if all(row[2] == "writable" for row in rows) else 1
+    return 0 if all_writable else 1
 
 
 def _registered_bookies(ensemble: EnsembleStatus) -> dict[str, tuple[str, tuple[str, int]]]:
@@ -229,13 +232,13 @@ def _registered_bookies(ensemble: EnsembleStatus) -> dict[str, tuple[str, tuple[
         with ZooKeeperStore(uri, timeout=_ZOOKEEPER_TIMEOUT, make_layout=False) as store:
             writable, read_only = store.writable_bookies(), store.read_only_bookies()
             for bookie in ensemble.state.bookies:
-                state = "read-only" if bookie.id in read_only else "unregistered"
+                if bookie.id in writable:
+                    state = "writable"
+                else:
+                    state = "read-only" if bookie.id in read_only else "unregistered"
                 info = store.service_info(bookie.id)
                 address = None if info is None else info.address
-                registered[bookie.id] = (
-                    "writable" if bookie.id in writable else state,
-                    address or ("127.0.0.1", bookie.port),
-                )
+                registered[bookie.id] = (state, address or ("127.0.0.1", bookie.port))
     except BkstoreError as error:
         print_stderr(f"bkstore: {error}")
         return {}

@@ -72,10 +72,7 @@ COMMANDS = {
     "analyze": Command(
         "datasets.analyze", "analyses of a dump: losses, garbage, growth, as tables and a report"
     ),
-    "check": Command(
-        "maintenance.check",
-        "consistency of index, entry logs, journals and states",
-    ),
+    "check": Command("maintenance.check", "consistency of index, entry logs, journals and states"),
     "usage": Command(
         "maintenance.usage",
         "what fills the disk: live bytes, garbage, pinned logs, the index, caches",

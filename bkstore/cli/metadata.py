@@ -50,10 +50,9 @@ def add_arguments(parser: Parser) -> None:
     what = "all metadata as a JSON file for audit, analyze and check"
     export = commands.add_parser("export", help=what, description=what)
     _add_metadata(export)
-    export.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, help="write there instead of to stdout"
-    )
-    export.add_argument(
+    add = export.add_argument
+    add("-o", "--output", metavar="FILE", type=Path, help="write there instead of to stdout")
+    add(
         "--show-passwords",
         action="store_true",
         help="include the passwords, which allow reading and writing ledgers",
@@ -113,10 +112,12 @@ def _marked_ledgers(store: MetadataStore, damaged: list[str]) -> frozenset[Ledge
 def _row(
     ledger_id: LedgerId, versioned: Versioned, underreplicated: frozenset[LedgerId] | None
 ) -> tuple[Any, ...]:
+    """Return the row of a ledger; `underreplicated` are the marked ledgers, None if the store has
+    no marks. The last entry and the length are known of closed ledgers only."""
     metadata = versioned.metadata
     quorums = (metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size)
     end = (metadata.last_entry_id, metadata.length) if metadata.closed else (None, None)
-    ctime = None if metadata.ctime < 0 else metadata.ctime
+    ctime = None if metadata.ctime < 0 else metadata.ctime  # -1 = unknown
     marked = None if underreplicated is None else ledger_id in underreplicated
     ids = (*ledger_id.signed, ledger_id.qualified_name)
     others = (metadata.digest_type, len(metadata.segments), ctime, marked)
@@ -131,6 +132,8 @@ def _print_damage(damaged: list[str]) -> int:
 
 
 def _show(args: argparse.Namespace, store: MetadataStore) -> int:
+    """Print the ledger's segments, and to stderr its other metadata, mark and problems; return 1
+    for a problem, or if the store does not have the ledger."""
     ledger_id = ledger_from_args(args)
     try:
         metadata, version = store.read(ledger_id)

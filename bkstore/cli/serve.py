@@ -55,41 +55,36 @@ _ZOOKEEPER_EXIT_SECONDS = 2.0
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "directory",
         metavar="DIR",
         type=Path,
         help="a bookie's directory, or its bk_server.conf; is written to",
     )
-    parser.add_argument(
-        "--create", action="store_true", help="create a bookie if DIR is missing or empty"
-    )
-    parser.add_argument(
+    add("--create", action="store_true", help="create a bookie if DIR is missing or empty")
+    add(
         "--storage",
         choices=_STORAGES,
         help="the storage (default: db if the index is RocksDB, else sorted)",
     )
-    parser.add_argument("--host", help="where to listen (127.0.0.1)")
-    parser.add_argument("--port", type=int, help="0 for a free one (3181)")
-    parser.add_argument(
+    add("--host", help="where to listen (127.0.0.1)")
+    add("--port", type=int, help="0 for a free one (3181)")
+    add(
         "--extended",
         action="store_true",
         help="add scopes and batch reads to v3, which real bookies and clients do not support",
     )
     _add_security(parser)
-    parser.add_argument(
+    add(
         "--metadata",
         metavar="URI",
         help="service URI of a cluster in ZooKeeper: register the bookie there; none = no "
         "cluster, whatever the bk_server.conf says",
     )
-    parser.add_argument(
-        "--bookie-id", metavar="ID", help="with --metadata (default: the cookie's, else HOST:PORT)"
-    )
-    parser.add_argument(
-        "--advertise", metavar="HOST", help="with --metadata: the address for clients (--host)"
-    )
-    parser.add_argument(
+    add("--bookie-id", metavar="ID", help="with --metadata (default: the cookie's, else HOST:PORT)")
+    add("--advertise", metavar="HOST", help="with --metadata: the address for clients (--host)")
+    add(
         "--session-timeout",
         metavar="SECONDS",
         type=float,
@@ -102,13 +97,10 @@ def add_arguments(parser: Parser) -> None:
 
 def _add_security(parser: Parser) -> None:
     """Add the options for TLS and authentication."""
-    parser.add_argument(
-        "--tls-certificate", metavar="FILE", type=Path, help="PEM; enables START_TLS"
-    )
-    parser.add_argument(
-        "--tls-key", metavar="FILE", type=Path, help="PEM, without a password (the same file)"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--tls-certificate", metavar="FILE", type=Path, help="PEM; enables START_TLS")
+    add("--tls-key", metavar="FILE", type=Path, help="PEM, without a password (the same file)")
+    add(
         "--tls-client-ca",
         metavar="FILE",
         type=Path,
@@ -165,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
                 checkpoint_until_stopped(has_ended, checkpoints, admin, interval)
             except (KeyboardInterrupt, SystemExit):
                 begin_stop()
-                collector.on_problem_changed = bool
+                collector.on_problem_changed = bool  # no-op: stopping may interrupt a pass
                 mark_stopping(admin)
                 print_stderr("bkstore: stopping (a second signal ends it at once)")
     return 2 if state_changes.must_stop else 0
@@ -211,8 +203,8 @@ def _open_store(args: argparse.Namespace) -> Iterator[ZooKeeperStore | None]:
 
     check_advertised_host(args.advertise or args.host)
     seconds = SESSION_TIMEOUT_SECONDS if args.session_timeout is None else args.session_timeout
-    session = number(0, 3600, above=True)("--session-timeout", seconds)
-    with ZooKeeperStore(args.metadata, session_timeout=session) as store:
+    session_timeout = number(0, 3600, above=True)("--session-timeout", seconds)
+    with ZooKeeperStore(args.metadata, session_timeout=session_timeout) as store:
         try:
             yield store
         finally:
@@ -232,18 +224,21 @@ def _registered(
     """Register the bookie while the block runs, if it has a `store`; it is read-only while its
     checkpoints fail or the conf forces it."""
 
-    def problem() -> str | None:
+    def read_only_reason() -> str | None:
         return FORCED_READ_ONLY_REASON if conf.read_only else checkpoints.problem
 
     if store is None:
-        limits = conf.disks if args.directory.is_file() else None
-        with closing(StandaloneBookie(server, checkpoints, limits, problem, state_changes)) as lone:
-            yield lone
+        limits = conf.disks if args.directory.is_file() else None  # a bk_server.conf
+        callbacks = (read_only_reason, state_changes)
+        with closing(StandaloneBookie(server, checkpoints, limits, *callbacks)) as standalone:
+            yield standalone
         return
     from bkstore.network.registered_bookie import RegisteredBookie
 
     with ExitStack() as exit_stack:
-        exit_stack.callback(store.finish_within, _ZOOKEEPER_EXIT_SECONDS)  # if registering fails
+        # An exit must not wait for a stalled ZooKeeper: neither after a failed registration, nor to
+        # unregister, before which the second callback runs.
+        exit_stack.callback(store.finish_within, _ZOOKEEPER_EXIT_SECONDS)
         registered_bookie = RegisteredBookie(
             store,
             server,
@@ -252,11 +247,11 @@ def _registered(
             tls=args.tls_certificate is not None,
             disk_options=conf.disks,
             collector=collector,
-            find_problem=problem,
+            find_problem=read_only_reason,
             on_read_only_change=state_changes,
         )
         exit_stack.enter_context(registered_bookie)
-        exit_stack.callback(store.finish_within, _ZOOKEEPER_EXIT_SECONDS)  # runs first on exit
+        exit_stack.callback(store.finish_within, _ZOOKEEPER_EXIT_SECONDS)
         checkpoints.on_problem_changed = registered_bookie.check_disks
         print_stderr(f"bkstore: bookie {server.bookie.bookie_id} is registered at {args.metadata}")
         yield registered_bookie
@@ -286,6 +281,7 @@ def _open_bookie(
         return Bookie.open(path, args.storage, bookie_id=conf.bookie_id, **options)
     from bkstore.network.registered_bookie import cluster_bookie
 
+    # A new bookie is called by its address, unless the system still has to choose its port.
     new_id = f"{args.advertise or args.host}:{args.port}" if args.port else None
     ids = {"bookie_id": args.bookie_id, "new_id": new_id}
     return cluster_bookie(store, path, args.storage, **ids, **options)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from bkstore.wire.sasl import SaslUser, SaslUsers
     from bkstore.wire.server import BookieServer
 
-_HOST_PORT_PATTERN = re.compile(r"(?:(?:\[([^\]]+)\]|([^:]+)):)?([0-9]{1,5})")
+_HOST_PORT_PATTERN = re.compile(
+    r"(?:(?:\[(?P<ipv6>[^\]]+)\]|(?P<name>[^:]+)):)?(?P<port>[0-9]{1,5})"
+)
 
 
 class AdminSettings(NamedTuple):
@@ -70,11 +72,11 @@ def admin_settings_from_args(args: argparse.Namespace) -> AdminSettings | None:
 
     require_packages("serve --http", "aiohttp", "prometheus_client")
     match = _HOST_PORT_PATTERN.fullmatch(args.http)
-    if match is None or int(match[3]) > 65535:
+    if match is None or int(match["port"]) > 65535:
         raise InvalidArgument(f"--http {args.http[:60]!r} is not [HOST:]PORT")
-    host = match[1] or match[2] or "127.0.0.1"
+    host = match["ipv6"] or match["name"] or "127.0.0.1"
     names = [host_name("--http-name", name) for name in args.http_name or ()]
-    return AdminSettings(host, int(match[3]), _read_token(args.http_token_file), tuple(names))
+    return AdminSettings(host, int(match["port"]), _read_token(args.http_token_file), tuple(names))
 
 
 def _read_token(path: Path | None) -> str | None:
@@ -83,7 +85,7 @@ def _read_token(path: Path | None) -> str | None:
     from bkstore.cli.terminal.secrets import read_secret
     from bkstore.wire.admin.access_control import check_token
 
-    try:
+    try:  # a byte outside ASCII becomes U+FFFD, which check_token refuses
         return check_token(read_secret(path).strip().decode("ascii", "replace"))
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
@@ -96,7 +98,8 @@ def open_admin(
     collector: BackgroundCollector | None = None,
 ) -> AbstractContextManager[AdminServer | None]:
     """Return a context manager that runs the bookie's admin and yields it, None without `settings`.
-    `metadata` is the bookie's cluster, which determines the garbage that `collector` removes."""
+    `metadata` is the store of its cluster, which determines the garbage that `collector` removes.
+    It reports the stage "starting" until `attach_server`."""
     if settings is None:
         return nullcontext()
     from bkstore.wire.admin import AdminServer

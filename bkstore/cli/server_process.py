@@ -30,8 +30,8 @@ def checkpoint_until_stopped(
     admin: AdminServer | None,
     interval: float,
 ) -> None:
-    """Make a checkpoint every `interval` seconds until the server has ended. `has_ended` waits the
-    given seconds for that and returns whether it came."""
+    """Make a checkpoint every `interval` seconds, sooner after a failed one, until the server has
+    ended. `has_ended` waits the given seconds for that and returns whether it came."""
     retry_interval = min(interval, _CHECKPOINT_RETRY_SECONDS)
     while not has_ended(interval if checkpoints.problem is None else retry_interval):
         failures = checkpoints.failures
@@ -55,28 +55,28 @@ class StateChanges:
     settings forbid read-only bookies, it then sets `must_stop`, and the command ends."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        self._stop_when_full = settings.stop_when_full
-        self._forced = settings.read_only
+        self._never_read_only = settings.stop_when_full
+        self._always_read_only = settings.read_only
         self.must_stop = False
 
     def __call__(self, reason: str | None) -> None:
         """Report why the bookie is read-only now, or (None) that it is writable again."""
         print_state_change(reason)
-        if reason is not None and self._stop_when_full and not self.must_stop:
+        if reason is not None and self._never_read_only and not self.must_stop:
             self.must_stop = True
             print_stderr("bkstore: stopping, as readOnlyModeEnabled is false")
 
-    def guard_set_read_only(self, change: Callable[[bool], object]) -> Callable[[bool], None]:
+    def guard_set_read_only(self, set_state: Callable[[bool], object]) -> Callable[[bool], None]:
         """Return a wrapper that raises `InvalidArgument` for changes the settings forbid."""
 
-        def set_read_only(read_only: bool) -> None:
-            if read_only and self._stop_when_full:
+        def set_if_permitted(read_only: bool) -> None:
+            if read_only and self._never_read_only:
                 raise InvalidArgument("readOnlyModeEnabled is false: the bookie stays writable")
-            if not read_only and self._forced:
+            if not read_only and self._always_read_only:
                 raise InvalidArgument(f"{FORCED_READ_ONLY_REASON}: the bookie stays read-only")
-            change(read_only)
+            set_state(read_only)
 
-        return set_read_only
+        return set_if_permitted
 
 
 class StandaloneBookie:
@@ -94,9 +94,9 @@ class StandaloneBookie:
         from bkstore.network.disk_watch import DiskWatch
 
         self._server = server
-        self._problem = get_problem
+        self._find_problem = get_problem
         self._on_state_change = on_state_change
-        self._requested_reason: str | None = None
+        self._requested_reason: str | None = None  # not None: an operator made it read-only
         self._disk_watch = None if limits is None else DiskWatch(server.bookie, limits)
         self._interval = math.inf if limits is None else limits.interval
         self._lock = threading.Lock()
@@ -111,7 +111,7 @@ class StandaloneBookie:
         """Make the server read-only or writable according to the current problems."""
         with self._lock:
             was_read_only = self._server.read_only
-            reason = self._requested_reason or self._problem()
+            reason = self._requested_reason or self._find_problem()
             if reason is None and self._disk_watch is not None:
                 reason = self._disk_watch.find_read_only_reason(was_read_only)
             if (reason is not None) != was_read_only:

@@ -37,15 +37,12 @@ def add_arguments(parser: Parser) -> None:
     what = "the objects that hold a range of a stream; the cost goes to stderr"
     lookup = commands.add_parser("lookup", help=what, description=what)
     _add_image(lookup)
-    lookup.add_argument("--stream", metavar="S", type=int, required=True, help="stream id")
-    lookup.add_argument("--start", metavar="A", type=int, required=True, help="first offset")
-    lookup.add_argument(
-        "--end", metavar="B", type=int, default=-1, help="offset after the last; -1: no end"
-    )
-    lookup.add_argument("--limit", metavar="N", type=int, default=10, help="at most (10)")
-    lookup.add_argument(
-        "--strategy", choices=_STRATEGIES, default="bloom", help="how to search (bloom)"
-    )
+    add = lookup.add_argument
+    add("--stream", metavar="S", type=int, required=True, help="stream id")
+    add("--start", metavar="A", type=int, required=True, help="first offset")
+    add("--end", metavar="B", type=int, default=-1, help="offset after the last; -1: no end")
+    add("--limit", metavar="N", type=int, default=10, help="at most (10)")
+    add("--strategy", choices=_STRATEGIES, default="bloom", help="how to search (bloom)")
     what = "loads and waves of every strategy; exit code 1 if answers differ or are not as expected"
     compare = commands.add_parser("compare", help=what, description=what)
     _add_image(compare)
@@ -61,18 +58,19 @@ def add_arguments(parser: Parser) -> None:
     compare.add_argument("--seed", type=int, default=0, help="seed of the random ones (0)")
     compare.add_argument("--totals", action="store_true", help="print only the totals")
     for command, schema in ((lookup, LOOKUP_OBJECTS), (compare, LOOKUPS)):
-        _add_options(command)
+        _add_lookup_options(command)
         add_output(command, schema)
 
 
 def _add_image(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "image", metavar="IMAGE", type=Path, help='JSON: a world, or several under "worlds"'
-    )
-    parser.add_argument("--world", metavar="NAME", help="world to use, if there are several")
+    add = parser.add_argument
+    add("image", metavar="IMAGE", type=Path, help='JSON: a world, or several under "worlds"')
+    add("--world", metavar="NAME", help="world to use, if there are several")
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
+def _add_lookup_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a lookup, which searches a stream's offsets in objects. It loads them in
+    waves: those of a wave together. After a miss the search goes on at later objects."""
     parser.add_argument(
         "--batch",
         metavar="N",
@@ -103,13 +101,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _World(NamedTuple):
+    """An image of streams and objects, and queries of it with their expected answers, if any."""
+
     name: str | None
     image: StreamImage
     queries: list[dict[str, Any]] | None
 
 
 def _read_worlds(path: Path, name: str | None) -> list[_World]:
-    """Return the worlds in a file, only the one of a given `name`; `InvalidArgument` if none."""
+    """Return the worlds in a file (images of streams, with queries), only the one of `name` if it
+    is given. A file without "worlds" is one. Raises `InvalidArgument` if there is none."""
     document = parse_json(read_file(path, _MAX_IMAGE_BYTES, text=True), path)
     world_list = document.get("worlds") if isinstance(document, dict) else None
     worlds: list[Any] = world_list if isinstance(world_list, list) else [document]
@@ -126,7 +127,7 @@ def _read_worlds(path: Path, name: str | None) -> list[_World]:
 
 
 def _parse_world(document: Any) -> _World:
-    """Return the world of a JSON object; raises `InvalidArgument` if a query is malformed."""
+    """Return the image and queries in a JSON object; raises `InvalidArgument` for a bad query."""
     from bkstore.streams.image.stream_image import StreamImage
 
     image = StreamImage.from_json(document)
@@ -138,7 +139,7 @@ def _parse_world(document: Any) -> _World:
     return _World(document.get("name"), image, queries)
 
 
-def _open(args: argparse.Namespace, image: StreamImage, strategy: Any) -> StreamLookup:
+def _open_lookup(args: argparse.Namespace, image: StreamImage, strategy: Any) -> StreamLookup:
     from bkstore.streams.lookup.object_reader import ImageReader
     from bkstore.streams.lookup.options import LookupOptions
     from bkstore.streams.lookup.stream_lookup import StreamLookup
@@ -148,12 +149,13 @@ def _open(args: argparse.Namespace, image: StreamImage, strategy: Any) -> Stream
 
 
 def _lookup(args: argparse.Namespace) -> int:
-    """Print a row for each object of the answer, and a summary to stderr."""
+    """Print a row for each object of the answer, and a summary to stderr; the file must have one
+    world (an image of streams), or --world choose one."""
     worlds = _read_worlds(args.image, args.world)
     if len(worlds) != 1:
         names = ", ".join(str(world.name) for world in worlds)
         raise InvalidArgument(f"{args.image}: choose one by --world: {names}")
-    with _open(args, worlds[0].image, args.strategy) as lookup:
+    with _open_lookup(args, worlds[0].image, args.strategy) as lookup:
         result = lookup.get_objects(args.stream, args.start, args.end, args.limit)
     if result.status == "invalid":
         raise InvalidArgument(_why_invalid(worlds[0].image, args))
@@ -163,6 +165,7 @@ def _lookup(args: argparse.Namespace) -> int:
 
 
 def _why_invalid(image: StreamImage, args: argparse.Namespace) -> str:
+    """Return why the image has no answer for the range: only the options are to blame."""
     stream = image.streams.get(args.stream)
     if stream is None:
         return f"{args.image}: no stream {args.stream}"
@@ -172,6 +175,8 @@ def _why_invalid(image: StreamImage, args: argparse.Namespace) -> str:
 
 
 def _summarize(result: LookupResult) -> str:
+    """Return a line on the answer and its cost: the loads (of objects), the waves of loads that
+    waited for each other, and the trace, what each of them loaded."""
     stats = result.stats
     covered = "" if result.covered_to is None else f", covered to {result.covered_to}"
     trace = "".join(f" {wave}" for wave in stats.trace)
@@ -185,50 +190,53 @@ def _summarize(result: LookupResult) -> str:
 def _compare(args: argparse.Namespace) -> int:
     """Print a row for each lookup and strategy, and their sums; return 1 if answers are wrong."""
     worlds = _read_worlds(args.image, args.world)
-    wrong: list[str] = []
-    tables = (_compare_world(args, world, wrong) for world in worlds)
+    wrong_answers: list[str] = []
+    tables = (_compare_strategies(args, world, wrong_answers) for world in worlds)
     write_output(args, LOOKUPS, tables)
-    for line in wrong:
+    for line in wrong_answers:
         print_stderr(line)
-    return 1 if wrong else 0
+    return 1 if wrong_answers else 0
 
 
-def _compare_world(args: argparse.Namespace, world: _World, wrong: list[str]) -> Table:
-    """Return the table of a world; append to `wrong` answers unlike the file's, or else the first
-    strategy's. A strategy keeps its index and filters over all queries."""
+def _compare_strategies(args: argparse.Namespace, world: _World, wrong_answers: list[str]) -> Table:
+    """Return the rows of all queries of an image by each strategy, and of the sums. Append a line
+    to `wrong_answers` for an answer unlike the file's, or else unlike the first strategy's. A
+    strategy keeps its index and filters over all queries."""
     from bkstore.testing.stream_worlds import random_queries
 
     queries = world.queries
     if args.queries is not None or queries is None:
         count = _DEFAULT_QUERIES if args.queries is None else args.queries
         queries = [{"q": list(query)} for query in random_queries(world.image, count, args.seed)]
-    # A query without an expected answer expects that of the first strategy.
-    expected_answers: list[_Answer] = [_expected(query) for query in queries]
+    # None for a query without an expected answer, until the first strategy has answered it.
+    expected_answers = [_expected_answer(query) for query in queries]
     table_rows: list[tuple[Any, ...]] = []
     for strategy in args.strategy or _STRATEGIES:
         rows = []
-        with _open(args, world.image, strategy) as lookup:
+        with _open_lookup(args, world.image, strategy) as lookup:
             for index, query in enumerate(queries):
                 result = lookup.get_objects(*query["q"])
                 answer = result.status, result.objects
                 expected = expected_answers[index]
                 agrees = None if expected is None else expected == answer
-                if agrees is False:
-                    wrong.append(
+                if expected is None:
+                    expected_answers[index] = answer
+                elif not agrees:
+                    wrong_answers.append(
                         f"{world.name}: {strategy}: query {index} {query['q']}: "
                         f"{_format_answer(answer)}, not {_format_answer(expected)}"
                     )
-                expected_answers[index] = expected or answer
                 rows.append(_row(world.name, strategy, index, query["q"], result, agrees))
         table_rows += [] if args.totals else rows
         table_rows.append(_sum_row(world.name, strategy, rows))
     return Table.from_rows(LOOKUPS, table_rows)
 
 
-_Answer: TypeAlias = "tuple[Any, list[AnswerObject]] | None"
+_Answer: TypeAlias = "tuple[Any, list[AnswerObject]]"
 
 
-def _expected(query: Mapping[str, Any]) -> _Answer:
+def _expected_answer(query: Mapping[str, Any]) -> _Answer | None:
+    """Return (status, objects) that a query of the file must have, None if the file has none."""
     from bkstore.streams.lookup.answer_chain import AnswerObject
 
     if "objects" not in query:
@@ -246,8 +254,10 @@ def _row(
     query_index: int,
     query: list[int],
     result: LookupResult,
-    agrees: Any,
+    agrees: bool | None,
 ) -> tuple[Any, ...]:
+    """Return the row of one lookup; `query` is [stream, start, end, limit], `agrees` is whether the
+    answer is the expected one, None without one."""
     costs = (round(getattr(result.stats, name), 6) for name in _COST_COLUMNS)
     answer = _format_answer((result.status, result.objects))
     return (world, strategy, query_index, *query, answer, result.covered_to, agrees, *costs)
@@ -255,19 +265,19 @@ def _row(
 
 def _sum_row(world: str | None, strategy: str, rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Return the row of sums; `agrees` is null unless every answer could be compared."""
-    agreements = [row[LOOKUPS.names.index("agrees")] for row in rows]
-    agrees = None if None in agreements or not agreements else all(agreements)
-    first, last = len(LOOKUPS.names) - len(_COST_COLUMNS), len(LOOKUPS.names)
-    costs = (round(sum(row[index] for row in rows), 6) for index in range(first, last))
-    return (world, strategy, *[None] * 7, agrees, *costs)
+    columns = dict(zip(LOOKUPS.names, zip(*rows)))
+    agreements = columns.get("agrees", ())
+    sums: dict[str, Any] = {"world": world, "strategy": strategy}
+    sums["agrees"] = None if None in agreements or not agreements else all(agreements)
+    sums |= {name: round(sum(columns.get(name, ())), 6) for name in _COST_COLUMNS}
+    return tuple(sums.get(name) for name in LOOKUPS.names)  # null in the columns of a query
 
 
 def _format_answer(answer: _Answer) -> str:
-    """Return an answer as text: its object ids, or its status if that is not "ok"."""
-    status, objects = answer or ("ok", [])
+    """Return an answer as text: its object ids, "so" before those of stream objects (the others are
+    stream set objects), or its status if that is not "ok"."""
+    status, objects = answer
     if status != "ok":
         return str(status)
-    names = (
-        f"so{item.object_id}" if item.kind == "SO" else str(item.object_id) for item in objects
-    )
+    names = (f"{'so' if item.kind == 'SO' else ''}{item.object_id}" for item in objects)
     return " ".join(names) or "none"

@@ -84,10 +84,11 @@ def bookies_chart(table: pa.Table) -> Chart | None:
         return None
     order = np.argsort(-sizes, kind="stable")
     live, garbage = (number_column(table, name)[order] for name in ("live_bytes", "garbage_bytes"))
+    # Many bookies are an outline without names.
     names = table.column("bookie").to_pylist() if len(order) <= _MAX_BAR_NAMES else []
 
     def draw(axes: Axes) -> None:
-        _stack(axes, np.arange(len(order) + 1) + 0.5, live, garbage, apart=bool(names))
+        _draw_bytes(axes, np.arange(len(order) + 1) + 0.5, live, garbage, as_bars=bool(names))
         axes.set_xlim(0.5, len(order) + 0.5)
         if names:
             _name_bars(axes, [shorten(escape_unprintable(names[row]), _MAX_NAME) for row in order])
@@ -109,7 +110,7 @@ def logs_chart(table: pa.Table) -> Chart | None:
         return None
 
     def draw(axes: Axes) -> None:
-        _stack(axes, np.linspace(0, 100, _BINS + 1), sums[0], sums[1])
+        _draw_bytes(axes, np.linspace(0, 100, _BINS + 1), sums[0], sums[1], as_bars=False)
         axes.set_xlim(0, 100)
         axes.set_xticks(range(0, 101, 20))
         axes.set_xlabel("live part of the entry log, %")
@@ -123,13 +124,14 @@ def ledgers_chart(table: pa.Table) -> Chart | None:
     sizes = np.sort(number_column(table, "bytes"))[::-1].astype(np.float64)
     if len(sizes) < 3 or not sizes.sum():
         return None
+    # Points at even distances on a logarithmic axis: (number of biggest ledgers, their share).
     counts = np.unique(np.geomspace(1, len(sizes), _MAX_POINTS).round().astype(np.int64))
     shares = (np.cumsum(sizes) / sizes.sum() * 100)[counts - 1]
 
     def draw(axes: Axes) -> None:
         axes.plot(counts, shares, color=_COLORS["live"], linewidth=2)
-        corners = [counts[0], *counts, counts[-1]], [0, *shares, 0]
-        axes.fill(*corners, color=_COLORS["live"], alpha=0.15, linewidth=0)
+        area = [counts[0], *counts, counts[-1]], [0, *shares, 0]  # below the line, down to the axis
+        axes.fill(*area, color=_COLORS["live"], alpha=0.15, linewidth=0)
         axes.set_xscale("log")
         axes.set_xlim(1, len(sizes))
         axes.set_ylim(0, 100)
@@ -152,24 +154,24 @@ def _count_ticks(highest: int) -> list[int]:
     return [*ticks, highest] if highest >= 1.4 * ticks[-1] else ticks
 
 
-def _stack(axes: Axes, edges: _Array, live: _Array, garbage: _Array, apart: bool = False) -> None:
-    """Draw garbage stacked on live bytes: as separate bars if `apart`, else as two outlines."""
+def _draw_bytes(axes: Axes, edges: _Array, live: _Array, garbage: _Array, as_bars: bool) -> None:
+    """Draw garbage stacked on live bytes, as separate bars or two outlines, and a y axis."""
     totals = live + garbage
     live_color, garbage_color = _COLORS["live"], _COLORS["garbage"]
-    if apart:
+    if as_bars:
         bar_centers = (edges[1:] + edges[:-1]) / 2
         axes.bar(bar_centers, live, 0.66, color=live_color)
         axes.bar(bar_centers, garbage, 0.66, bottom=live, color=garbage_color)
     else:
         axes.stairs(live, edges, fill=True, color=live_color, linewidth=0)
         axes.stairs(totals, edges, baseline=live, fill=True, color=garbage_color, linewidth=0)
-    highest = float(totals.max())
-    unit, name = size_unit(highest)
-    step = _tick_step(highest / unit)
-    ticks = step * np.arange(int(np.ceil(highest / unit / step)) + 1)
-    axes.set_ylim(0, ticks[-1] * unit)
-    axes.set_yticks(ticks * unit, [f"{tick:g}" for tick in ticks])
-    axes.set_ylabel(f"bytes of records, {name}")
+    unit_bytes, unit_name = size_unit(float(totals.max()))
+    highest = float(totals.max()) / unit_bytes
+    step = _tick_step(highest)
+    ticks = step * np.arange(int(np.ceil(highest / step)) + 1)
+    axes.set_ylim(0, ticks[-1] * unit_bytes)
+    axes.set_yticks(ticks * unit_bytes, [f"{tick:g}" for tick in ticks])
+    axes.set_ylabel(f"bytes of records, {unit_name}")
 
 
 def _name_bars(axes: Axes, names: list[str]) -> None:

@@ -46,7 +46,7 @@ _CHARTS = {
 class ShownTable(NamedTuple):
     """A table of the page with its texts; `remark` limits which rows it can have.
 
-    Either `listing` has rows, or `none` says why there are none.
+    Either `listing` has rows, or `nothing_found` or the remark says why there are none.
     """
 
     name: str
@@ -54,7 +54,7 @@ class ShownTable(NamedTuple):
     rule: str
     advice: str = ""
     remark: str = ""
-    none: str = ""
+    nothing_found: str = ""
     chart: Chart | None = None
     listing: PageTable | None = None
 
@@ -91,23 +91,23 @@ def render_page(tables: Tables, title: str, source: _Source) -> str:
         source=_describe_source(source),
         verdict=make_headline(facts, tables),
         tiles=make_tiles(facts, tables),
-        parts=[_part(heading, names, tables, source, facts) for heading, names in PARTS],
-        origin=_origin(source),
+        parts=[_make_part(heading, names, tables, source, facts) for heading, names in PARTS],
+        origin=_describe_origin(source),
     )
 
 
 def _drop_unread_bookies(tables: Tables, source: _Source) -> Tables:
     """Return the tables without the zeros that stand for bookies that were not read."""
-    name, manifest = "bytes_by_bookie", source.get("manifest")
-    if manifest is None or name not in tables:
+    manifest = source.get("manifest")
+    if manifest is None or "bytes_by_bookie" not in tables:
         return tables
     import pyarrow as pa
     import pyarrow.compute as pc
 
     unread = [bookie["id"] for bookie in manifest["bookies"] if not bookie["read"]]
-    value_set = pa.array(unread, pa.string())
-    was_read = pc.invert(pc.is_in(tables[name].column("bookie"), value_set=value_set))
-    return {**tables, name: tables[name].filter(was_read)}
+    table = tables["bytes_by_bookie"]
+    is_unread = pc.is_in(table.column("bookie"), value_set=pa.array(unread, pa.string()))
+    return {**tables, "bytes_by_bookie": table.filter(pc.invert(is_unread))}
 
 
 def _describe_source(source: _Source) -> str:
@@ -124,7 +124,8 @@ def _describe_source(source: _Source) -> str:
     return "; ".join(parts)
 
 
-def _origin(source: _Source) -> str:
+def _describe_origin(source: _Source) -> str:
+    """Return the foot of the page: what computed the tables, when, and a note on units."""
     parts = []
     if source.get("engine"):
         parts.append(f"Tables computed by {source['engine']}")
@@ -133,7 +134,7 @@ def _origin(source: _Source) -> str:
     return f"{' '.join(parts)}. {_UNITS_NOTE}" if parts else _UNITS_NOTE
 
 
-def _part(
+def _make_part(
     heading: str, names: Sequence[str], tables: Tables, source: _Source, facts: Facts
 ) -> PartOfPage:
     """Return a part of the page; a section without a table is absent, with the reason."""
@@ -148,25 +149,29 @@ def _part(
 
 
 def _show_table(section: Section, table: pa.Table, source: _Source, facts: Facts) -> ShownTable:
+    """Return the section's table with its texts. The remark on a comparison says which bookies it
+    leaves out, and so explains an empty one."""
     remark = comparison_note(source) if section.name == "comparison" else ""
     shown = ShownTable(section.name, section.heading, rule_text(section, facts), remark=remark)
     if table.num_rows == 0:
-        return shown._replace(none="" if remark else nothing_found_text(section, facts))
-    all_rows = (source.get("all_rows") or {}).get(section.name)
-    rows_place = f"in {all_rows}" if all_rows else f"in the table {section.name} of the analysis"
+        return shown._replace(nothing_found="" if remark else nothing_found_text(section, facts))
+    file_of_table = (source.get("all_rows") or {}).get(section.name)
+    all_rows_note = f"in {file_of_table or f'the table {section.name} of the analysis'}"
     return shown._replace(
         advice=advice_text(section, table, facts),
         chart=_CHARTS[section.name](table) if section.name in _CHARTS else None,
-        listing=make_page_table(section, table, rows_place),
+        listing=make_page_table(section, table, all_rows_note),
     )
 
 
 def _bookies_table(manifest: Mapping[str, Any]) -> pa.Table:
+    """Return the bookies of a dump with the row counts of their tables, as the dump's manifest has
+    them: what the page shows as its source."""
     import pyarrow as pa
 
     fields = [(name, pa.string()) for name in ("bookie", "layout", "path", "reason")]
     fields += [(name, pa.int64()) for name in ("entries", "ledgers", "damage", "oddities")]
-    rows = [  # other keys of a bookie are no columns of the schema
+    rows = [  # `from_pylist` ignores keys that are not in the schema
         {**bookie, **bookie["rows"], "bookie": bookie["id"], "read": bool(bookie["read"])}
         for bookie in manifest["bookies"]
     ]

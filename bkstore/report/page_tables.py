@@ -29,6 +29,7 @@ MAX_ROWS = 100
 """Maximum number of rows of each table on the page."""
 
 _TEXT_KINDS = ("category", "class", "flag", "groups", "log", "long", "missing", "quorums", "text")
+_NUMBER_KEY = "n"
 _SORT_KEYS = {"ledger": "id", "scope": "id", **dict.fromkeys(_TEXT_KINDS, "t")}
 
 
@@ -70,7 +71,7 @@ def make_page_table(section: Section, table: pa.Table, all_rows_note: str) -> Pa
     """Return the listing of a table; `all_rows_note` says in the caption where all rows are."""
     shown = first_rows(section, table)
     heads = tuple(_head(section, column) for column in section.columns)
-    rows = tuple(tuple(_cell(column, row) for column in section.columns) for row in shown)
+    rows = tuple(tuple(_make_cell(column, row) for column in section.columns) for row in shown)
     return PageTable(section.heading, _caption(section, table, all_rows_note), heads, rows)
 
 
@@ -91,13 +92,15 @@ def first_rows(section: Section, table: pa.Table) -> list[dict[str, Any]]:
     order = np.lexsort(keys[::-1]) if keys else np.arange(table.num_rows)
     chosen = order[:MAX_ROWS]
     rows: list[dict[str, Any]] = table.take(chosen).to_pylist()
-    if section.name == "ledger_health":
+    if section.name == "ledger_health":  # the class is computed: not a column of the table
         for row, class_index in zip(rows, class_ranks(table)[chosen].tolist()):
             row["class"] = HEALTH_CLASSES[class_index]
     return rows
 
 
 def _sort_values(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    """Return the values by which rows are sorted, ascending: ranks with the worst first, or numbers
+    with nulls as -1, negated if the column's name has "-" before it."""
     if name == "category":
         return category_ranks(table)
     if name == "class":
@@ -105,29 +108,31 @@ def _sort_values(table: pa.Table, name: str) -> npt.NDArray[Any]:
     if name == "severity":
         import pyarrow.compute as pc
 
-        damage: npt.NDArray[Any] = pc.not_equal(table.column(name), "damage").to_numpy()
-        return damage
+        # False sorts before True, so damage before oddities.
+        is_no_damage: npt.NDArray[Any] = pc.not_equal(table.column(name), "damage").to_numpy()
+        return is_no_damage
     values = number_column(table, name.lstrip("-"), -1)
     return -values if name.startswith("-") else values
 
 
 def _head(section: Section, column: ShownColumn) -> HeaderCell:
     first_order = section.order[0] if section.order else ""
-    is_descending = column.column == first_order.lstrip("-") and first_order.startswith("-")
+    is_descending = column.table_column == first_order.lstrip("-") and first_order.startswith("-")
     return HeaderCell(column.heading, _sort_key(column), "descending" if is_descending else "")
 
 
 def _sort_key(column: ShownColumn) -> str:
-    return _SORT_KEYS.get(column.kind, "n")
+    return _SORT_KEYS.get(column.kind, _NUMBER_KEY)
 
 
-def _cell(column: ShownColumn, row: Mapping[str, Any]) -> TableCell:
+def _make_cell(column: ShownColumn, row: Mapping[str, Any]) -> TableCell:
+    """Return the cell of a column: some kinds combine columns of the row, others show one value."""
     make_cell = _CELL_OF_ROW.get(column.kind)
     if make_cell is not None:
         return make_cell(row)
-    value = row[column.column]
+    value = row[column.table_column]
     if value is None or value == "":
-        return _NO_NUMBER_CELL if _sort_key(column) == "n" else _NO_TEXT_CELL
+        return _NO_NUMBER_CELL if _sort_key(column) == _NUMBER_KEY else _NO_TEXT_CELL
     return _CELL_OF_VALUE[column.kind](value)
 
 

@@ -19,17 +19,18 @@ class ShownColumn(NamedTuple):
 
     heading: str
     kind: str
-    column: str
+    table_column: str
 
 
 class Section(NamedTuple):
-    """A table of the page. `order` are the columns to sort by; "-" means descending."""
+    """A table of the page. `order` are the columns to sort by; "-" means descending.
+    `nothing_found` is the sentence for a table without rows."""
 
     name: str
     heading: str
     rule: str
     advice: str
-    none: str
+    nothing_found: str
     order: tuple[str, ...]
     columns: tuple[ShownColumn, ...]
     needs_metadata: bool = False

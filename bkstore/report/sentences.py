@@ -59,35 +59,40 @@ def absence_reason(section: Section, facts: Facts) -> str:
 
 
 def nothing_found_text(section: Section, facts: Facts) -> str:
-    """Return a sentence that nothing was found, and what was not judged or not read."""
+    """Return a sentence that nothing was found, or that nothing was judged; orphans are known
+    without judging replicas. It also tells of bookies that were not read."""
     if section.needs_metadata and section.name != "orphans" and (reason := why_not_judged(facts)):
         return f"Not judged: {reason}."
-    if facts.unread:
-        unread_bookies = counted(len(facts.unread), "bookie was", "bookies were")
-        return f"{section.none} This covers only what was read: {unread_bookies} not."
-    return section.none
+    if facts.unread_bookies:
+        unread_bookies = counted(len(facts.unread_bookies), "bookie was", "bookies were")
+        return f"{section.nothing_found} This covers only what was read: {unread_bookies} not."
+    return section.nothing_found
 
 
 def comparison_note(source: Mapping[str, Any]) -> str:
     """Return which bookies of two dumps were left out of the comparison, empty if none was."""
     if source.get("manifest") is None or source.get("other") is None:
         return ""
+    # Each list below has an item for the first dump and one for the second.
     dumps = [source[name]["bookies"] for name in ("manifest", "other")]
     ids = [[str(bookie["id"]) for bookie in bookies] for bookies in dumps]
-    read = [{str(bookie["id"]) for bookie in bookies if bookie["read"]} for bookies in dumps]
-    contents = [f"has {join_names(bookies)}" if bookies else "has no bookie" for bookies in ids]
+    read_ids = [{str(bookie["id"]) for bookie in bookies if bookie["read"]} for bookies in dumps]
     if not set(ids[0]) & set(ids[1]):
+        contents = [f"has {join_names(names)}" if names else "has no bookie" for names in ids]
         return (
             "The two dumps have no bookie in common, so nothing was compared: "
             f"the first {contents[0]}; the second {contents[1]}."
         )
-    common = read[0] & read[1]
-    if not common:
+    compared = read_ids[0] & read_ids[1]
+    if not compared:
         return "No bookie was read in both dumps, so nothing was compared."
-    left_out = [[bookie_id for bookie_id in bookies if bookie_id not in common] for bookies in ids]
-    named = [(names, which) for names, which in zip(left_out, ("first", "second")) if names]
-    if not named:
+    left_out = [[bookie_id for bookie_id in names if bookie_id not in compared] for names in ids]
+    left_out_texts = [
+        f"{join_names(names)} ({which} dump)"
+        for names, which in zip(left_out, ("first", "second"))
+        if names
+    ]
+    if not left_out_texts:
         return ""
-    left_out_text = "; ".join(f"{join_names(names)} ({which} dump)" for names, which in named)
-    words = counted(len(common), "bookie is", "bookies are")
-    return f"{words} compared. Left out, as not read in both: {left_out_text}."
+    bookies_are = counted(len(compared), "bookie is", "bookies are")
+    return f"{bookies_are} compared. Left out, as not read in both: {'; '.join(left_out_texts)}."

@@ -13,8 +13,8 @@ VIOLATIONS = make_schema(
     "category scope_id? ledger_id? qualified_name? first_entry? bookie? missing_entries? missing?"
     " missing_groups? detail",
     hide="missing_groups",
-    drop="missing_entries",
-    cut="missing detail",
+    drop_first="missing_entries",
+    may_cut="missing detail",
 )
 """The violations that an audit found. `missing` is null if there are too many ranges to list;
 `missing_groups` (first, last, size, period) hold the same entries in BP-34's form. All three are
@@ -25,7 +25,7 @@ SEQUENCES = make_schema(
     "bookie scope_id ledger_id qualified_name entries first_entry last_entry sequences groups"
     " availability",
     hide="availability",
-    once="bookie",
+    caption="bookie",
 )
 """One row per bookie and ledger; `availability` encodes the `entries`."""
 
@@ -34,7 +34,7 @@ HOLES = make_schema(
     "bookie scope_id ledger_id qualified_name first_entry last_entry entries stripe holes"
     " off_stripe",
     show="bookie ledger_id entries first_entry last_entry stripe holes off_stripe",
-    once="bookie",
+    caption="bookie",
 )
 """Ledgers with missing entries between the first and the last on a bookie, judged without metadata
 by the ledger's own stripe; entries off the stripe do not fill a hole."""
@@ -45,9 +45,9 @@ HEALTH = make_schema(
     " segments last_entry_id replicas_due? replicas_missing? replicas_surplus? fewest_replicas?"
     " category? not_judged?",
     show="ledger_id state replicas_due replicas_missing fewest_replicas category not_judged",
-    quiet="category not_judged",
-    drop="state replicas_due",
-    cut="not_judged",
+    hide_idle="category not_judged",
+    drop_first="state replicas_due",
+    may_cut="not_judged",
 )
 """One row per ledger of the metadata. Replica counts are of bookies in the dump, null if the ledger
 is not judged. `not_judged` says why (such as open), or which bookies are not in the dump."""
@@ -55,8 +55,8 @@ is not judged. `not_judged` says why (such as open), or which bookies are not in
 SURPLUS = make_schema(
     "surplus",
     "bookie scope_id ledger_id qualified_name surplus_entries surplus_groups",
-    once="bookie",
-    cut="surplus_groups",
+    caption="bookie",
+    may_cut="surplus_groups",
 )
 """Over-replication: entries of a closed ledger on bookies that do not have to hold them."""
 
@@ -66,7 +66,7 @@ ORPHANS = make_schema("orphans", "bookie scope_id ledger_id qualified_name entri
 HOMELESS = make_schema(
     "homeless",
     "scope_id ledger_id qualified_name state last_entry_id bookies:string",
-    cut="bookies",
+    may_cut="bookies",
 )
 """Ledgers of the metadata without an entry on any bookie of the dump, although some are due there;
 `bookies` are those of the ledger's ensembles, separated by spaces."""
@@ -76,8 +76,8 @@ LOG_OCCUPANCY = make_schema(
     "bookie dir_index log_id file bytes closed? ledgers live_ledgers live_bytes garbage_bytes"
     " occupancy pinned",
     hide="file closed",
-    once="bookie",
-    drop="ledgers live_ledgers bytes",
+    caption="bookie",
+    drop_first="ledgers live_ledgers bytes",
 )
 """One row per entry log. Live records are those of ledgers in the bookie's index or, with metadata,
 in the metadata; the threshold of `pinned` is the one that was asked for."""
@@ -94,21 +94,21 @@ BOOKIE_BYTES = make_schema(
     "bytes_by_bookie",
     "bookie ledgers entries entry_logs log_file_bytes record_bytes live_bytes garbage_bytes damage",
     hide="entry_logs record_bytes",
-    quiet="damage",
-    drop="ledgers",
+    hide_idle="damage",
+    drop_first="ledgers",
 )
 """One row per bookie."""
 
 FRAGMENTATION = make_schema(
     "fragmentation",
     "bookie scope_id ledger_id qualified_name entries logs log_changes stretches mean_stretch",
-    once="bookie",
+    caption="bookie",
 )
 """How scattered the entries of a ledger are, visited in order of entry id."""
 
 COMPARISON = make_schema(
     "comparison",
     "bookie scope_id ledger_id qualified_name before after common added removed change",
-    once="bookie",
+    caption="bookie",
 )
 """The entries of each ledger on each bookie in two dumps."""

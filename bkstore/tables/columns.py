@@ -250,29 +250,37 @@ def make_schema(
     *,
     show: str = "",
     hide: str = "",
-    once: str = "",
-    quiet: str = "",
-    drop: str = "",
-    cut: str = "",
-    fold: str = "",
-    record: bool = False,
+    caption: str = "",
+    hide_idle: str = "",
+    drop_first: str = "",
+    may_cut: str = "",
+    wrap: str = "",
+    as_records: bool = False,
 ) -> Schema:
     """Return a schema of the named columns, ``name?`` for one that may be null.
 
     ``name:kind`` is a column whose kind differs from `COLUMNS`, or that is not in it. The other
-    parameters are column names for screens (see `ScreenColumns`): `show` lists the columns shown;
-    without it, all are shown except those of `hide` and those that `ledger_id` represents.
+    parameters are for screens, columns separated by spaces: `show` lists the columns shown; without
+    it, all are shown except those of `hide` and those that `ledger_id` represents. `caption` and
+    the others are fields of `ScreenColumns`. Without any, `screen` is None: the default.
 
     >>> make_schema("pairs", "entries? groups:rows").columns[0]
     Column(name='entries', kind='int64', nullable=True)
     """
     parsed = tuple(map(_parse_column, columns.split()))
-    if not (record or show or hide or once or quiet or drop or cut or fold):
+    if not any((show, hide, caption, hide_idle, drop_first, may_cut, wrap, as_records)):
         return Schema(name, parsed)
     hidden = {"scope_id", "qualified_name", *hide.split()}
     shown = show.split() or [column.name for column in parsed if column.name not in hidden]
-    first, idle, dropped, shortened = (tuple(each.split()) for each in (once, quiet, drop, cut))
-    screen = ScreenColumns(tuple(shown), first, idle, dropped, shortened, fold, record)
+    screen = ScreenColumns(
+        tuple(shown),
+        caption=tuple(caption.split()),
+        hide_idle=tuple(hide_idle.split()),
+        drop_first=tuple(drop_first.split()),
+        may_cut=tuple(may_cut.split()),
+        wrap=wrap,
+        as_records=as_records,
+    )
     return Schema(name, parsed, screen)
 
 

@@ -10,9 +10,9 @@ LEDGER_LIST = make_schema(
     " explicit_lac? explicit_lac_entry? master_key? layout",
     show="bookie layout ledger_id entries first_entry last_entry fenced limbo explicit_lac_entry"
     " master_key",
-    once="bookie layout",
-    quiet="explicit_lac explicit_lac_entry master_key",
-    drop="first_entry limbo last_entry explicit_lac_entry fenced entries",
+    caption="bookie layout",
+    hide_idle="explicit_lac explicit_lac_entry master_key",
+    drop_first="first_entry limbo last_entry explicit_lac_entry fenced entries",
 )
 """One row per ledger (`bkstore ledgers`). `explicit_lac_entry` is null if none can be decoded."""
 
@@ -23,8 +23,8 @@ AVAILABILITY = make_schema(
     "availability",
     "scope_id ledger_id qualified_name entries bytes:binary groups:rows ranges? missing?"
     " missing_entries? missing_groups?",
-    cut="bytes",
-    record=True,
+    may_cut="bytes",
+    as_records=True,
 )
 """One row: which entries of a ledger the bookie has (`bkstore availability`). `ranges` and
 `missing` are null above 10,000 ranges; all `missing` columns are null without --missing-from."""
@@ -35,9 +35,9 @@ JOURNAL_RECORDS = make_schema(
     " length? master_key? explicit_lac? explicit_lac_entry? payload?",
     show="journal_dir file offset kind ledger_id entry_id bytes lac explicit_lac_entry master_key"
     " payload",
-    quiet="payload explicit_lac explicit_lac_entry master_key",
-    drop="bytes lac explicit_lac_entry entry_id offset",
-    cut="payload",
+    hide_idle="payload explicit_lac explicit_lac_entry master_key",
+    drop_first="bytes lac explicit_lac_entry entry_id offset",
+    may_cut="payload",
 )
 """One row per journal record (`bkstore readjournal`). `file` is a name in journal directory number
 `journal_dir`, `version` its version. `offset` is that of the length field, `bytes` the record's
@@ -47,17 +47,17 @@ LAST_MARKS = make_schema(
     "last_marks",
     "journal_dir file? journal_id journal position",
     show="journal_dir journal journal_id position file",
-    cut="file",
+    may_cut="file",
 )
 """One row per journal (`bkstore lastmark`); `file` is null if no file has a mark."""
 
 ENTRY_RECORDS = make_schema(
     "entry_records",
     "scope_id ledger_id entry_id dir_index log_id position bytes lac length digest_ok? payload",
-    once="ledger_id",
-    quiet="digest_ok",
-    drop="length position log_id bytes lac",
-    cut="payload",
+    caption="ledger_id",
+    hide_idle="digest_ok",
+    drop_first="length position log_id bytes lac",
+    may_cut="payload",
 )
 """One row per entry as it is stored (`bkstore readledger`). Without a digest type, `digest_ok` is
 null and `payload` begins with the digest."""
@@ -66,9 +66,9 @@ LOG_RECORDS = make_schema(
     "log_records",
     "dir_index log_id file offset position scope_id ledger_id entry_id lac length bytes payload?",
     hide="file offset",
-    quiet="payload",
-    drop="length lac bytes log_id",
-    cut="payload",
+    hide_idle="payload",
+    drop_first="length lac bytes log_id",
+    may_cut="payload",
 )
 """One row per record of an entry log (`bkstore readlog`). `file` is a name in ledger directory
 number `dir_index`. `offset` is that of the size field, `position` that of the record, as in
@@ -86,25 +86,22 @@ LOG_METADATA = make_schema(
     "log_metadata",
     "dir_index log_id file source total_bytes remaining_bytes usage scope_id? ledger_id? bytes?",
     hide="file",
-    drop="source usage",
+    drop_first="source usage",
 )
 """One row per ledger of an entry log (`bkstore readlogmetadata`); a log without any has one row.
 `source` is "map" (the log's ledgers map), "scan" (its records) or "cache" (what garbage collection
 keeps in `metadata-cache`). The totals are the log's, `bytes` the ledger's."""
 
 BOOKIE_FILES = make_schema(
-    "bookie_files",
-    "kind dir_index file bytes",
-    show="kind dir_index bytes file",
-    cut="file",
+    "bookie_files", "kind dir_index file bytes", show="kind dir_index bytes file", may_cut="file"
 )
 """One row per file (`bkstore listfiles`); `kind` is "journal", "entrylog", "index" or "other"."""
 
 FINDINGS = make_schema(
     "findings",
     "severity detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?",
-    quiet="ledger_id first_entry last_entry entries offset",
-    cut="detail file",
+    hide_idle="ledger_id first_entry last_entry entries offset",
+    may_cut="detail file",
 )
 """Oddities and damage. `entries` is the number of entries in first..last that are affected."""
 
@@ -115,8 +112,8 @@ CHECK_FINDINGS = make_schema(
     "check_findings",
     "severity kind detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?",
     show="severity kind detail file offset",
-    quiet="file offset",
-    cut="file detail",
+    hide_idle="file offset",
+    may_cut="file detail",
 )
 """One row per finding of `bkstore check`. `entries` is the number affected in first..last."""
 
@@ -126,7 +123,7 @@ CHECK_COVERAGE = make_schema(
     " unaccounted_bytes unaccounted rows records indexed copies unindexed garbage garbage_bytes"
     " others unjudged digests",
     hide="file header_bytes record_bytes map_bytes padding_bytes unaccounted garbage_bytes",
-    quiet="others unjudged digests",
+    hide_idle="others unjudged digests",
 )
 """One row per entry log (`bkstore check --coverage`). The bytes by purpose add up to `bytes`.
 `rows` index rows point into the log; its `records` are `indexed`, `copies`, `unindexed`, `garbage`,
@@ -137,9 +134,9 @@ DIFFERENCES = make_schema(
     "kind scope_id ledger_id qualified_name only_in? a? b? entries? first_entry? last_entry?"
     " ranges? groups:rows?",
     show="kind ledger_id only_in entries first_entry last_entry ranges a b",
-    quiet="only_in a b ranges entries first_entry last_entry",
-    drop="last_entry first_entry",
-    cut="ranges b a",
+    hide_idle="only_in a b ranges entries first_entry last_entry",
+    drop_first="last_entry first_entry",
+    may_cut="ranges b a",
 )
 """One row per difference (`bkstore diff`). `kind` is "ledger" (only the side `only_in`, "a" or "b",
 has it), "entries" (only that side has these), or the part of the state that differs: "fenced",
@@ -151,7 +148,7 @@ REWRITES = make_schema(
     "source target layout_before layout directories ledgers entries duplicates left_out entry_logs"
     " log_bytes linked renamed_logs second_names other_files compared",
     hide="source",
-    record=True,
+    as_records=True,
 )
 """One row: the result of a rewrite (`bkstore convert`, `bkstore rebuild-index`). `left_out` counts
 index rows of unknown ledgers (convert), or unknown ledgers in the logs (rebuild-index)."""
@@ -160,9 +157,9 @@ LOSSES = make_schema(
     "losses",
     "kind file offset bytes? scope_id? ledger_id? first_entry? last_entry? entries? detail",
     show="kind ledger_id first_entry last_entry entries file offset bytes detail",
-    quiet="ledger_id first_entry last_entry entries bytes",
-    drop="last_entry",
-    cut="detail file",
+    hide_idle="ledger_id first_entry last_entry entries bytes",
+    drop_first="last_entry",
+    may_cut="detail file",
 )
 """One row per loss (`bkstore salvage`). kind "bytes": `bytes` of `file` from `offset` on cannot be
 read. kind "entries": entries of a ledger that the old index had and no log has; `file` and `offset`
@@ -177,9 +174,9 @@ LOOKUPS = make_schema(
     "world? strategy query? stream_id? start? end? limit? answer? covered_to? agrees? loads waves"
     " preloads filter_refusals index_hits index_misses dead_entries seconds",
     hide="limit covered_to preloads filter_refusals index_misses dead_entries",
-    quiet="world query stream_id start end agrees",
-    drop="index_hits start end",
-    cut="answer",
+    hide_idle="world query stream_id start end agrees",
+    drop_first="index_hits start end",
+    may_cut="answer",
 )
 """One row per lookup and strategy (`bkstore streams compare`), and one per strategy with the sums.
 `query` is null in a row of sums, `agrees` if there was nothing to compare with."""
@@ -203,8 +200,8 @@ ENSEMBLE_BOOKIES = make_schema(
     "ensemble_bookies",
     "uri bookie state? address? pid? storage directory log",
     show="uri storage bookie state address pid log directory",
-    once="uri storage",
-    drop="directory log",
+    caption="uri storage",
+    drop_first="directory log",
 )
 """One row per bookie of an ensemble (`bkstore ensemble status`); `uri` is the ensemble's. `state`
 is the state in ZooKeeper: writable, read-only, unregistered; null if ZooKeeper could not be asked.

@@ -31,20 +31,20 @@ class Column(NamedTuple):
 class ScreenColumns(NamedTuple):
     """How a table is shown to people: its columns, and which give way if they do not fit.
 
-    columns: in the order of the screen. once: printed above the header while all rows have the
-    same value. quiet: left out while every row has null, or zero if the column cannot be null.
-    drop: left out first if space is short, before the last columns. cut: may be shortened, the
-    first of them last. fold: wrapped to several lines at the end of the terminal, and never left
-    out. record: rows are shown as fields, one per line.
+    columns: in the order of the screen. caption: printed above the header while all rows have the
+    same value. hide_idle: left out while every row has null, or zero if the column cannot be null.
+    drop_first: left out first if space is short, before the last columns. may_cut: may be
+    shortened, the first of them last. wrap: the column that is wrapped to several lines at the end
+    of the terminal, and never left out. as_records: rows are shown as fields, one per line.
     """
 
     columns: tuple[str, ...]
-    once: tuple[str, ...] = ()
-    quiet: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    cut: tuple[str, ...] = ()
-    fold: str = ""
-    record: bool = False
+    caption: tuple[str, ...] = ()
+    hide_idle: tuple[str, ...] = ()
+    drop_first: tuple[str, ...] = ()
+    may_cut: tuple[str, ...] = ()
+    wrap: str = ""
+    as_records: bool = False
 
 
 class Schema(NamedTuple):
@@ -62,7 +62,7 @@ class Schema(NamedTuple):
     def to_arrow(self) -> pa.Schema:
         """Return the pyarrow schema; raises `MissingDependency` without pyarrow."""
         pa = require_pyarrow("Arrow output")
-        kinds = {
+        arrow_types = {
             "int64": pa.int64(),
             "int32": pa.int32(),
             "float64": pa.float64(),
@@ -71,7 +71,8 @@ class Schema(NamedTuple):
             "binary": pa.binary(),
             "rows": pa.list_(pa.list_(pa.int64())),
         }
-        return pa.schema([pa.field(name, kinds[kind], null) for name, kind, null in self.columns])
+        columns = ((name, arrow_types[kind], nullable) for name, kind, nullable in self.columns)
+        return pa.schema([pa.field(*column) for column in columns])
 
 
 def require_pyarrow(purpose: str) -> Any:
@@ -139,24 +140,24 @@ class Table:
         pa = require_pyarrow("Arrow output")
         schema = self.schema.to_arrow()
         columns = zip(self.columns.values(), schema.types)
-        arrays = [_to_arrow_array(pa, values, kind) for values, kind in columns]
+        arrays = [_to_arrow_array(pa, values, arrow_type) for values, arrow_type in columns]
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
-def _to_arrow_array(pa: Any, values: Values, kind: pa.DataType) -> Any:
+def _to_arrow_array(pa: Any, values: Values, arrow_type: pa.DataType) -> Any:
     """Return a column as an Arrow array; text that UTF-8 cannot encode is escaped."""
     if isinstance(values, ConstantColumn):
         (value,) = _encodable([values.value])
-        return pa.repeat(pa.scalar(value, kind), values.size)
-    if pa.types.is_list(kind) and any(isinstance(cell, np.ndarray) for cell in values):
-        return _nested_array(pa, values, kind)
+        return pa.repeat(pa.scalar(value, arrow_type), values.size)
+    if pa.types.is_list(arrow_type) and any(isinstance(cell, np.ndarray) for cell in values):
+        return _nested_array(pa, values, arrow_type)
     try:
-        return pa.array(values, type=kind)
+        return pa.array(values, type=arrow_type)
     except UnicodeEncodeError:  # such as an undecodable file name
-        return pa.array(_encodable(values), type=kind)
+        return pa.array(_encodable(values), type=arrow_type)
 
 
 def _to_python(values: Values, column: Column) -> Sequence[Any]:
@@ -167,16 +168,17 @@ def _to_python(values: Values, column: Column) -> Sequence[Any]:
     return [cell.tolist() if isinstance(cell, np.ndarray) else cell for cell in values]
 
 
-def _nested_array(pa: Any, cells: Values, kind: pa.DataType) -> Any:
-    """Return the Arrow array of a "rows" column whose cells are int64[n, m] arrays or None."""
+def _nested_array(pa: Any, cells: Values, arrow_type: pa.DataType) -> Any:
+    """Return the Arrow array, of a type list<list<int64>>, of cells int64[n, m] or None."""
+    # The numbers of all cells, as an array of their rows.
     present = [cell for cell in cells if cell is not None]
-    row_counts = [0 if cell is None else len(cell) for cell in cells]
+    numbers = pa.array(np.concatenate([cell.ravel() for cell in present]), pa.int64())
     widths = np.repeat([cell.shape[1] for cell in present], [len(cell) for cell in present])
-    numbers = np.concatenate([cell.ravel() for cell in present])
-    values = pa.array(numbers, kind.value_type.value_type)
-    inner = pa.ListArray.from_arrays(_offsets(pa, widths), values)
+    rows = pa.ListArray.from_arrays(_offsets(pa, widths), numbers)
+    # These rows as an array of cells.
+    row_counts = [0 if cell is None else len(cell) for cell in cells]
     nulls = pa.array([cell is None for cell in cells])
-    return pa.ListArray.from_arrays(_offsets(pa, row_counts), inner, kind, mask=nulls)
+    return pa.ListArray.from_arrays(_offsets(pa, row_counts), rows, arrow_type, mask=nulls)
 
 
 def _offsets(pa: Any, lengths: Sequence[int] | Int64Array) -> Any:

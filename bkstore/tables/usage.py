@@ -10,7 +10,7 @@ USAGE = make_schema(
     " garbage_bytes other_bytes pinned_logs pinned_bytes removable_logs compactable_logs"
     " damaged_logs moved_bytes given_back_bytes index_file_bytes index_disk_bytes index_row_bytes?"
     " journal_bytes",
-    record=True,
+    as_records=True,
 )
 """One row per bookie. `live_bytes` and `garbage_bytes` add up to `record_bytes`; `given_back_bytes`
 are all of removable logs, and all but `moved_bytes` of compactable ones. `index_row_bytes` is null
@@ -21,9 +21,9 @@ USAGE_BY_LOG = make_schema(
     "bookie dir_index log_id file bytes source? ledgers live_ledgers record_bytes live_bytes"
     " garbage_bytes occupancy pinned fate given_back_bytes",
     hide="file source record_bytes",
-    once="bookie",
-    quiet="pinned",
-    drop="ledgers live_ledgers bytes",
+    caption="bookie",
+    hide_idle="pinned",
+    drop_first="ledgers live_ledgers bytes",
 )
 """One row per entry log. `source` is "map", "scan", or null if neither can be read."""
 
@@ -31,16 +31,15 @@ USAGE_BY_LEDGER = make_schema(
     "usage_by_ledger",
     "bookie scope_id ledger_id qualified_name live entries? logs bytes live_bytes garbage_bytes"
     " pinned_logs",
-    once="bookie",
-    quiet="pinned_logs",
-    drop="live_bytes logs",
+    caption="bookie",
+    hide_idle="pinned_logs",
+    drop_first="live_bytes logs",
 )
 """One row per ledger in the index or in a log. `entries` is null if the index does not have the
 ledger or cannot be read; `pinned_logs` is the number of pinned logs that it keeps alive."""
 
 USAGE_BY_SCOPE = make_schema(
-    "usage_by_scope",
-    "bookie scope_id ledgers live_ledgers entries bytes live_bytes garbage_bytes",
+    "usage_by_scope", "bookie scope_id ledgers live_ledgers entries bytes live_bytes garbage_bytes"
 )
 """One row per scope."""
 
@@ -48,7 +47,7 @@ USAGE_BY_LOG_AND_LEDGER = make_schema(
     "usage_by_log_and_ledger",
     "bookie dir_index log_id scope_id ledger_id bytes live",
     show="bookie dir_index log_id ledger_id live bytes",
-    once="bookie",
+    caption="bookie",
 )
 """One row per ledger of an entry log."""
 
@@ -57,9 +56,9 @@ USAGE_OF_INDEX = make_schema(
     "bookie dir_index part path files file_bytes disk_bytes rows? row_bytes? pages? table_bytes?"
     " estimated_rows? dead_rows? tombstones? range_tombstones? waiting?",
     hide="path pages estimated_rows range_tombstones",
-    once="bookie",
-    quiet="table_bytes dead_rows tombstones",
-    drop="files disk_bytes",
+    caption="bookie",
+    hide_idle="table_bytes dead_rows tombstones",
+    drop_first="files disk_bytes",
 )
 """One row per directory of index files ("idx") or RocksDB database. `rows` are of known ledgers,
 `row_bytes` their uncompressed size; the columns from `table_bytes` on are RocksDB's properties."""
@@ -68,8 +67,8 @@ USAGE_OF_CACHES = make_schema(
     "usage_of_caches",
     "bookie setting purpose value? unit default formula source",
     show="bookie setting value unit default purpose",
-    once="bookie",
-    drop="default",
-    cut="purpose",
+    caption="bookie",
+    drop_first="default",
+    may_cut="purpose",
 )
 """One row per setting and purpose, which requires `value`; `source` is BookKeeper's class."""

@@ -51,7 +51,7 @@ def test_empty_tables(tmp_path: Path) -> None:
     ] == verdict(found)
     for name in ("violations", "homeless", "surplus"):
         assert "Not judged: the ledger metadata contain no ledger." in found.by_id(name).text
-    assert SECTIONS["holes"].none in found.by_id("holes").text
+    assert SECTIONS["holes"].nothing_found in found.by_id("holes").text
     assert [] == list(found.all("table"))
 
 
@@ -246,7 +246,7 @@ def test_unread_bookies_among_the_facts() -> None:
     facts = gather_facts({}, {"manifest": {"bookies": listed, "tables": {}}})
 
     assert 4 == facts.bookies
-    assert (("b2", "no such directory"), ("b3", "in use")) == facts.unread
+    assert (("b2", "no such directory"), ("b3", "in use")) == facts.unread_bookies
     assert (6, 6) == (facts.damage, facts.oddities)
 
 

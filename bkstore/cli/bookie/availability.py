@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
         stored_entries = bookie.index.availability(ledger)
         code = report_unknown(bookie, ledger)
         bookie.check_unchanged()
-    shown = output_format_from_args(args) == "table"
-    table = availability_table(ledger, stored_entries, args.encoding, expected, shown)
+    for_screen = output_format_from_args(args) == "table"
+    table = availability_table(ledger, stored_entries, args.encoding, expected, for_screen)
     write_output(args, AVAILABILITY, [table])
     return code
 
@@ -88,8 +88,7 @@ def availability_table(
     for_screen: bool = False,
 ) -> Table:
     """Return the one-row `availability` table; `expected` are the entries that should be present.
-    Above `MAX_RANGES` ranges the column is null, or has the first only if `for_screen` on a
-    screen."""
+    A column of too many ranges is null, but has the first ones `for_screen`."""
     missing = None if expected is None else stored.missing(expected)
     row = (
         *ledger.signed,

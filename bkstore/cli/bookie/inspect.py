@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args) as bookie:
         findings = [*bookie.findings(), *bookie.unknown_files()]
         values = _read_properties(bookie, findings)
-        values["index_entries"] = None
+        values["index_entries"] = None  # not read
         if bookie.entry_logs and not args.quick:  # a copy of the index alone has no logs to check
             values["index_entries"] = check_log_ends(bookie, findings)
         rows = finding_table(findings).rows()
@@ -95,11 +95,11 @@ def property_rows(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if values["cookie"] is not None:
         yield "cookie version", str(values["cookie"]["version"])
         yield "instance id", values["cookie"]["instance_id"] or "-"
-    for role, currents in values["directories"].items():
-        for number, current in enumerate(currents):
-            yield f"{role} directory {number}", current
-            if current in values["configured"]:
-                yield f"{role} directory {number} in the conf", values["configured"][current]
+    for role, paths in values["directories"].items():
+        for number, path in enumerate(paths):
+            yield f"{role} directory {number}", path
+            if path in values["configured"]:
+                yield f"{role} directory {number} in the conf", values["configured"][path]
     if values["directory_order_from"] is not None:
         yield "directory order from", values["directory_order_from"]
     yield "ledgers", str(values["ledgers"])
@@ -123,6 +123,8 @@ def property_rows(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:
+    """Return the number of fenced ledgers; append to `findings` what is odd about the states, and a
+    state that cannot be read, unless its ledger already has a finding of damage."""
     fenced = 0
     for ledger_id in bookie.index.ledgers():
         try:
@@ -130,8 +132,7 @@ def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:
             fenced += state.fenced
             findings += state_findings
         except BkstoreError as error:
-            damage = Finding.of(error, ledger_id)
-            known_damage = {each.ledger for each in findings if each.severity == "damage"}
-            if ledger_id not in known_damage:
-                findings.append(damage)
+            damaged_ledgers = {each.ledger for each in findings if each.severity == "damage"}
+            if ledger_id not in damaged_ledgers:
+                findings.append(Finding.of(error, ledger_id))
     return fenced

@@ -41,7 +41,7 @@ def _rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[MarkRow]:
     matches = map(_NUMBERED_MARK_FILE.fullmatch, file_names)
     mark_numbers = [int(match[1]) for match in matches if match]
     journal_count = max([journal_dir_count, *(number + 1 for number in mark_numbers)])
-    if journal_count > 1 or mark_numbers:
+    if journal_count > 1 or mark_numbers:  # a single journal's mark file has no number
         for number in range(journal_count):
             yield _greatest_mark(ledger_dirs, number, last_mark_name(number))
     else:

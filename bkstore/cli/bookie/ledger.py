@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:
     entries, dir_indexes, locations = bookie.locate(ledger)
-    for start in range(0, max(entries.size, 1), ROWS_PER_TABLE):
+    for start in range(0, max(entries.size, 1), ROWS_PER_TABLE):  # one table if it is empty
         rows = slice(start, start + ROWS_PER_TABLE)
         row_locations = locations[rows]
         columns = (

@@ -24,10 +24,9 @@ _DATABASES = (*DATABASE_NAMES, METADATA_CACHE)
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
-    for name, (what, _) in _KINDS.items():
-        parser.add_argument(
-            f"--{name}", action="store_true", help=f"only {what} (and others named)"
-        )
+    for name, (description, _) in _KINDS.items():
+        help_text = f"only {description} (and others named)"
+        parser.add_argument(f"--{name}", action="store_true", help=help_text)
     add_output(parser, BOOKIE_FILES)
 
 
@@ -35,7 +34,10 @@ def run(args: argparse.Namespace) -> int:
     """Print a row for each file of the chosen kinds; without a choice, of all kinds."""
     chosen = [name for name in _KINDS if getattr(args, name)] or list(_KINDS)
     with open_bookie(args, needs_index=False) as bookie, convert_read_errors(bookie.path):
-        rows = [row for name in chosen for row in _KINDS[name][1](bookie.folders)]
+        rows: list[FileRow] = []
+        for name in chosen:
+            _, list_files_of_kind = _KINDS[name]
+            rows += list_files_of_kind(bookie.folders)
         bookie.check_unchanged()
     write_output(args, BOOKIE_FILES, [Table.from_rows(BOOKIE_FILES, rows)])
     return 0
@@ -67,6 +69,7 @@ def _entry_logs(folders: BookieFolders) -> FileRows:
 
 
 def _indexes(folders: BookieFolders) -> FileRows:
+    """Yield index files, and files in the folders of RocksDB databases."""
     for dir_index, directory in enumerate(folders.index):
         index_paths = []
         for path in list_files(directory):
@@ -77,7 +80,7 @@ def _indexes(folders: BookieFolders) -> FileRows:
 
 
 def _others(folders: BookieFolders) -> FileRows:
-    """Yield files with names that no bookie uses, except logs."""
+    """Yield files with names that no bookie uses, except those that `_entry_logs` lists."""
     directories = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
     for dir_index, directory in enumerate(directories):
         for unknown_file in find_unknown_files([directory]):

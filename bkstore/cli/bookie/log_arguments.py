@@ -23,16 +23,15 @@ _LOG_ID_PATTERN = re.compile(r"[0-9]{1,10}|0[xX][0-9a-fA-F]{1,8}")
 def add_log_arguments(parser: argparse.ArgumentParser) -> None:
     """Add DIR, LOG and --dir-index."""
     add_directory(parser)
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "log",
         metavar="LOG",
         nargs="?",
         help="an id, decimal or with 0x, or a file name <hex id>.log (default: all); "
         "DIR may be a log file",
     )
-    parser.add_argument(
-        "--dir-index", metavar="N", type=int, help="number of the ledger directory, from 0"
-    )
+    add("--dir-index", metavar="N", type=int, help="number of the ledger directory, from 0")
 
 
 @contextmanager
@@ -48,6 +47,7 @@ def open_logs(args: argparse.Namespace) -> Iterator[tuple[BookieDir | None, list
 
 
 def _single_log(path: Path, args: argparse.Namespace) -> LogFile:
+    """Return the log file given as DIR; raises `InvalidArgument` for arguments that choose one."""
     log_id = parse_log_name(path.name)
     if log_id is None:
         raise InvalidArgument(f"{path}: not an entry log's name (<hex id>.log)")
@@ -55,7 +55,7 @@ def _single_log(path: Path, args: argparse.Namespace) -> LogFile:
         raise InvalidArgument(f"{path} is an entry log: omit LOG and --dir-index")
     if args.output is not None:
         refuse_inputs(args.output, [path.resolve().parent])
-    return LogFile(0, log_id, str(path), path.stat().st_size)
+    return LogFile(dir_index=0, log_id=log_id, path=str(path), bytes=path.stat().st_size)
 
 
 def _chosen_logs(bookie: BookieDir, log: str | None, dir_index: int | None) -> list[LogFile]:

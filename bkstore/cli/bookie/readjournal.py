@@ -32,6 +32,7 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import JOURNAL_RECORDS, Table
 
 _ROWS_PER_TABLE = 1 << 12
+_LENGTH_BYTES = 4  # before each record
 
 
 class _JournalFile(NamedTuple):
@@ -43,16 +44,15 @@ class _JournalFile(NamedTuple):
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "journal",
         metavar="JOURNAL",
         nargs="?",
         help="a decimal id or a file name <hex id>.txn (default: all files)",
     )
-    parser.add_argument(
-        "--journal-dir", metavar="N", type=int, help="number of the journal directory, from 0"
-    )
-    parser.add_argument("-m", "--msg", action="store_true", help="include the payloads")
+    add("--journal-dir", metavar="N", type=int, help="number of the journal directory, from 0")
+    add("-m", "--msg", action="store_true", help="include the payloads")
     add_show_keys(parser)
     add_output(parser, JOURNAL_RECORDS)
 
@@ -68,12 +68,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_file(args: argparse.Namespace) -> int:
+    """Print the records of the journal file that was given as DIR."""
     path: Path = args.directory
     if args.journal is not None or args.journal_dir is not None:
         raise InvalidArgument(f"{path} is a journal file: omit JOURNAL and --journal-dir")
     if args.output is not None:
         refuse_inputs(args.output, [path.resolve().parent])
-    return report_findings(_write_records([_JournalFile(0, _journal_id(path.name), path)], args))
+    file = _JournalFile(dir_index=0, journal_id=_parse_journal_id(path.name), path=path)
+    return report_findings(_write_records([file], args))
 
 
 def _write_records(
@@ -103,7 +105,7 @@ def _chosen_files(
     ]
     if journal is None:
         return files
-    journal_id = _journal_id(journal)
+    journal_id = _parse_journal_id(journal)
     matching_files = [file for file in files if file.journal_id == journal_id]
     if not matching_files:
         raise InvalidArgument(f"no journal file {journal_id} ({journal_id:x}.txn) is here")
@@ -113,8 +115,8 @@ def _chosen_files(
     return matching_files
 
 
-def _journal_id(text: str) -> int:
-    """Return the id of a decimal number or a file name, as the bookie shell reads them."""
+def _parse_journal_id(text: str) -> int:
+    """Return the journal id in a decimal number, or in a file name, which has it in hex."""
     if re.fullmatch(r"[0-9a-fA-F]{1,16}\.txn", text):
         return int(text.removesuffix(JOURNAL_SUFFIX), 16)
     if re.fullmatch(r"[0-9]{1,19}", text):
@@ -122,34 +124,40 @@ def _journal_id(text: str) -> int:
     raise InvalidArgument(f"not a journal: {text[:60]!r} (a decimal id or <hex id>.txn)")
 
 
-def _tables(files: list[_JournalFile], payloads: bool, findings: list[Finding]) -> Iterator[Table]:
+def _tables(
+    files: list[_JournalFile], with_payloads: bool, findings: list[Finding]
+) -> Iterator[Table]:
     for file in files:
         scan = scan_journal(file.path, skip_invalid=True)
-        rows = _rows(file, scan, payloads, findings)
+        rows = _rows(file, scan, with_payloads, findings)
         yield from tables_of_rows(JOURNAL_RECORDS, rows, _ROWS_PER_TABLE)
         findings += scan.findings
 
 
 def _rows(
-    file: _JournalFile, scan: JournalScan, payloads: bool, findings: list[Finding]
+    file: _JournalFile, scan: JournalScan, with_payloads: bool, findings: list[Finding]
 ) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a file's records; append to `findings` what is wrong, one for a run of
+    alike records, which a record without a problem ends."""
     file_cells = (file.path.name, file.dir_index, file.journal_id, scan.version)
-    runs = DamageRuns(findings)
+    damage_runs = DamageRuns(findings)
     for offset, record_bytes in scan:
         try:
             record = decode_record(record_bytes)
         except CorruptionError as error:
-            runs.add(Finding.of(error.relocate(file.path, offset + 4)))
+            damage_runs.add(Finding.of(error.relocate(file.path, offset + _LENGTH_BYTES)))
             continue
-        problem = _problem(record, scan.version)
+        problem = _find_problem(record, scan.version)
         if problem is None:
-            runs.end_runs()
+            damage_runs.end_runs()
         else:
-            runs.add(Finding(*problem, str(file.path), offset, record.ledger))
-        yield (*file_cells, offset, *_record_cells(record, len(record_bytes), payloads))
+            damage_runs.add(Finding(*problem, str(file.path), offset, record.ledger))
+        yield (*file_cells, offset, *_record_cells(record, len(record_bytes), with_payloads))
 
 
-def _problem(record: JournalRecord, version: int) -> tuple[Literal["damage", "oddity"], str] | None:
+def _find_problem(
+    record: JournalRecord, version: int
+) -> tuple[Literal["damage", "oddity"], str] | None:
     """Return (severity, message) of a readable record that is wrong, None if it is fine."""
     kind = record.kind
     if version < SPECIAL_VERSIONS.get(kind, 1):
@@ -162,11 +170,12 @@ def _problem(record: JournalRecord, version: int) -> tuple[Literal["damage", "od
     return None if oddity is None else ("oddity", oddity)
 
 
-def _record_cells(record: JournalRecord, size: int, payloads: bool) -> tuple[Any, ...]:
+def _record_cells(record: JournalRecord, size: int, with_payloads: bool) -> tuple[Any, ...]:
+    """Return the cells of a record; what its kind does not have is null."""
     payload = master_key = explicit_lac = None
-    if record.kind == "add" and payloads:
+    if record.kind == "add" and with_payloads:
         payload = record.body[record_header(record.body).size :]
-    elif record.kind == "unknown" and payloads:
+    elif record.kind == "unknown" and with_payloads:
         payload = record.body
     elif record.kind == "master_key":
         master_key = record.body

@@ -36,17 +36,16 @@ def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     add_ledger_argument(parser)
-    parser.add_argument("--first", metavar="E", type=int, default=0, help="first entry (0)")
-    parser.add_argument("--last", metavar="E", type=int, help="last entry (the ledger's last)")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--first", metavar="E", type=int, default=0, help="first entry (0)")
+    add("--last", metavar="E", type=int, help="last entry (the ledger's last)")
+    add(
         "--max-count",
         metavar="N",
         type=int,
         help="return one batch read from --first: at most N entries, up to a gap",
     )
-    parser.add_argument(
-        "--max-size", metavar="BYTES", type=int, help="the same: at most so many bytes of frame"
-    )
+    add("--max-size", metavar="BYTES", type=int, help="the same: at most so many bytes of frame")
     add_digest_options(parser, "verify the digests, of this type")
     add_output(parser, ENTRY_RECORDS)
 
@@ -80,13 +79,13 @@ def _batches(
     if args.max_count is None and args.max_size is None:
         yield from bookie.scan_ledger(ledger, args.first, args.last, findings)
         return
-    count = args.max_count or 0
+    max_count = args.max_count or 0  # 0 = no limit, as of the size
     if args.last is not None:
         entry_count = args.last - args.first + 1
-        count = min(count, entry_count) if count else entry_count
-    batch = bookie.read_entries(ledger, args.first, count, args.max_size or 0)
+        max_count = min(max_count, entry_count) if max_count else entry_count
+    batch = bookie.read_entries(ledger, args.first, max_count, args.max_size or 0)
     yield batch
-    if batch.stopped is not None:
+    if batch.stopped is not None:  # by damage of the entry after the last one
         stopped_entry = np.array([args.first + len(batch)], np.int64)
         DamageRuns(findings).add(Finding.of(batch.stopped, ledger), stopped_entry)
 
@@ -98,15 +97,17 @@ def _tables(
     coder: Coder | None,
     findings: list[Finding],
 ) -> Iterator[Table]:
-    runs = DamageRuns(findings)
+    """Yield a table for each batch; append to `findings` the damage that a `coder` detects, one
+    finding for a run of entries."""
+    damage_runs = DamageRuns(findings)
     for batch in batches:
         if len(batch):
             locations = bookie.index.get_many(ledger, batch.entries)
             dir_indexes = bookie.dir_indexes(ledger, locations)
             entry_places = zip(batch.entries.tolist(), dir_indexes.tolist(), locations.tolist())
-            records = zip(entry_places, map(bytes, batch))
             rows = [
-                _row(ledger, entry_place, record, coder, runs) for entry_place, record in records
+                _row(ledger, entry_place, record, coder, damage_runs)
+                for entry_place, record in zip(entry_places, map(bytes, batch))
             ]
             yield Table.from_rows(ENTRY_RECORDS, rows)
 
@@ -116,9 +117,10 @@ def _row(
     entry_place: tuple[int, int, int],
     record: bytes,
     coder: Coder | None,
-    runs: DamageRuns,
+    damage_runs: DamageRuns,
 ) -> tuple[Any, ...]:
-    """Return the row of a record; a `coder` verifies its digest, damage goes to `runs`."""
+    """Return the row of a record at `entry_place` (entry id, dir_index, location). A `coder`
+    verifies its digest, which the payload else includes; damage is added to `damage_runs`."""
     entry_id, dir_index, location = entry_place
     log_id, position = split_location(location)
     header = record_header(record)
@@ -128,10 +130,10 @@ def _row(
         is_verified = True
         try:
             coder.decode(record, ledger, entry_id)
-            runs.end_runs()
+            damage_runs.end_runs()  # later damage is a finding of its own
         except CorruptionError as error:
             is_verified = False
             damage = Finding("damage", error.reason, log_name(log_id), position, ledger)
-            runs.add(damage, np.array([entry_id], np.int64))
+            damage_runs.add(damage, np.array([entry_id], np.int64))
     sizes = (len(record), header.lac, header.length)
     return (*ledger.signed, entry_id, dir_index, log_id, position, *sizes, is_verified, payload)

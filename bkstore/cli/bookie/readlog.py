@@ -34,14 +34,11 @@ def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_log_arguments(parser)
     add_ledger_options(parser)
-    parser.add_argument("--entry-id", metavar="E", type=int, help="only this entry of the ledger")
-    parser.add_argument(
-        "--start-pos", metavar="P", type=int, help="only records that reach to this offset"
-    )
-    parser.add_argument(
-        "--end-pos", metavar="P", type=int, help="only records that begin at or before this offset"
-    )
-    parser.add_argument("-m", "--msg", action="store_true", help="include the payloads")
+    add = parser.add_argument
+    add("--entry-id", metavar="E", type=int, help="only this entry of the ledger")
+    add("--start-pos", metavar="P", type=int, help="only records that reach to this offset")
+    add("--end-pos", metavar="P", type=int, help="only records that begin at or before this offset")
+    add("-m", "--msg", action="store_true", help="include the payloads")
     add_output(parser, LOG_RECORDS)
 
 
@@ -54,20 +51,18 @@ def run(args: argparse.Namespace) -> int:
     elif args.entry_id is not None or args.ledger_scope_id is not None:
         raise InvalidArgument("--entry-id and --ledger-scope-id need a ledger")
     findings: list[Finding] = []
-    met_ledgers: list[LedgerId] = []
+    ledgers_in_logs: set[LedgerId] = set()  # at most the chosen one
     with open_logs(args) as (bookie, logs):
-        tables = _tables(logs, args, ledger, findings, met_ledgers)
+        tables = _tables(logs, args, ledger, findings, ledgers_in_logs)
         write_output(args, LOG_RECORDS, check_unchanged_at_end(tables, bookie))
-        ledger_known = (
-            ledger is None
-            or bool(met_ledgers)
-            or (bookie is not None and index_has_ledger(bookie, ledger))
-        )
+        is_indexed = False
+        if ledger is not None and bookie is not None and not ledgers_in_logs:
+            is_indexed = index_has_ledger(bookie, ledger)
     code = report_findings(findings)
-    if ledger is None or met_ledgers:
+    if ledger is None or ledgers_in_logs:
         return code
     print_stderr(f"no entry log read here has a record of ledger {ledger}")
-    return code if ledger_known else 1
+    return code if is_indexed else 1
 
 
 def _tables(
@@ -75,14 +70,15 @@ def _tables(
     args: argparse.Namespace,
     ledger: LedgerId | None,
     findings: list[Finding],
-    met_ledgers: list[LedgerId],
+    ledgers_in_logs: set[LedgerId],
 ) -> Iterator[Table]:
-    """Yield the rows of all logs; append to `findings`, and the ledger once to `met_ledgers`."""
-    accept = None if ledger is None else ledger.__eq__
+    """Yield the rows of all logs, or of the chosen ledger's records. Append to `findings`, and add
+    the ledger to `ledgers_in_logs` if it has a record, also one that --entry-id leaves out."""
+    is_chosen = None if ledger is None else ledger.__eq__
     for log in logs:
-        for batch in scan_log(log.path, findings, accept):
-            if ledger is not None and not met_ledgers and len(batch):
-                met_ledgers.append(ledger)
+        for batch in scan_log(log.path, findings, is_chosen):
+            if ledger is not None and len(batch):
+                ledgers_in_logs.add(ledger)
             selected = _select_records(batch, args)
             for start in range(0, len(selected), ROWS_PER_TABLE):
                 rows = np.arange(start, min(start + ROWS_PER_TABLE, len(selected)))

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     findings: list[Finding] = []
     with open_logs(args) as (bookie, logs):
         file_metadata = _metadata_of_logs(logs, findings)
-        if bookie is not None:
+        if bookie is not None:  # None: DIR is a log file, of which no cache is known
             file_metadata = chain(file_metadata, _cached_metadata(bookie, logs, args, findings))
         tables = tables_of_rows(LOG_METADATA, _rows(file_metadata), _ROWS_PER_TABLE)
         write_output(args, LOG_METADATA, check_unchanged_at_end(tables, bookie))

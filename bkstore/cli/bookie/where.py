@@ -36,14 +36,9 @@ def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     add_ledger_argument(parser, with_range=True)
-    parser.add_argument(
-        "--ranges", action="store_true", help="one row per run of entries instead of one per log"
-    )
-    parser.add_argument(
-        "--copies",
-        action="store_true",
-        help="all logs with a copy instead of only the newest",
-    )
+    add = parser.add_argument
+    add("--ranges", action="store_true", help="one row per run of entries instead of one per log")
+    add("--copies", action="store_true", help="all logs with a copy instead of only the newest")
     add_output(parser, LOG_ENTRIES)
 
 

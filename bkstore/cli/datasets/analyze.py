@@ -32,45 +32,40 @@ _PINNED_THRESHOLD = 0.2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("dump", metavar="DUMP", type=parse_dump_location, help=DUMP_HELP)
-    parser.add_argument(
+    add = parser.add_argument
+    add("dump", metavar="DUMP", type=parse_dump_location, help=DUMP_HELP)
+    add(
         "--metadata",
         metavar="METADATA",
         type=parse_metadata_location,
         help=f"ledger metadata: {METADATA_HELP}",
     )
-    parser.add_argument(
+    add(
         "--other",
         metavar="DUMP2",
         type=parse_dump_location,
         help="a later dump to compare with DUMP",
     )
-    parser.add_argument(
+    add(
         "--engine",
         choices=("auto", "local", "spark"),
         default="auto",
         help="engine of the analyses (default: DuckDB on this machine if it is installed)",
     )
-    parser.add_argument("--master", metavar="URL", help="where Spark runs (default: here)")
-    parser.add_argument(
-        "--only", metavar="NAME[,NAME]", help=f"only these analyses: {', '.join(_ANALYSES)}"
-    )
-    parser.add_argument("--top", metavar="N", type=int, help="only the N top rows per table")
-    parser.add_argument(
-        "--by", metavar="COLUMN", help="column for --top to sort by, with one --only"
-    )
-    parser.add_argument(
+    add("--master", metavar="URL", help="where Spark runs (default: here)")
+    add("--only", metavar="NAME[,NAME]", help=f"only these analyses: {', '.join(_ANALYSES)}")
+    add("--top", metavar="N", type=int, help="only the N top rows per table")
+    add("--by", metavar="COLUMN", help="column for --top to sort by, with one --only")
+    add(
         "--pinned",
         metavar="PART",
         type=float,
         default=_PINNED_THRESHOLD,
         help=f"occupancy below which a log counts as pinned (default {_PINNED_THRESHOLD:g})",
     )
-    parser.add_argument("--out", metavar="DIR", type=Path, help="a new folder for the tables")
-    parser.add_argument("--report", metavar="OUT.html", type=Path, help="write the HTML page")
-    parser.add_argument(
-        "--format", choices=FORMATS, help="default: table on stdout, parquet in DIR"
-    )
+    add("--out", metavar="DIR", type=Path, help="a new folder for the tables")
+    add("--report", metavar="OUT.html", type=Path, help="write the HTML page")
+    add("--format", choices=FORMATS, help="default: table on stdout, parquet in DIR")
     add_columns(parser)
 
 

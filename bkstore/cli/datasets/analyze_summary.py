@@ -22,6 +22,11 @@ NEEDS_ALL_ROWS = frozenset({"ledger_health"})
 _counted = partial(format_count, grouped=True)
 
 
+class _Summary(NamedTuple):
+    finding: bool
+    text: str
+
+
 class SummaryLine(NamedTuple):
     """A line of the summary; `finding` is true if something is lost, at risk or damaged."""
 
@@ -49,28 +54,30 @@ def _count_ledgers(table: pa.Table) -> str:
     return _counted(pc.count_distinct(table.column("qualified_name")).as_py(), "ledger")
 
 
-def _violations(table: pa.Table, _: Inputs) -> tuple[bool, str]:
+def _violations(table: pa.Table, _: Inputs) -> _Summary:
+    if not table.num_rows:
+        return _Summary(finding=False, text="none")
     names, categories = (table.column(name).to_pylist() for name in ("qualified_name", "category"))
-    worst = dict(zip(names, categories))
-    counts = Counter(worst.values())
-    order = ("no_replica", "below_ack_quorum", "below_write_quorum")
-    parts = [f"{name}: {_counted(counts[name], 'ledger')}" for name in order if counts[name]]
+    # All rows of a ledger have the category of its worst entry: the ledger counts once.
+    counts = Counter(dict(zip(names, categories)).values())
+    worst_first = ("no_replica", "below_ack_quorum", "below_write_quorum")
+    parts = [f"{each}: {_counted(counts[each], 'ledger')}" for each in worst_first if counts[each]]
     parts.append(f"{_counted(_sum(table, 'missing_entries'), 'replica')} missing")
-    return table.num_rows > 0, "; ".join(parts) if table.num_rows else "none"
+    return _Summary(finding=True, text="; ".join(parts))
 
 
-def _homeless(table: pa.Table, _: Inputs) -> tuple[bool, str]:
+def _homeless(table: pa.Table, _: Inputs) -> _Summary:
     ledgers = _counted(table.num_rows, "ledger")
-    return table.num_rows > 0, f"{ledgers} of which no bookie has an entry"
+    return _Summary(finding=table.num_rows > 0, text=f"{ledgers} of which no bookie has an entry")
 
 
-def _health(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    due_counts, reasons = (
-        table.column(name).to_pylist() for name in ("replicas_due", "not_judged")
-    )
+def _health(table: pa.Table, _: Inputs) -> _Summary:
+    due_counts = table.column("replicas_due").to_pylist()
+    reasons = table.column("not_judged").to_pylist()
     # A reason concerns a part of a ledger if its replicas could be counted, else all of it.
     skipped = Counter(reason for due, reason in zip(due_counts, reasons) if due is None)
     partly = sum(due is not None and reason is not None for due, reason in zip(due_counts, reasons))
+    # A reason is the ledger's state, or a sentence on metadata that are damaged.
     unusable = sum(skipped[reason] for reason in skipped if reason.startswith("its metadata"))
     parts = [f"{_counted(len(due_counts) - skipped.total(), 'ledger')} judged"]
     if partly:
@@ -79,26 +86,27 @@ def _health(table: pa.Table, _: Inputs) -> tuple[bool, str]:
     parts += [f"{skipped[state]:,} {state}" for state in states if skipped[state]]
     if unusable:
         parts.append(f"{unusable:,} with metadata that cannot be used")
-    return unusable > 0, "; ".join(parts)
+    return _Summary(finding=unusable > 0, text="; ".join(parts))
 
 
-def _surplus(table: pa.Table, _: Inputs) -> tuple[bool, str]:
+def _surplus(table: pa.Table, _: Inputs) -> _Summary:
     replicas = _counted(_sum(table, "surplus_entries"), "replica")
-    return False, f"{replicas} of {_count_ledgers(table)} beyond those due"
+    return _Summary(finding=False, text=f"{replicas} of {_count_ledgers(table)} beyond those due")
 
 
-def _orphans(table: pa.Table, _: Inputs) -> tuple[bool, str]:
+def _orphans(table: pa.Table, _: Inputs) -> _Summary:
     size = _counted(_sum(table, "bytes"), "byte")
-    return False, f"{_count_ledgers(table)} unknown to the metadata, {size}"
+    return _Summary(finding=False, text=f"{_count_ledgers(table)} unknown to the metadata, {size}")
 
 
-def _holes(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
+def _holes(table: pa.Table, inputs: Inputs) -> _Summary:
     entries = _counted(_sum(table, "holes"), "entry", "entries")
-    summary = f"{_count_ledgers(table)}, {entries} between first and last"
-    return inputs.metadata is None and table.num_rows > 0, summary
+    text = f"{_count_ledgers(table)}, {entries} between first and last"
+    # Metadata tell more than holes: with them, `violations` has the losses.
+    return _Summary(finding=inputs.metadata is None and table.num_rows > 0, text=text)
 
 
-def _by_bookie(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
+def _by_bookie(table: pa.Table, inputs: Inputs) -> _Summary:
     unread, damage = len(inputs.dump.unread_bookies), _sum(table, "damage")
     entries = _counted(_sum(table, "entries"), "entry", "entries")
     parts = [f"{_counted(table.num_rows - unread, 'bookie')}, {entries}"]
@@ -107,48 +115,52 @@ def _by_bookie(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
         parts.append(f"{_counted(unread, 'bookie')} not read")
     if damage:
         parts.append(_counted(damage, "finding") + " of damage")
-    return unread + damage > 0, "; ".join(parts)
+    return _Summary(finding=unread + damage > 0, text="; ".join(parts))
 
 
-def _by_scope(table: pa.Table, _: Inputs) -> tuple[bool, str]:
+def _by_scope(table: pa.Table, _: Inputs) -> _Summary:
     size = _counted(_sum(table, "bytes"), "byte")
-    return False, f"{_counted(table.num_rows, 'scope')}, {size} of records"
+    return _Summary(finding=False, text=f"{_counted(table.num_rows, 'scope')}, {size} of records")
 
 
-def _by_ledger(table: pa.Table, _: Inputs) -> tuple[bool, str]:
+def _by_ledger(table: pa.Table, _: Inputs) -> _Summary:
     counts = f"{_counted(table.num_rows, 'ledger')}, {_counted(_sum(table, 'replicas'), 'replica')}"
-    return False, f"{counts}, {_counted(_sum(table, 'bytes'), 'byte')} of records"
+    size = _counted(_sum(table, "bytes"), "byte")
+    return _Summary(finding=False, text=f"{counts}, {size} of records")
 
 
-def _occupancy(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
+def _occupancy(table: pa.Table, inputs: Inputs) -> _Summary:
     garbage, pinned = _counted(_sum(table, "garbage_bytes"), "byte"), _sum(table, "pinned")
     logs = _counted(table.num_rows, "entry log")
-    threshold = f"{inputs.options.pinned:g}"
-    return False, f"{logs}, {garbage} of garbage; {pinned:,} pinned by less than {threshold}"
+    pinned_text = f"{pinned:,} pinned by less than {inputs.options.pinned:g}"
+    return _Summary(finding=False, text=f"{logs}, {garbage} of garbage; {pinned_text}")
 
 
-def _fragmentation(table: pa.Table, _: Inputs) -> tuple[bool, str]:
+def _fragmentation(table: pa.Table, _: Inputs) -> _Summary:
     entries, stretches = _sum(table, "entries"), _sum(table, "stretches")
     stretch_count = _counted(stretches, "stretch", "stretches")
     mean = f"{entries / stretches if stretches else 0:,.1f} each"
-    return False, f"{_counted(entries, 'entry', 'entries')} in {stretch_count}, {mean}"
+    text = f"{_counted(entries, 'entry', 'entries')} in {stretch_count}, {mean}"
+    return _Summary(finding=False, text=text)
 
 
-def _sequences(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    entries, groups = _sum(table, "entries"), _sum(table, "groups")
-    return False, f"{_counted(entries, 'entry', 'entries')} in {_counted(groups, 'sequence group')}"
+def _sequences(table: pa.Table, _: Inputs) -> _Summary:
+    entries = _counted(_sum(table, "entries"), "entry", "entries")
+    groups = _counted(_sum(table, "groups"), "sequence group")
+    return _Summary(finding=False, text=f"{entries} in {groups}")
 
 
-def _comparison(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
+def _comparison(table: pa.Table, inputs: Inputs) -> _Summary:
     dumps = filter(None, (inputs.dump, inputs.other))
     bookie_ids = [{bookie["id"] for bookie in dump.manifest["bookies"]} for dump in dumps]
     if not set.intersection(*bookie_ids):
-        return False, "nothing to compare: the two dumps have no bookie in common"
+        text = "nothing to compare: the two dumps have no bookie in common"
+        return _Summary(finding=False, text=text)
     parts = [f"{_sum(table, name):,} {name}" for name in ("common", "added", "removed")]
-    return False, f"entries: {', '.join(parts)}"
+    return _Summary(finding=False, text=f"entries: {', '.join(parts)}")
 
 
-_SUMMARIZERS: dict[str, Callable[[Any, Inputs], tuple[bool, str]]] = {
+_SUMMARIZERS: dict[str, Callable[[Any, Inputs], _Summary]] = {
     "violations": _violations,
     "homeless": _homeless,
     "ledger_health": _health,

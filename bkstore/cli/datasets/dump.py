@@ -20,29 +20,28 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "directories",
         metavar="[NAME=]DIR",
         nargs="+",
         help="bookie directories, one per bookie, optionally with another id",
     )
-    parser.add_argument("out", metavar="OUT", type=Path, help="a new or empty folder")
-    parser.add_argument(
+    add("out", metavar="OUT", type=Path, help="a new or empty folder")
+    add(
         "--bookie-id",
         metavar="ID",
         action="append",
         help="id of a bookie, once for each DIR (default: the cookie's, else the folder name)",
     )
-    parser.add_argument(
-        "--length", action="store_true", help="read the length of each record from the entry logs"
-    )
-    parser.add_argument(
+    add("--length", action="store_true", help="read the length of each record from the entry logs")
+    add(
         "--jobs",
         metavar="N",
         type=int,
         help="parallel processes (default: one per CPU, fewer for few rows)",
     )
-    parser.add_argument(
+    add(
         "--resume",
         action=argparse.BooleanOptionalAction,
         default=True,

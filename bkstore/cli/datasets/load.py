@@ -24,34 +24,31 @@ SPARK_ROWS = 1 << 28
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("dump", metavar="DUMP", type=parse_dump_location, help=DUMP_HELP)
-    parser.add_argument("out", metavar="DST", type=Path, help="a new or empty folder")
-    parser.add_argument("--to", choices=("rocksdb", "idx"), required=True, help="the layout")
-    parser.add_argument("--bookie", metavar="NAME", help="bookie to load, if DUMP has several")
-    parser.add_argument(
+    add = parser.add_argument
+    add("dump", metavar="DUMP", type=parse_dump_location, help=DUMP_HELP)
+    add("out", metavar="DST", type=Path, help="a new or empty folder")
+    add("--to", choices=("rocksdb", "idx"), required=True, help="the layout")
+    add("--bookie", metavar="NAME", help="bookie to load, if DUMP has several")
+    add(
         "--directories",
         metavar="N",
         type=int,
         help="number of the bookie's ledger directories, if DUMP has no manifest (default 1)",
     )
-    parser.add_argument(
+    add(
         "--compare",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="compare each row and state of the index with the dump (default)",
     )
-    parser.add_argument(
+    add(
         "--engine",
         choices=("auto", "local", "spark"),
         default="auto",
         help="one process, or Spark (auto: Spark above 2^28 rows, if it is installed)",
     )
-    parser.add_argument(
-        "--master", metavar="URL", default="local[*]", help="where Spark runs (default: here)"
-    )
-    parser.add_argument(
-        "--partitions", metavar="N", type=int, help="number of pieces that Spark writes"
-    )
+    add("--master", metavar="URL", default="local[*]", help="where Spark runs (default: here)")
+    add("--partitions", metavar="N", type=int, help="number of pieces that Spark writes")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidArgument(f"--directories {args.directories}: must be 1 or more")
     result = _load_with_spark(args) if _wants_spark(args) else _load_locally(args)
     comparison = "each row and state compared" if result.compared else "not compared"
-    duplicates = (
-        f", {format_count(result.duplicates, 'duplicate')} skipped" if result.duplicates else ""
-    )
+    duplicates = ""
+    if result.duplicates:
+        duplicates = f", {format_count(result.duplicates, 'duplicate')} skipped"
     print_stderr(
         f"{args.out}: {format_count(result.rows, 'entry', 'entries')} of "
         f"{format_count(result.ledgers, 'ledger')} of bookie "

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from bkstore.cli.datasets.analyze_summary import NEEDS_ALL_ROWS, SummaryLine, summarize
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     _Tables: TypeAlias = Mapping[str, pa.Table]
 
-_SUMMARY = make_schema("summary", "analysis rows finding says", fold="says")
+_SUMMARY = make_schema("summary", "analysis rows finding says", wrap="says")
 _ENGINES = {"local": "DuckDB and kernels, on one machine", "spark": "Spark"}
 _LOCAL_MASTER = "local[*]"
 _ROWS_PER_TABLE = 4096
@@ -81,7 +82,7 @@ def run_analyses(args: argparse.Namespace) -> int:
     chosen = _chosen_analyses(args)
     _check_columns(args.columns, chosen)
     _check_targets(args)
-    engine_name = _engine_name(args.engine, report=args.report is not None)
+    engine_name = _choose_engine(args.engine, report=args.report is not None)
     if engine_name == "local" and args.master is not None:
         raise InvalidArgument("--master requires --engine spark")
     inputs = open_inputs(args.dump, args.metadata, args.other, Options(pinned=args.pinned))
@@ -152,8 +153,8 @@ def _select_possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> 
 def _limit_rows(
     args: argparse.Namespace, chosen: list[Analysis], inputs: Inputs, options: Options
 ) -> list[tuple[Analysis, Inputs]]:
-    """Return each analysis with inputs that limit it to the top rows, if possible: a summary and a
-    finding of `NEEDS_ALL_ROWS` need all."""
+    """Return each analysis with its inputs, which have `options` for the top rows only, unless all
+    rows are needed: for the summary, or as a finding of `NEEDS_ALL_ROWS` may be in any row."""
     top_inputs = inputs if _has_summary(args) else replace(inputs, options=options)
     needed = (inputs if analysis.name in NEEDS_ALL_ROWS else top_inputs for analysis in chosen)
     return list(zip(chosen, needed))
@@ -178,20 +179,22 @@ def _check_targets(args: argparse.Namespace) -> None:
         return
     if args.out is not None and os.path.realpath(args.out) == os.path.realpath(args.report):
         raise InvalidArgument(f"{args.report}: is the folder of --out")
-    if args.report.parent != args.out:
+    if args.report.parent != args.out:  # the folder of --out does not exist yet
         check_output(args.report)
 
 
-def _suffix(form: str) -> str:
-    return "txt" if form == "table" else form
+def _table_path(out: Path, analysis_name: str, file_format: str) -> Path:
+    return out / f"{analysis_name}.{'txt' if file_format == 'table' else file_format}"
 
 
-def _engine_name(requested: str, *, report: bool) -> str:
+def _choose_engine(requested: str, *, report: bool) -> str:
+    """Return "local" or "spark", for "auto" Spark only if it is installed and DuckDB is not. Raises
+    `MissingDependency` for packages that the engine, or a report, lacks."""
     needed = ["pyarrow", "matplotlib", "jinja2"] if report else ["pyarrow"]
-    use_local = requested == "local" or (
-        requested == "auto" and not (missing_packages("duckdb") and not missing_packages("pyspark"))
-    )
-    if use_local:
+    if requested == "auto":
+        only_spark = missing_packages("duckdb") and not missing_packages("pyspark")
+        requested = "spark" if only_spark else "local"
+    if requested == "local":
         require_packages("analyze", "duckdb", *needed)
         return "local"
     require_packages("analyze with Spark", "pyspark", "pandas", *needed)
@@ -225,11 +228,11 @@ def _run_each(engine: Engine, runs: list[tuple[Analysis, Inputs]]) -> dict[str, 
 
 
 def _print_results(args: argparse.Namespace, tables: _Tables, lines: list[SummaryLine]) -> None:
-    if _has_summary(args):
+    if _has_summary(args):  # findings first; Parquet is the format of --out alone
         rows = sorted(lines, key=lambda line: not line.finding)
-        form = args.format if args.format not in (None, "parquet") else "table"
+        output_format = args.format if args.format not in (None, "parquet") else "table"
         table = Table.from_rows(_SUMMARY, rows)
-        write_tables(_SUMMARY, [table], form, requested=RequestedColumns(wide=args.wide))
+        write_tables(_SUMMARY, [table], output_format, requested=RequestedColumns(wide=args.wide))
         return
     for name, table in tables.items():
         if len(tables) > 1:
@@ -240,19 +243,20 @@ def _print_results(args: argparse.Namespace, tables: _Tables, lines: list[Summar
 
 
 def _split_table(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
+    """Yield the rows in batches: an empty one for an empty table, which has a header too."""
     for start in range(0, max(table.num_rows, 1), _ROWS_PER_TABLE):
         yield Table(analysis.schema, table.slice(start, _ROWS_PER_TABLE).to_pydict())
 
 
 def _write_files(args: argparse.Namespace, tables: _Tables) -> None:
-    out, form = args.out, args.format or "parquet"
+    out, file_format = args.out, args.format or "parquet"
     requested = RequestedColumns(args.columns, wide=True)
     try:
         OS_FILES.makedirs(out)
         for name, table in tables.items():
-            target = out / f"{name}.{_suffix(form)}"
+            target = _table_path(out, name, file_format)
             batches = _split_table(ANALYSES[name], table)
-            write_tables(ANALYSES[name].schema, batches, form, target, requested=requested)
+            write_tables(ANALYSES[name].schema, batches, file_format, target, requested=requested)
     except OSError as error:
         raise WriteFailed(error.filename or out, error) from error
     print_stderr(f"{out}: {format_count(len(tables), 'table')}")
@@ -266,8 +270,8 @@ def _write_report(args: argparse.Namespace, tables: _Tables, inputs: Inputs, eng
     if inputs.other is not None:
         source["other"] = inputs.other.manifest
     if args.out is not None:
-        suffix = _suffix(args.format or "parquet")
-        source["all_rows"] = {name: str(args.out / f"{name}.{suffix}") for name in tables}
+        all_rows = {name: _table_path(args.out, name, args.format or "parquet") for name in tables}
+        source["all_rows"] = {name: str(path) for name, path in all_rows.items()}
     report_tables = {**tables, "findings": inputs.dump.read("findings")}
     title = f"Bookies in {last_path_part(args.dump)}"
     write_report(args.report, report_tables, title=title, source=source)

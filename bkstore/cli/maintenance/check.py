@@ -36,24 +36,23 @@ def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     add_ledger_options(parser, "only the rows, the state and the records of this ledger")
-    parser.add_argument(
-        "--log", metavar="LOG", help="only this log: an id, decimal or with 0x, or <hex id>.log"
-    )
+    add = parser.add_argument
+    add("--log", metavar="LOG", help="only this log: an id, decimal or with 0x, or <hex id>.log")
     add_digest_options(parser, "verify the digests of all records that the index has, of this type")
-    parser.add_argument(
+    add(
         "--metadata",
         metavar="METADATA",
         type=parse_metadata_location,
         help="ledger metadata, as for audit: records of a ledger in them, but not in "
         "the index, are damage instead of garbage",
     )
-    parser.add_argument(
+    add(
         "--jobs",
         metavar="N",
         type=int,
         help="processes that read logs (default: one per CPU; one for few bytes)",
     )
-    parser.add_argument(
+    add(
         "--coverage",
         action="store_true",
         help="print the coverage, one row per entry log; findings go to stderr",

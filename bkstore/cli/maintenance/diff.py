@@ -103,6 +103,8 @@ def _open_side(
 
 
 def _row(difference: Difference, for_screen: bool) -> tuple[Any, ...]:
+    """Return the row of a difference: in `a` and `b` the values of the two sides, or else the
+    entries that one of them lacks."""
     ids = (*difference.ledger.signed, difference.ledger.qualified_name)
     entries = difference.entries
     entry_cells: tuple[Any, ...] = (None,) * 5  # count, first, last, ranges, groups

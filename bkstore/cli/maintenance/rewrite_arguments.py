@@ -53,8 +53,8 @@ def add_rewrite_arguments(parser: Parser, schema: Schema, *, needs_to: bool = Tr
 
 
 def run_rewrite(args: argparse.Namespace, rewrite: Callable[..., _R], **options: Any) -> _R:
-    """Call `rewrite` with the shared arguments and its own `options`, and show its progress. Raises
-    `InvalidArgument` before it if -o lies in SRC or DST."""
+    """Call `rewrite` with the shared arguments and its own `options`, and show its progress. First
+    raises `InvalidArgument` if -o lies in SRC or DST."""
     from bkstore.offline.rewrite import OpenOptions
 
     if args.output is not None:
@@ -64,8 +64,9 @@ def run_rewrite(args: argparse.Namespace, rewrite: Callable[..., _R], **options:
     with work_progress("rows") as show_progress:
 
         def progress(state: RewriteProgress) -> None:
-            if show_progress is not None:  # half a bar if the total is unknown
-                show_progress(state.step, state.done, state.total or 2 * state.done + 1, state.rows)
+            if show_progress is not None:
+                total = state.total or 2 * state.done + 1  # if unknown, the bar stays half full
+                show_progress(state.step, state.done, total, state.rows)
 
         shared = {"link": args.link, "opening": opening}
         return rewrite(args.source, args.target, args.to, progress, **shared, **options)

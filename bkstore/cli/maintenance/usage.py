@@ -95,12 +95,12 @@ def _add_readers(parser: Parser) -> None:
 
 
 def _check_columns(parser: Parser, args: argparse.Namespace) -> None:
-    problem = describe_column_problem(args.columns or [], _answer(args).schema.names)
+    problem = describe_column_problem(args.columns or [], _requested_table(args).schema.names)
     if problem is not None:
         parser.error(f"argument --columns: {problem}")
 
 
-def _answer(args: argparse.Namespace) -> UsageTable:
+def _requested_table(args: argparse.Namespace) -> UsageTable:
     from bkstore.cli.maintenance.usage_tables import TABLES_BY_KIND
 
     return TABLES_BY_KIND[args.by]
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     refuse_output_in(args, args.directories)
     with work_progress("logs") as show_progress:
         tables = _tables(args, live_ledgers, findings, left_out, show_progress)
-        write_output(args, _answer(args).schema, tables)
+        write_output(args, _requested_table(args).schema, tables)
     code = report_findings(findings)
     return 2 if left_out else code
 
@@ -129,6 +129,8 @@ def _tables(
     left_out: list[Path],
     show_progress: Progress | None,
 ) -> Iterator[Table]:
+    """Yield the tables of each directory; append to `findings`, and a directory that cannot be
+    opened, if there are others, to `left_out`."""
     from bkstore.offline.usage import Usage
 
     for directory in args.directories:
@@ -148,6 +150,6 @@ def _tables(
             if unknown_count:
                 unknown = format_count(unknown_count, "ledger is", "ledgers are")
                 print_stderr(f"{directory}: of {args.live_ledgers}, {unknown} not in its index")
-            yield from _answer(args).tables(bookie, usage, args)
+            yield from _requested_table(args).tables(bookie, usage, args)
             findings += usage.findings
             bookie.check_unchanged()

@@ -25,7 +25,7 @@ from bkstore.tables import (
 )
 
 _ROWS_PER_TABLE = 1 << 12
-_TOTALS = attrgetter(
+_total_cells = attrgetter(
     *("logs", "file_bytes", "record_bytes", "live_bytes", "garbage_bytes", "other_bytes"),
     *("pinned_logs", "pinned_bytes", "removable_logs", "compactable_logs", "damaged_logs"),
     *("moved_bytes", "given_back"),
@@ -46,8 +46,9 @@ class UsageTable(NamedTuple):
 
 
 def _by_bookie(bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
-    _read_all(usage.logs())
+    _complete_totals(usage.logs())
     ledgers, index_parts = usage.ledgers(), usage.index()
+    # The rows of locations: their sum is unknown if a part's is.
     row_bytes = [part.row_bytes for part in index_parts if part.part != "ledgers"]
     known_row_bytes = [size for size in row_bytes if size is not None]
     yield (
@@ -55,7 +56,7 @@ def _by_bookie(bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Ro
         len(bookie.index.ledgers()),
         sum(ledger.live for ledger in ledgers),
         sum(ledger.entries or 0 for ledger in ledgers),
-        *_TOTALS(usage.totals),
+        *_total_cells(usage.totals),
         sum(part.file_bytes for part in index_parts),
         sum(part.disk_bytes for part in index_parts),
         sum(known_row_bytes) if len(known_row_bytes) == len(row_bytes) else None,
@@ -63,8 +64,8 @@ def _by_bookie(bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Ro
     )
 
 
-def _read_all(logs: Iterable[LogUsage]) -> None:
-    """Exhaust the logs, because a `Usage` has its totals only once all are read."""
+def _complete_totals(logs: Iterable[LogUsage]) -> None:
+    """Read all logs: only then the totals of their `Usage` are complete."""
     deque(logs, maxlen=0)
 
 
@@ -79,7 +80,7 @@ def _by_log(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> R
 
 
 def _by_ledger(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
-    _read_all(usage.logs())
+    _complete_totals(usage.logs())
     for row in usage.ledgers():
         ids = (*row.ledger.signed, row.ledger.qualified_name)
         sizes = (row.bytes, row.live_bytes, row.bytes - row.live_bytes)
@@ -87,7 +88,7 @@ def _by_ledger(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -
 
 
 def _by_scope(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
-    _read_all(usage.logs())
+    _complete_totals(usage.logs())
     for row in usage.scopes():
         sizes = (row.bytes, row.live_bytes, row.bytes - row.live_bytes)
         yield (signed64(row.scope), row.ledgers, row.live_ledgers, row.entries, *sizes)
@@ -108,16 +109,24 @@ def _of_index(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) ->
 
 
 def _rocksdb_cells(part: IndexPart) -> tuple[int | None, ...]:
+    """Return the sizes that RocksDB reports of a database, nulls for index files; dead rows are
+    those of `locations` only."""
     sizes = part.sizes
     if sizes is None:
         return (None,) * 6
-    dead_rows = part.dead_rows if part.part.startswith("locations") else None
-    deletions = (sizes.tombstones, sizes.range_tombstones)
-    return (sizes.table_bytes, sizes.estimated_rows, dead_rows, *deletions, sizes.unflushed_entries)
+    is_locations = part.part.startswith("locations")
+    return (
+        sizes.table_bytes,
+        sizes.estimated_rows,
+        part.dead_rows if is_locations else None,
+        sizes.tombstones,
+        sizes.range_tombstones,
+        sizes.unflushed_entries,
+    )
 
 
 def _of_caches(_by_bookie: BookieDir, usage: Usage, args: argparse.Namespace) -> Rows:
-    _read_all(usage.logs())
+    _complete_totals(usage.logs())
     for setting in usage.cache_needs(args.readers, args.read_ahead):
         setting_cells = (setting.setting, setting.purpose, setting.value, setting.unit)
         yield (*setting_cells, setting.default, setting.formula, setting.source)

@@ -39,17 +39,17 @@ def format_cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, TruncatedRows):
-        return f"{' '.join(map(_format_row, value))} ... ({value.summary})"
+        return f"{' '.join(map(format_row, value))} ... ({value.summary})"
     if isinstance(value, list):
-        return _shortened(" ".join(map(_format_row, value)) or "none")
+        return _shortened(" ".join(map(format_row, value)) or "none")
     if isinstance(value, float):
         return f"{value:.6g}"
     return _shortened(value.hex()) if isinstance(value, bytes) else str(value)
 
 
 def payload_cell(value: bytes | None) -> str:
-    r"""Return a payload as text with other bytes escaped, or as hex with 0x if most are not text;
-    bytes beyond the longest cell are ignored.
+    r"""Return a payload as text: UTF-8 if it is, else ASCII with other bytes escaped, or hex after
+    0x if most bytes are not ASCII text. The bytes that a cell has no space for are ignored.
 
     >>> print(payload_cell(b"entry 7"), payload_cell(b"\xfc\x1bentry"), payload_cell(b"\0\x01a"))
     entry 7 \xfc\x1bentry 0x000161
@@ -57,7 +57,7 @@ def payload_cell(value: bytes | None) -> str:
     if value is None:
         return "-"
     data = value[:_MAX_CELL]
-    try:
+    try:  # incrementally: the cut may be within a character
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) == len(value))
         if text.isprintable():
             return text + _more(value, data)
@@ -80,7 +80,7 @@ def _is_text(byte: int) -> bool:
     return 0x20 <= byte < 0x7F
 
 
-def _format_row(row: list[int]) -> str:
+def format_row(row: list[int]) -> str:
     """Return a range as a-b (or a), a sequence group as first..last/size/period."""
     if len(row) == 4:
         return f"{row[0]}..{row[1]}/{row[2]}/{row[3]}"

@@ -29,29 +29,31 @@ class RequestedColumns(NamedTuple):
 
 
 def screen_columns(schema: Schema) -> ScreenColumns:
-    """Return how a table of this schema is shown by default: by its own choice, or all columns but
-    those in `ledger_id`, where texts, bytes and lists may be cut; rows with lists as records."""
+    """Return how a table is shown unless the user asks otherwise: as its schema declares. Without
+    a declaration all columns are shown, except the two that a screen's `ledger_id` represents;
+    texts, bytes and lists may be cut, and a table with lists is shown as records."""
     if schema.screen is not None:
         return schema.screen
     represented = {"qualified_name", "scope_id"} if "ledger_id" in schema.names else set()
     return ScreenColumns(
         tuple(name for name in schema.names if name not in represented),
-        cut=tuple(
+        may_cut=tuple(
             column.name for column in schema.columns if column.kind in ("string", "binary", "rows")
         ),
-        record=any(column.kind == "rows" for column in schema.columns),
+        as_records=any(column.kind == "rows" for column in schema.columns),
     )
 
 
-def idle_value_of_column(schema: Schema) -> dict[str, int | None]:
-    """Return the columns that are hidden while all their values are null or this idle value."""
+def _idle_values(schema: Schema) -> dict[str, int | None]:
+    """Return the columns that are hidden while all their values are null or their idle value: it is
+    declared for the column in every table, or 0 for those that this schema hides."""
     screen = screen_columns(schema)
     values: dict[str, int | None] = {}
     for name, _, nullable in schema.columns:
         declared = COLUMNS.get(name)
         if declared and declared.idle is not None and name in screen.columns:
             values[name] = declared.idle
-        elif name in screen.quiet:
+        elif name in screen.hide_idle:
             values[name] = None if nullable else 0
     return values
 
@@ -62,32 +64,33 @@ class ColumnChoice:
     all rows so far (`constant_values` has it, for the caption). Once shown, a column stays."""
 
     def __init__(self, schema: Schema, requested: RequestedColumns) -> None:
-        self.screen = _screen_columns(schema, requested)
-        self._idle = idle_value_of_column(schema) if requested.is_default else {}
+        self.screen = _requested_screen(schema, requested)
+        self._idle_values = _idle_values(schema) if requested.is_default else {}
         self.constant_values: dict[str, str] = {}
-        self._shown_once: set[str] = set()
+        self._varied_columns: set[str] = set()  # had several values, or one that is not idle
 
     def update(self, table: Table) -> list[str]:
         """Take a table of at least one row into account, and return the columns to show."""
-        single_values: dict[str, str] = {}
-        for name in self.screen.once:
+        single_values: dict[str, str] = {}  # of this table
+        for name in self.screen.caption:
             value = _single_value(table, name)
             if value is None or self.constant_values.get(name, value) != value:
-                self._shown_once.add(name)
+                self._varied_columns.add(name)
             else:
                 single_values[name] = value
-        for name, idle in self._idle.items():
-            if name not in self._shown_once and _has_other_than(table.columns[name], idle):
-                self._shown_once.add(name)
+        for name, idle in self._idle_values.items():
+            if name not in self._varied_columns and _has_other_than(table.columns[name], idle):
+                self._varied_columns.add(name)
+        # A column that once varied stays in the table, even if it has one value here.
         self.constant_values = {
-            name: value for name, value in single_values.items() if name not in self._shown_once
+            name: value for name, value in single_values.items() if name not in self._varied_columns
         }
         return self.names
 
     @property
     def idle_columns(self) -> set[str]:
         """The columns with only idle values so far."""
-        return {*self._idle} - self._shown_once
+        return {*self._idle_values} - self._varied_columns
 
     @property
     def names(self) -> list[str]:
@@ -96,17 +99,20 @@ class ColumnChoice:
         return [name for name in self.screen.columns if name not in hidden]
 
 
-def _screen_columns(schema: Schema, requested: RequestedColumns) -> ScreenColumns:
+def _requested_screen(schema: Schema, requested: RequestedColumns) -> ScreenColumns:
+    """Return how the requested columns are shown: all of them, as records if one has lists."""
     default = screen_columns(schema)
     if requested.is_default:
         return default
     columns = tuple(schema.names if requested.columns is None else requested.columns)
-    rows = {column.name for column in schema.columns if column.kind == "rows"}
-    cut = () if requested.wide else default.cut
-    return ScreenColumns(columns, cut=cut, record=bool(rows & {*columns}))
+    list_columns = {column.name for column in schema.columns if column.kind == "rows"}
+    may_cut = () if requested.wide else default.may_cut
+    return ScreenColumns(columns, may_cut=may_cut, as_records=bool(list_columns & {*columns}))
 
 
 def _single_value(table: Table, name: str) -> str | None:
+    """Return the text of the value that all rows of a column have, None if there are several. A
+    ledger id is compared with its scope."""
     values = table.columns[name]
     if isinstance(values, ConstantColumn):
         return format_cell(values.value)
@@ -117,13 +123,13 @@ def _single_value(table: Table, name: str) -> str | None:
     if len(scoped_values) > 1:
         return None
     ((value, scope),) = scoped_values
-    return format_cell(value) if not scope else str(LedgerId.from_signed(scope, value))
+    return str(LedgerId.from_signed(scope, value)) if scope else format_cell(value)
 
 
-def _has_other_than(values: Any, idle: int | None) -> bool:
+def _has_other_than(values: Any, idle_value: int | None) -> bool:
     if isinstance(values, ConstantColumn):
-        return bool(values.value is not None and values.value != idle)
-    return any(value is not None and value != idle for value in plain_values(values))
+        return bool(values.value is not None and values.value != idle_value)
+    return any(value is not None and value != idle_value for value in plain_values(values))
 
 
 def plain_values(values: Any) -> Iterable[Any]:
@@ -142,14 +148,14 @@ def line_width(widths: Iterable[int]) -> int:
 
 def columns_that_fit(widths: Mapping[str, int], screen: ScreenColumns, room: int) -> list[str]:
     """Return the columns that fit into `room` characters, after cutting those that may be cut.
-    Columns of `screen.drop` are left out first, then from the last; the first column stays.
+    Columns of `screen.drop_first` are left out first, then from the last; the first column stays.
 
-    >>> screen = ScreenColumns(("a", "b", "c"), drop=("b",))
+    >>> screen = ScreenColumns(("a", "b", "c"), drop_first=("b",))
     >>> columns_that_fit({"a": 4, "b": 9, "c": 9}, screen, 20)
     ['a', 'c']
     """
     names = list(widths)
-    removable = [name for name in screen.drop if name in names]
+    removable = [name for name in screen.drop_first if name in names]
     removable += [name for name in reversed(names[1:]) if name not in removable]
     for name in removable:
         if line_width(_min_width(each, widths[each], screen) for each in names) <= room:
@@ -159,19 +165,19 @@ def columns_that_fit(widths: Mapping[str, int], screen: ScreenColumns, room: int
 
 
 def _min_width(name: str, width: int, screen: ScreenColumns) -> int:
-    may_cut = name in (*screen.cut, screen.fold)
+    may_cut = name in (*screen.may_cut, screen.wrap)
     return min(width, max(_MIN_CUT_WIDTH, len(name))) if may_cut else width
 
 
 def narrow_to_fit(widths: Mapping[str, int], screen: ScreenColumns, room: int) -> dict[str, int]:
     """Return the widths after narrowing the columns that may be cut, last first, to fit `room`.
 
-    >>> screen = ScreenColumns(("a", "b", "c"), cut=("b", "c"))
+    >>> screen = ScreenColumns(("a", "b", "c"), may_cut=("b", "c"))
     >>> narrow_to_fit({"a": 10, "b": 60, "c": 60}, screen, 100)
     {'a': 10, 'b': 60, 'c': 24}
     """
     result = dict(widths)
-    for name in reversed(screen.cut):
+    for name in reversed(screen.may_cut):
         if name in result:
             excess = max(0, line_width(result.values()) - room)
             result[name] = max(result[name] - excess, _min_width(name, result[name], screen))

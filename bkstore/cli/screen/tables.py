@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import IO, Any
 
 from bkstore.cli.screen.cells import format_cell, payload_cell
@@ -91,43 +92,48 @@ class Screen:
     ) -> None:
         self._out = ScreenStream(stream)
         self._schema = schema
-        self._shown = requested
-        self._choice = ColumnChoice(schema, requested)
-        self._columns = self._choice.screen
+        self._shows_default = requested.is_default
+        self._column_choice = ColumnChoice(schema, requested)
+        self._screen_columns = self._column_choice.screen
         kinds = {column.name: column.kind for column in schema.columns}
         self._right_aligned = {name for name, kind in kinds.items() if kind in _NUMBER_KINDS}
-        may_cut_texts = self._out.is_terminal
-        cut = (name for name in self._columns.cut if may_cut_texts or kinds[name] == "binary")
-        self._cut_columns = set(cut)
-        id_columns = {"scope_id", "qualified_name"} & {*self._columns.columns}
-        self._short_ids = {"scope_id", "ledger_id"} <= {*kinds} and not id_columns
-        self._wanted_columns: list[str] | None = None  # before any were dropped for space
+        self._cut_columns = {  # elsewhere than on a terminal texts are complete
+            name
+            for name in self._screen_columns.may_cut
+            if self._out.is_terminal or kinds[name] == "binary"
+        }
+        # Unless another column shows the scope, `ledger_id` shows it too.
+        scope_columns = {"scope_id", "qualified_name"} & {*self._screen_columns.columns}
+        self._adds_scope_to_id = {"scope_id", "ledger_id"} <= {*kinds} and not scope_columns
+        self._has_shown_scope = False
+        self._wanted_columns: list[str] | None = None  # of the last header, with those left out
         self._widths: dict[str, int] = {}  # of the columns shown
         self._record_count = 0
-        self._has_short_ids = False
 
     @property
     def hidden(self) -> list[str]:
         """The columns that were not shown and would have added information."""
-        shown_names = {*self._widths, *self._choice.constant_values, *self._choice.idle_columns}
-        if self._columns.record:
-            shown_names = {*self._columns.columns}
-        if "ledger_id" in shown_names:
-            shown_names |= {"scope_id"} if self._has_short_ids else {"scope_id", "qualified_name"}
-        return [name for name in self._schema.names if name not in shown_names]
+        choice = self._column_choice
+        known_names = {*self._widths, *choice.constant_values, *choice.idle_columns}
+        if self._screen_columns.as_records:
+            known_names = {*self._screen_columns.columns}
+        # An id says as much as the other id columns, unless it was shortened with its scope.
+        if "ledger_id" in known_names:
+            known_names |= {"scope_id"} if self._has_shown_scope else {"scope_id", "qualified_name"}
+        return [name for name in self._schema.names if name not in known_names]
 
     def write(self, table: Table) -> None:
         """Write the rows of one batch."""
         if not len(table):
             return
-        if self._columns.record:
+        if self._screen_columns.as_records:
             for row in table.rows():
                 self._write_record(dict(zip(self._schema.names, row)))
             return
-        wanted = self._choice.update(table)
+        wanted = self._column_choice.update(table)
         texts = {name: self._cell_texts(table, name) for name in wanted}
-        if self._columns.fold and self._out.is_terminal:
-            texts = _folded_rows(texts, self._columns.fold, self._out.width)
+        if self._screen_columns.wrap and self._out.is_terminal:
+            texts = _wrap_column(texts, self._screen_columns.wrap, self._out.width)
         if wanted != self._wanted_columns:
             self._begin_table(wanted, texts)
         self._write_rows({name: texts[name] for name in self._widths})
@@ -135,25 +141,24 @@ class Screen:
     def finish(self) -> None:
         """Write the header if there were no rows."""
         if self._wanted_columns is None and not self._record_count:
-            self._begin_table(self._choice.names, {})
+            self._begin_table(self._column_choice.names, {})
 
     # -- tables
 
     def _begin_table(self, wanted: list[str], texts: Mapping[str, list[str]]) -> None:
-        """Choose the `wanted` columns that fit with cells `texts`; write caption and header."""
-        if self._wanted_columns is not None:
+        """Choose the `wanted` columns that fit with these cells; write caption and header."""
+        if self._wanted_columns is not None:  # below the rows of an earlier header
             self._out.stream.write("\n")
         self._wanted_columns = wanted
-        natural = {name: max(len(name), max_width(texts.get(name, []))) for name in wanted}
-        room = self._out.width
-        names = columns_that_fit(natural, self._columns, room) if self._shown.is_default else wanted
-        natural_widths = {name: natural[name] for name in names}
-        narrowed_widths = narrow_to_fit(natural_widths, self._columns, room)
+        full_widths = {name: max(len(name), max_width(texts.get(name, []))) for name in wanted}
+        screen, room = self._screen_columns, self._out.width
+        names = columns_that_fit(full_widths, screen, room) if self._shows_default else wanted
+        full_widths = {name: full_widths[name] for name in names}
         self._widths = {
-            name: narrowed_widths[name] if name in self._cut_columns else natural_widths[name]
-            for name in names
+            name: narrowed_width if name in self._cut_columns else full_widths[name]
+            for name, narrowed_width in narrow_to_fit(full_widths, screen, room).items()
         }
-        constants = self._choice.constant_values
+        constants = self._column_choice.constant_values
         if constants:
             caption = COLUMN_GAP.join(f"{name}: {text}" for name, text in constants.items())
             self._out.line(self._cut_on_terminal(caption, room), "dim")
@@ -166,9 +171,9 @@ class Screen:
 
     def _cell_texts(self, table: Table, name: str) -> list[str]:
         values = table.columns[name]
-        if name == "ledger_id" and self._short_ids:
+        if name == "ledger_id" and self._adds_scope_to_id:
             scopes = list(plain_values(table.columns["scope_id"]))
-            self._has_short_ids |= any(scopes)
+            self._has_shown_scope |= any(scopes)
             return ledger_cells(scopes, plain_values(values), self._out.id_separator)
         to_text = _CELL_FORMATS.get(name, format_cell)
         if isinstance(values, ConstantColumn):
@@ -176,13 +181,14 @@ class Screen:
         return list(map(to_text, plain_values(values)))
 
     def _write_rows(self, texts: dict[str, list[str]]) -> None:
-        # The columns that may be cut come last, and get the space that is left.
-        for name in sorted(texts, key=self._cut_columns.__contains__):
+        # The columns that may be cut come last (False < True), and get the space that is left.
+        for name in sorted(texts, key=lambda each: each in self._cut_columns):
             if name in self._cut_columns:
                 others = line_width(room for each, room in self._widths.items() if each != name)
                 room = max(self._out.width - others - len(COLUMN_GAP), self._widths[name])
                 cut = partial(truncate, mark=self._out.cut_mark, keep_end=name == "file")
                 texts[name] = [cut(text, room) for text in texts[name]]
+            # Rows that were written keep their place: a column widens, but never narrows.
             self._widths[name] = max(self._widths[name], max_width(texts[name]))
         self._out.stream.writelines(f"{line}\n" for line in self._lines(texts))
 
@@ -202,42 +208,46 @@ class Screen:
 
     def _write_record(self, row: Mapping[str, Any]) -> None:
         # Each value is wrapped to the width right of the names; its further lines have no name.
-        names = list(self._columns.columns)
-        if self._shown.is_default:
+        names = list(self._screen_columns.columns)
+        if self._shows_default:
             names = [name for name in names if row[name] is not None]
         room = max(self._out.width - max(map(len, names)) - len(COLUMN_GAP), 1)
         lines = {name: wrap_text(self._field_text(row, name, room), room) for name in names}
-        fields = [part for name in names for part in (name, *[""] * (len(lines[name]) - 1))]
+        fields = [text for name in names for text in _pad_below(name, len(lines[name]))]
         values = [line for name in names for line in lines[name]]
-        widths = {"field": max_width(names), "value": max_width(values)}
         if self._record_count:
             self._out.stream.write("\n")
-        else:
-            self._widths = widths
+        else:  # one header, as wide as the first record
+            self._widths = {"field": max_width(names), "value": max_width(values)}
             self._write_header()
         self._record_count += 1
         columns = pad_cells(fields, self._widths["field"], False), values
         self._out.stream.writelines(COLUMN_GAP.join(line).rstrip() + "\n" for line in zip(*columns))
 
     def _field_text(self, row: Mapping[str, Any], name: str, room: int) -> str:
+        """Return the text of one value of a record. Ledger ids are complete, as there is space;
+        bytes that may be cut are cut to `room` characters, after their number."""
         value = row[name]
-        if name == "ledger_id" and self._short_ids and value is not None:
+        if name == "ledger_id" and self._adds_scope_to_id and value is not None:
             return str(LedgerId.from_signed(row["scope_id"], value))
-        if name in self._columns.cut and isinstance(value, bytes):
+        if name in self._screen_columns.may_cut and isinstance(value, bytes):
             size, data = f"{format_count(len(value), 'byte')}: ", value[:DEFAULT_WIDTH].hex()
             return size + truncate(data, room - len(size), self._out.cut_mark)
         return payload_cell(value) if name == "payload" else format_cell(value)
 
 
-def _folded_rows(texts: dict[str, list[str]], name: str, room: int) -> dict[str, list[str]]:
-    others = (max_width([other, *texts[other]]) for other in texts if other != name)
-    fold_width = room - line_width(others)
-    lines = [wrap_text(text, max(fold_width - len(COLUMN_GAP), 1)) for text in texts[name]]
-    return {
-        other: [
-            part
-            for cell, parts in zip(texts[other], lines)
-            for part in (parts if other == name else [cell, *[""] * (len(parts) - 1)])
-        ]
-        for other in texts
-    }
+def _wrap_column(texts: dict[str, list[str]], wrapped: str, room: int) -> dict[str, list[str]]:
+    """Return the cells of each column with those of the column `wrapped` split into lines that fit
+    `room` beside the others, whose cells are empty in the further lines."""
+    others = (max_width([name, *texts[name]]) for name in texts if name != wrapped)
+    wrapped_width = max(room - line_width(others) - len(COLUMN_GAP), 1)
+    lines_of_cells = [wrap_text(text, wrapped_width) for text in texts[wrapped]]
+    result = {}
+    for name, cells in texts.items():
+        padded = (_pad_below(cell, len(lines)) for cell, lines in zip(cells, lines_of_cells))
+        result[name] = list(chain.from_iterable(lines_of_cells if name == wrapped else padded))
+    return result
+
+
+def _pad_below(cell: str, line_count: int) -> list[str]:
+    return [cell, *[""] * (line_count - 1)]

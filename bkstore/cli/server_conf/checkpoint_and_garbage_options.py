@@ -62,6 +62,7 @@ def garbage_options_from_args(args: argparse.Namespace, settings: ServerSettings
 
 
 def _share_and_seconds(kind: str, text: str | None) -> tuple[float | None, float | None]:
+    """Return the two numbers of --`kind`-compaction, None for both if it is not given."""
     if text is None:
         return None, None
     try:

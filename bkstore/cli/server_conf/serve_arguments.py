@@ -27,26 +27,26 @@ def complete_arguments(args: argparse.Namespace) -> ServerSettings:
     if args.directory.is_file():
         settings = ServerSettings.read(args.directory)
     for name in ("storage", "host", "port", "checkpoint_interval", "metadata"):
-        _set(args, name, getattr(settings, name))
+        _set_if_absent(args, name, getattr(settings, name))
     for name, default in _DEFAULTS.items():
-        _set(args, name, default)
+        _set_if_absent(args, name, default)
     if settings.http is not None:
         host, port = settings.http
-        _set(args, "http", f"[{host}]:{port}")
+        _set_if_absent(args, "http", f"[{host}]:{port}")
     for name in ("metadata", "http"):
         if getattr(args, name) == _NONE:
             setattr(args, name, None)
     if args.metadata is not None:
         for name in ("bookie_id", "advertise", "session_timeout"):
-            _set(args, name, getattr(settings, name))
+            _set_if_absent(args, name, getattr(settings, name))
     if settings.tls is not None and args.tls_certificate is None:
         args.tls_certificate, key, client_ca = settings.tls
-        _set(args, "tls_key", key)
-        _set(args, "tls_client_ca", client_ca)
+        _set_if_absent(args, "tls_key", key)
+        _set_if_absent(args, "tls_client_ca", client_ca)
     return settings
 
 
-def _set(args: argparse.Namespace, name: str, value: Any) -> None:
+def _set_if_absent(args: argparse.Namespace, name: str, value: Any) -> None:
     if getattr(args, name) is None:
         setattr(args, name, value)
 

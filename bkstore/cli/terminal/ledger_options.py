@@ -15,7 +15,8 @@ _LEDGER_ID_FORMS = "decimal, 0x hex, 32 hex digits (with scope) or UUID"
 
 
 def add_ledger_argument(parser: Parser, *, with_range: bool = False) -> None:
-    """Add LEDGER, A:B after it if `with_range`, and the equivalent options; add DIR before it."""
+    """Add LEDGER, A:B after it if `with_range`, and the options that may be given instead of
+    LEDGER. The caller has added DIR, the first argument."""
     parser.add_argument("ledger", metavar="LEDGER", nargs="?", help=_LEDGER_ID_FORMS)
     if with_range:
         parser.add_argument(
@@ -29,13 +30,12 @@ def add_ledger_argument(parser: Parser, *, with_range: bool = False) -> None:
     parser.checks += (_check_named_once,)
 
 
-def add_ledger_options(parser: argparse.ArgumentParser, what: str = _LEDGER_ID_FORMS) -> None:
+def add_ledger_options(parser: argparse.ArgumentParser, id_help: str = _LEDGER_ID_FORMS) -> None:
     """Add the options that choose a ledger."""
     choices = parser.add_mutually_exclusive_group()
-    choices.add_argument("--ledger-id", metavar="N", help=what)
-    choices.add_argument(
-        "--ledger-qualified-name", metavar="HEX", help="32 hex digits: scope, then ledger"
-    )
+    add = choices.add_argument
+    add("--ledger-id", metavar="N", help=id_help)
+    add("--ledger-qualified-name", metavar="HEX", help="32 hex digits: scope, then ledger")
     parser.add_argument(
         "--ledger-scope-id", metavar="S", help="scope of a decimal or 0x ledger id (default 0)"
     )
@@ -51,7 +51,8 @@ def add_scope_options(parser: argparse.ArgumentParser) -> None:
 def _check_named_once(parser: Parser, args: argparse.Namespace) -> None:
     """Exit with a usage error unless exactly one ledger is named. If LEDGER looks like A:B, it is
     taken as the range, and an option must name the ledger."""
-    if getattr(args, "entries", "") is None and ":" in (args.ledger or ""):
+    takes_range = hasattr(args, "entries")
+    if takes_range and args.entries is None and ":" in (args.ledger or ""):
         args.ledger, args.entries = None, args.ledger
     options = {"--ledger-id": args.ledger_id, "--ledger-qualified-name": args.ledger_qualified_name}
     given_options = [option for option, value in options.items() if value is not None]
@@ -101,7 +102,7 @@ def index_has_ledger(bookie: BookieDir, ledger: LedgerId) -> bool:
     """Return whether the index has the ledger; False if the index cannot be read."""
     try:
         return bookie.index.has_ledger(ledger)
-    except SystemRefused:
+    except SystemRefused:  # such as no memory, which says nothing about the index
         raise
     except BkstoreError:
         return False

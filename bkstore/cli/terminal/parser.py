@@ -30,9 +30,8 @@ def refuse_outputs_in_inputs(_parser: object, args: argparse.Namespace) -> None:
     Inputs need not be readable. `BookieDir.refuse_output` later checks a conf's directories.
     """
     values = vars(args)
-    outputs = [
-        path for name in sorted(OUTPUT_ARGUMENTS) if isinstance(path := values.get(name), Path)
-    ]
+    output_values = [values.get(name) for name in sorted(OUTPUT_ARGUMENTS)]
+    outputs = [value for value in output_values if isinstance(value, Path)]
     if not outputs:
         return
     from bkstore.files.user_outputs import refuse_inputs
@@ -48,14 +47,14 @@ def refuse_outputs_in_inputs(_parser: object, args: argparse.Namespace) -> None:
 
 
 def _paths_in(value: Any, *, named: bool) -> Iterator[Path]:
-    """Yield the paths in an argument's value; if `named`, also those of its NAME=DIR words."""
+    """Yield the paths in an argument's value; if `named`, also in its words NAME=DIR or DIR."""
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, Path):
             yield item
         elif named and isinstance(item, str):
-            # A directory's own name may contain "=".
-            is_path = not item.partition("=")[2] or os.path.exists(item)
-            yield Path(item if is_path else item.partition("=")[2])
+            _, _, named_path = item.partition("=")
+            is_path = not named_path or os.path.exists(item)  # a directory's name may contain "="
+            yield Path(item if is_path else named_path)
 
 
 class Parser(argparse.ArgumentParser):
@@ -73,14 +72,14 @@ class Parser(argparse.ArgumentParser):
     intermixed = False
     checks: tuple[ArgumentCheck, ...] = (refuse_outputs_in_inputs,)
     _parsing = False
-    _unknown_words: tuple[str, ...] = ()
+    _unknown_names: tuple[str, ...] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does; leftover words are an error of this parser, with its usage."""
         if self._parsing:  # called again by argparse, for a pass of intermixed parsing
             return super().parse_known_args(args, namespace)
         self.declare_once()
-        self._unknown_words = tuple(self._unknown_options(sys.argv[1:] if args is None else args))
+        self._unknown_names = tuple(self._unknown_options(sys.argv[1:] if args is None else args))
         self._parsing = True
         try:
             if self.intermixed:
@@ -126,10 +125,12 @@ class Parser(argparse.ArgumentParser):
             declare(self)
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong with the arguments to stderr, and exit with code 2."""
-        if self._unknown_words and not message.startswith("argument -"):
+        """Print what is wrong with the arguments to stderr, and exit with code 2. If an option is
+        unknown, print that instead: it explains most of argparse's messages, such as a missing
+        argument, but none about another option ("argument --jobs: ...")."""
+        if self._unknown_names and not message.startswith("argument -"):
             options = list(self._option_string_actions)
-            words = (f"{name}{_suggestion(name, options)}" for name in self._unknown_words)
+            words = (f"{name}{_suggestion(name, options)}" for name in self._unknown_names)
             message = f"unrecognized arguments: {' '.join(words)}"
         super().error(escape_unprintable(message))
 

@@ -26,23 +26,23 @@ _MAX_SECRET_BYTES = 1 << 16
 _BOOKIE_SECTION, _CLIENT_SECTION = "Bookie", "BookKeeper"
 
 
-def add_digest_options(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add --digest-type, which does `what`, and the options that give a password."""
+def add_digest_options(parser: argparse.ArgumentParser, type_help: str) -> None:
+    """Add --digest-type with this help, and the options that give a password. Its choice "MAC" is
+    another name of HMAC, as in the client API."""
     from bkstore.formats.entry.digest import DIGEST_NUMBERS  # loads numpy
 
-    parser.add_argument("--digest-type", choices=[*DIGEST_NUMBERS, "MAC"], help=what)
+    parser.add_argument("--digest-type", choices=[*DIGEST_NUMBERS, "MAC"], help=type_help)
     password = parser.add_mutually_exclusive_group()
-    password.add_argument(
+    add = password.add_argument
+    add(
         "--password-file",
         metavar="FILE",
         type=Path,
         help="read the ledger's password, needed for HMAC digests, from FILE (without "
         f"its line end); without these options, from the variable {PASSWORD_VARIABLE}",
     )
-    password.add_argument("--ask-password", action="store_true", help="prompt for the password")
-    password.add_argument(
-        "--password", help="the password itself, which other users of the machine can see"
-    )
+    add("--ask-password", action="store_true", help="prompt for the password")
+    add("--password", help="the password itself, which other users of the machine can see")
 
 
 def password_from_args(args: argparse.Namespace) -> bytes | None:

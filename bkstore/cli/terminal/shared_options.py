@@ -31,11 +31,10 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
 
 def add_opening_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for opening bookie directories."""
-    parser.add_argument("--live", action="store_true", help="read a directory that is in use")
-    parser.add_argument(
-        "--layout", choices=("idx", "rocksdb"), help="which index to read where both are present"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--live", action="store_true", help="read a directory that is in use")
+    add("--layout", choices=("idx", "rocksdb"), help="which index to read where both are present")
+    add(
         "--root",
         metavar="DIR",
         type=Path,

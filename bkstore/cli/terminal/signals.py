@@ -44,20 +44,20 @@ class _SignalHandlers:
     """Signal handlers of the main thread, and an unraisable hook that sees dropped exceptions."""
 
     def __init__(self) -> None:
-        self._signal_numbers = [
+        self._handled_signals = [  # those without a handler of the caller
             number
             for number in (signal.SIGTERM, signal.SIGHUP)
             if signal.getsignal(number) is signal.SIG_DFL
         ]
-        self._raised_exit: SystemExit | None = None
-        self._received_signal = 0
+        self._raised_exit: SystemExit | None = None  # the exception for the first signal
+        self._received_signal = 0  # the number of that signal
         self._in_hook = False
         self._restore_lock = threading.Lock()
-        self._restored = False
+        self._restored = False  # the handlers are the default ones again: nothing may be sent
         self._previous_hook: Any = sys.unraisablehook
 
     def install(self) -> None:
-        for number in self._signal_numbers:
+        for number in self._handled_signals:
             signal.signal(number, self._raise_exit)
         sys.unraisablehook = self._on_unraisable
 
@@ -65,10 +65,11 @@ class _SignalHandlers:
         with self._restore_lock:
             self._restored = True
         sys.unraisablehook = self._previous_hook
-        for number in self._signal_numbers:
+        for number in self._handled_signals:
             signal.signal(number, signal.SIG_DFL)
 
     def _raise_exit(self, signal_number: int, _frame: FrameType | None) -> None:
+        """Handle the first signal: raise `SystemExit`; a second one then ends the process."""
         if self._in_hook:  # an exception raised in the hook would be dropped as well
             self._resend(signal_number)
             return
@@ -77,6 +78,8 @@ class _SignalHandlers:
         raise self._raised_exit
 
     def _on_unraisable(self, dropped: sys.UnraisableHookArgs) -> None:
+        """Send a signal again whose exception Python dropped, in a `__del__` or a weakref callback;
+        leave other exceptions to the previous hook."""
         self._in_hook = True
         try:
             if dropped.exc_value is not None and dropped.exc_value is self._raised_exit:
@@ -107,9 +110,8 @@ def kill_on_second_signal() -> Iterator[Callable[[], None]]:
     """Yield a function to call when stopping begins: from then on a signal kills the process. The
     next start replays all acknowledged entries from the journals."""
     in_main_thread = threading.current_thread() is threading.main_thread()
-    previous_handlers = {
-        number: signal.getsignal(number) for number in (_STOP_SIGNALS if in_main_thread else ())
-    }
+    numbers = _STOP_SIGNALS if in_main_thread else ()  # elsewhere no handler can be set
+    previous_handlers = {number: signal.getsignal(number) for number in numbers}
 
     def reset_handlers() -> None:
         for number in previous_handlers:

@@ -34,7 +34,7 @@ def print_text(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        redirect_to_null(sys.stdout)
+        redirect_to_null(sys.stdout)  # the flush at exit would fail again
         raise WriteFailed("standard output", error) from error
 
 

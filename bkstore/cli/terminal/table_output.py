@@ -63,12 +63,12 @@ def write_tables(
                 buffer = io.BufferedWriter(file)
                 stream = stack.enter_context(io.TextIOWrapper(buffer, "utf-8", newline=""))
             writer = _ScreenWriter(stream, requested) if form == "table" else _WRITERS[form](stream)
-        with _naming_target(target):
+        with _errors_naming(target):
             writer.start(schema)
         for table in tables:
-            with _naming_target(target):
+            with _errors_naming(target):
                 writer.write(table)
-        with _naming_target(target):
+        with _errors_naming(target):
             writer.finish()
 
 
@@ -84,7 +84,7 @@ def write_text(text: str, target: Path | None = None) -> None:
     if target is None:
         print_text(text)
         return
-    with _naming_target(target), open_output(target) as file:
+    with _errors_naming(target), open_output(target) as file:
         file.write(text.encode("utf-8"))
 
 
@@ -100,7 +100,7 @@ def _select_columns(
 
 
 @contextmanager
-def _naming_target(target: Path | None) -> Iterator[None]:
+def _errors_naming(target: Path | None) -> Iterator[None]:
     """Turn an `OSError` into `WriteFailed` with the target's name; `main` handles broken pipes."""
     try:
         yield
@@ -172,6 +172,7 @@ class _CsvWriter(_TextWriter):
             self.rows.writerow(map(self._cell, row))
 
     def _cell(self, value: Any) -> Any:
+        """Return a value as a CSV cell; an apostrophe keeps a text from being run as a formula."""
         if isinstance(value, str):
             text = escape_unprintable(value)
             return f"'{text}" if text.startswith(_FORMULA_STARTS) else text

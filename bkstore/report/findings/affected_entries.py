@@ -33,7 +33,9 @@ def describe_entries(
         affected = covered_at_least(ranges, 1)
     total = sum((affected[:, 1] - affected[:, 0] + 1).tolist())
     nouns = "entry" if total == 1 else f"{total:,} entries"
-    max_ranges = 3 if len(affected) < 4 else 1 if is_name_long else 2  # must fit one line
+    max_ranges = 1 if is_name_long else 2  # with "and N more ranges", the text must fit one line
+    if len(affected) < 4:
+        max_ranges = 3
     return f"{nouns}: {ranges_text(affected.tolist(), max_ranges)}"
 
 
@@ -72,6 +74,7 @@ def covered_at_least(ranges: Int64Array, min_count: int) -> Int64Array:
     steps = np.repeat(np.array([1, -1]), len(ranges))
     boundaries, boundary_index = np.unique(ids, return_inverse=True)
     depth = np.cumsum(np.bincount(boundary_index, weights=steps, minlength=len(boundaries)))
+    # Boundaries at which the depth rises to `min_count` and falls below it alternate.
     inside = np.concatenate([[False], depth >= min_count])
     changes = boundaries[np.flatnonzero(inside[1:] != inside[:-1])]
     return np.stack([changes[::2], changes[1::2] - 1], axis=1)

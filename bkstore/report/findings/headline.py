@@ -62,8 +62,9 @@ def _lost_clauses(facts: Facts) -> list[str]:
     lost = _ledgers_of_class(facts, "no_replica")
     if lost:
         return [f"{counted(lost, 'ledger has', 'ledgers have')} entries without any replica"]
-    if facts.homeless:
-        return [f"no bookie of the dump has an entry of {counted(facts.homeless, 'ledger')}"]
+    if facts.homeless_ledgers:
+        ledgers = counted(facts.homeless_ledgers, "ledger")
+        return [f"no bookie of the dump has an entry of {ledgers}"]
     return []
 
 
@@ -87,10 +88,10 @@ def _at_risk_clauses(facts: Facts) -> list[str]:
 
 def _unread_clauses(facts: Facts) -> list[str]:
     clauses = []
-    if facts.unread:
+    if facts.unread_bookies:
         noun = "bookie" if facts.bookies == 1 else "bookies"
-        clauses.append(f"{len(facts.unread)} of {facts.bookies} {noun} could not be read")
-    damage = (facts.damage or 0) - len(facts.unread)
+        clauses.append(f"{len(facts.unread_bookies)} of {facts.bookies} {noun} could not be read")
+    damage = (facts.damage or 0) - len(facts.unread_bookies)  # each of them is a finding of damage
     if damage > 0:
         clauses.append(f"{counted(damage, 'piece')} of data could not be read")
     return clauses
@@ -110,11 +111,12 @@ def _not_judged_clauses(facts: Facts) -> list[str]:
 
 def _holes_clause(facts: Facts) -> str:
     """Return the end of a sentence about holes, which need no metadata."""
-    if facts.holes is None:
+    if facts.ledgers_with_holes is None:
         return ""
-    if not facts.holes:
+    if not facts.ledgers_with_holes:
         return "; no ledger has holes in the observed stripe"
-    return f"; {counted(facts.holes, 'ledger has', 'ledgers have')} holes in the observed stripe"
+    ledgers_have = counted(facts.ledgers_with_holes, "ledger has", "ledgers have")
+    return f"; {ledgers_have} holes in the observed stripe"
 
 
 def _sound_clauses(facts: Facts) -> list[str]:
@@ -129,6 +131,7 @@ def _sound_clauses(facts: Facts) -> list[str]:
 
 
 def _disk_clauses(facts: Facts, tables: Tables) -> list[str]:
+    """Return that much is garbage, that few bookies hold most of the bytes, or else the sizes."""
     disk = facts.disk
     if disk is None or disk.files == 0:
         return []
@@ -136,11 +139,12 @@ def _disk_clauses(facts: Facts, tables: Tables) -> list[str]:
     total, garbage_share = size_text(disk.files), format_share(disk.garbage, disk.files)
     if disk.garbage >= HIGH_GARBAGE_SHARE * disk.files:
         clauses.append(f"garbage is {garbage_share} of {total} on disk")
-    # Few bookies that hold most of the bytes are worth a clause.
+    # The fullest bookies that together reach a share of the bytes: are they few?
     sizes = np.sort(number_column(tables["bytes_by_bookie"], "log_file_bytes"))[::-1]
-    bookies = int(np.searchsorted(np.cumsum(sizes), _SHARE_OF_BYTES * float(sizes.sum()))) + 1
-    if len(sizes) > 3 and bookies <= _SHARE_OF_BOOKIES * len(sizes):
-        share = format_share(float(sizes[:bookies].sum()), float(sizes.sum()))
-        verb = "fills" if bookies == 1 else "fill"
-        clauses.append(f"{bookies} of {len(sizes)} bookies {verb} {share} of the disk")
+    most_bytes = _SHARE_OF_BYTES * float(sizes.sum())
+    fullest = int(np.searchsorted(np.cumsum(sizes), most_bytes)) + 1
+    if len(sizes) > 3 and fullest <= _SHARE_OF_BOOKIES * len(sizes):
+        share = format_share(float(sizes[:fullest].sum()), float(sizes.sum()))
+        verb = "fills" if fullest == 1 else "fill"
+        clauses.append(f"{fullest} of {len(sizes)} bookies {verb} {share} of the disk")
     return clauses or [f"{total} on disk, {garbage_share} garbage"]

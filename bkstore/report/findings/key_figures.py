@@ -43,12 +43,12 @@ class Health(NamedTuple):
 class Facts(NamedTuple):
     """The numbers of the first screen, None for those not asked for.
 
-    `replicas` are entries summed over bookies, `entries` those of closed ledgers by the metadata,
-    `violations` ledgers by category; `orphans` and `holes` count ledgers.
+    `unread_bookies` are ids and reasons. `replicas` are entries summed over bookies, `entries`
+    those of closed ledgers by the metadata, `violations` ledgers by category.
     """
 
     bookies: int | None
-    unread: tuple[tuple[str, str], ...]
+    unread_bookies: tuple[tuple[str, str], ...]
     damage: int | None
     oddities: int | None
     metadata: str | None
@@ -58,39 +58,39 @@ class Facts(NamedTuple):
     disk: Disk | None
     health: Health | None
     violations: dict[str, int] | None
-    homeless: int | None
-    holes: int | None
-    orphans: int | None
+    homeless_ledgers: int | None
+    ledgers_with_holes: int | None
+    orphan_ledgers: int | None
     orphan_bytes: int | None
 
 
 def gather_facts(tables: Tables, source: Mapping[str, Any]) -> Facts:
     """Return the facts. Cost: a vectorized pass over some columns of each table."""
     manifest = source.get("manifest")
-    bookies, unread = _bookies(tables, manifest)
-    damage, oddities = _findings(tables, manifest)
+    bookies, unread_bookies = _count_bookies(tables, manifest)
+    damage, oddities = _count_findings(tables, manifest)
     metadata = source.get("metadata")
     orphans = tables.get("orphans")
     return Facts(
         bookies=bookies,
-        unread=unread,
+        unread_bookies=unread_bookies,
         damage=damage,
         oddities=oddities,
         metadata=None if metadata is None else str(metadata),
-        ledgers=_ledgers(tables),
-        replicas=_replicas(tables, manifest),
-        entries=_entries(tables),
-        disk=_disk(tables),
-        health=_health(tables),
-        violations=_violations(tables),
-        homeless=_row_count(tables, "homeless"),
-        holes=_count_distinct_ledgers(tables.get("holes")),
-        orphans=_count_distinct_ledgers(orphans),
+        ledgers=_count_ledgers_on_bookies(tables),
+        replicas=_count_replicas(tables, manifest),
+        entries=_count_entries(tables),
+        disk=_sum_disk_bytes(tables),
+        health=_count_ledgers_by_health(tables),
+        violations=_count_ledgers_by_category(tables),
+        homeless_ledgers=_count_rows(tables, "homeless"),
+        ledgers_with_holes=_count_distinct_ledgers(tables.get("holes")),
+        orphan_ledgers=_count_distinct_ledgers(orphans),
         orphan_bytes=None if orphans is None else int(number_column(orphans, "bytes").sum()),
     )
 
 
-def _row_count(tables: Tables, name: str) -> int | None:
+def _count_rows(tables: Tables, name: str) -> int | None:
     return int(tables[name].num_rows) if name in tables else None
 
 
@@ -98,12 +98,13 @@ def _count_distinct_ledgers(table: pa.Table | None) -> int | None:
     return None if table is None else count_ledgers(table)
 
 
-def _bookies(tables: Tables, manifest: Any) -> tuple[int | None, tuple[tuple[str, str], ...]]:
+def _count_bookies(tables: Tables, manifest: Any) -> tuple[int | None, tuple[tuple[str, str], ...]]:
+    """Return the number of bookies, and (id, reason) of each that was not read."""
     if manifest is not None:
         unread = [bookie for bookie in manifest["bookies"] if not bookie["read"]]
         reasons = tuple((str(bookie["id"]), _reason(bookie)) for bookie in unread)
         return len(manifest["bookies"]), reasons
-    return _row_count(tables, "bytes_by_bookie"), ()
+    return _count_rows(tables, "bytes_by_bookie"), ()
 
 
 def _reason(bookie: Mapping[str, Any]) -> str:
@@ -111,10 +112,11 @@ def _reason(bookie: Mapping[str, Any]) -> str:
     return str(bookie["reason"]).removeprefix(f"bookie {bookie['id']} was not read: ")
 
 
-def _findings(tables: Tables, manifest: Any) -> tuple[int | None, int | None]:
+def _count_findings(tables: Tables, manifest: Any) -> tuple[int | None, int | None]:
+    """Return the numbers of damage and oddities, None for those that no table or manifest has."""
     if "findings" in tables:
-        severity = Counter(tables["findings"].column("severity").to_pylist())
-        return severity["damage"], severity.total() - severity["damage"]
+        severities = Counter(tables["findings"].column("severity").to_pylist())
+        return severities["damage"], severities.total() - severities["damage"]
     if manifest is not None:
         bookies = manifest["bookies"]
         # A bookie that was not read has no findings of its own and counts as one.
@@ -125,35 +127,36 @@ def _findings(tables: Tables, manifest: Any) -> tuple[int | None, int | None]:
     return None, None
 
 
-def _ledgers(tables: Tables) -> int | None:
-    rows = _row_count(tables, "bytes_by_ledger")
+def _count_ledgers_on_bookies(tables: Tables) -> int | None:
+    rows = _count_rows(tables, "bytes_by_ledger")
     return rows if rows is not None else _count_distinct_ledgers(tables.get("sequences"))
 
 
-def _replicas(tables: Tables, manifest: Any) -> int | None:
+def _count_replicas(tables: Tables, manifest: Any) -> int | None:
     if manifest is not None and "entries" in manifest["tables"]:
         return int(manifest["tables"]["entries"]["rows"])
-    for name, column in (("bytes_by_bookie", "entries"), ("sequences", "entries")):
+    for name in ("bytes_by_bookie", "sequences"):
         if name in tables:
-            return int(number_column(tables[name], column).sum())
+            return int(number_column(tables[name], "entries").sum())
     return None
 
 
-def _entries(tables: Tables) -> int | None:
+def _count_entries(tables: Tables) -> int | None:
     if "ledger_health" not in tables:
         return None
+    # The last entry of a ledger that is empty or not closed is -1.
     last_entries = number_column(tables["ledger_health"], "last_entry_id", -1)
     return int(sum((last_entries[last_entries >= 0] + 1).tolist()))
 
 
-def _disk(tables: Tables) -> Disk | None:
+def _sum_disk_bytes(tables: Tables) -> Disk | None:
     if "bytes_by_bookie" not in tables:
         return None
     columns = ("log_file_bytes", "live_bytes", "garbage_bytes")
     return Disk(*(int(number_column(tables["bytes_by_bookie"], name).sum()) for name in columns))
 
 
-def _health(tables: Tables) -> Health | None:
+def _count_ledgers_by_health(tables: Tables) -> Health | None:
     if "ledger_health" not in tables:
         return None
     classes = class_ranks(tables["ledger_health"])
@@ -162,7 +165,7 @@ def _health(tables: Tables) -> Health | None:
     return Health(len(classes), by_class)
 
 
-def _violations(tables: Tables) -> dict[str, int] | None:
+def _count_ledgers_by_category(tables: Tables) -> dict[str, int] | None:
     if "violations" not in tables:
         return None
     keys = ["category", "scope_id", "ledger_id"]

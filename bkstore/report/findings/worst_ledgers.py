@@ -55,26 +55,31 @@ def worst_ledgers(tables: Tables, max_ledgers: int) -> list[Risk]:
     rank = category_ranks(table)
     is_missing_some = rank < len(DURABILITY_CLASSES)
     table, rank = table.filter(is_missing_some), rank[is_missing_some]
-    ledgers, rows = _by_ledger(table)
-    worst = np.full(len(ledgers), len(DURABILITY_CLASSES), np.int64)
-    np.minimum.at(worst, rows, rank)
+    ledgers, ledger_of_row = _number_ledgers(table)
+    worst_rank = np.full(len(ledgers), len(DURABILITY_CLASSES), np.int64)
+    np.minimum.at(worst_rank, ledger_of_row, rank)
     missing = np.zeros(len(ledgers), np.float64)  # a sum of counts below 2^63 each
-    np.add.at(missing, rows, number_column(table, "missing_entries"))
-    chosen = np.lexsort((-missing, worst))[:max_ledgers]  # ties by id
+    np.add.at(missing, ledger_of_row, number_column(table, "missing_entries"))
+    chosen = np.lexsort((-missing, worst_rank))[:max_ledgers]  # ties by id
     return [
-        _risk(table.take(np.flatnonzero(rows == index)), DURABILITY_CLASSES[worst[index]], tables)
-        for index in chosen.tolist()
+        _describe_violations(
+            table.take(np.flatnonzero(ledger_of_row == ledger)),
+            DURABILITY_CLASSES[worst_rank[ledger]],
+            tables,
+        )
+        for ledger in chosen.tolist()
     ]
 
 
-def _risk(rows: pa.Table, category: str, tables: Tables) -> Risk:
+def _describe_violations(rows: pa.Table, category: str, tables: Tables) -> Risk:
     """Return the risk of one ledger from its violations, one row per bookie and segment."""
     violations = rows.select(
         ["scope_id", "ledger_id", "bookie", "missing_entries", "missing", "missing_groups"]
     ).to_pylist()
     name = ledger_name(violations[0]["scope_id"], violations[0]["ledger_id"])
     bookies = sorted({row["bookie"] for row in violations if row["bookie"] is not None})
-    entries = describe_entries(violations, category, tables.get("ledger_health"), len(name) >= 32)
+    is_name_long = len(name) >= 32  # a qualified name
+    entries = describe_entries(violations, category, tables.get("ledger_health"), is_name_long)
     return Risk(name, category, entries, tuple(bookies))
 
 
@@ -91,31 +96,36 @@ def worst_by_health(tables: Tables, max_ledgers: int) -> list[Risk]:
             ledger_name(row["scope_id"], row["ledger_id"]),
             HEALTH_CLASSES[classes[index]],
             counted(row["replicas_missing"] or 0, "missing replica"),
-            (),
+            bookies=(),
         )
         for index, row in zip(chosen.tolist(), table.take(chosen).to_pylist())
     ]
 
 
 def worst_holes(table: pa.Table, max_ledgers: int) -> list[Risk]:
-    """Return the ledgers with the most holes, each once, the nearest to losses without metadata."""
-    ledgers, rows = _by_ledger(table)
-    sums = np.zeros(len(ledgers), np.float64)  # a sum of counts below 2^63 each
-    np.add.at(sums, rows, number_column(table, "holes"))
-    chosen = np.argsort(-sums, kind="stable")[:max_ledgers].tolist()
-    return [_hole_risk(table.take(np.flatnonzero(rows == index)).to_pylist()) for index in chosen]
+    """Return the ledgers with the most holes on all bookies: without metadata, the likeliest
+    losses. `table` has a row for each ledger and bookie."""
+    ledgers, ledger_of_row = _number_ledgers(table)
+    hole_counts = np.zeros(len(ledgers), np.float64)  # a sum of counts below 2^63 each
+    np.add.at(hole_counts, ledger_of_row, number_column(table, "holes"))
+    chosen = np.argsort(-hole_counts, kind="stable")[:max_ledgers].tolist()
+    rows_of_chosen = (np.flatnonzero(ledger_of_row == ledger) for ledger in chosen)
+    return [_describe_holes(table.take(rows).to_pylist()) for rows in rows_of_chosen]
 
 
-def _by_ledger(table: pa.Table) -> tuple[Int64Array, Int64Array]:
+def _number_ledgers(table: pa.Table) -> tuple[Int64Array, Int64Array]:
     """Return the distinct ledger ids of a table in id order, and for each row its index there."""
-    ledgers, rows = np.unique(id_pairs(table), axis=0, return_inverse=True)
+    ledgers, ledger_of_row = np.unique(id_pairs(table), axis=0, return_inverse=True)
+    # They are in signed order yet; the inverse of the permutation has their unsigned places.
     order = unsigned_order(ledgers[:, 0], ledgers[:, 1])
-    index_of_ledger = np.empty(len(ledgers), np.int64)
-    index_of_ledger[order] = np.arange(len(ledgers))
-    return ledgers[order], index_of_ledger[rows.reshape(-1)]
+    unsigned_index = np.empty(len(ledgers), np.int64)
+    unsigned_index[order] = np.arange(len(ledgers))
+    return ledgers[order], unsigned_index[ledger_of_row.reshape(-1)]
 
 
-def _hole_risk(rows: list[dict[str, Any]]) -> Risk:
+def _describe_holes(rows: list[dict[str, Any]]) -> Risk:
+    """Return the risk of one ledger from its rows of `holes`, one per bookie. With several bookies
+    an absent entry may count on each: it is a replica that is absent."""
     noun = ("replica", "replicas") if len(rows) > 1 else ("entry", "entries")
     holes, off_stripe = (sum(row[name] or 0 for row in rows) for name in ("holes", "off_stripe"))
     text = f"{counted(holes, *noun)} absent"

@@ -34,12 +34,13 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def size_unit(number: float) -> tuple[float, str]:
-    """Return the binary unit in which a number of bytes is 1 to 1023.
+    """Return the size and name of the binary unit in which a number of bytes is 1 to 1023.
 
     >>> size_unit(3000), size_unit(0)
     ((1024.0, 'KiB'), (1.0, 'B'))
     """
-    power = min(max(int(number), 1).bit_length() - 1, 10 * (len(_UNITS) - 1)) // 10
+    log2 = max(int(number), 1).bit_length() - 1
+    power = min(log2 // 10, len(_UNITS) - 1)  # each unit is 2^10 of the one before
     return 1024.0**power, _UNITS[power]
 
 
@@ -50,11 +51,14 @@ def size_text(number: int) -> str:
     ('999 B', '1.50 KiB', '300 GiB', '1.00 MiB')
     """
     value, unit = float(number), 0
-    while abs(value) >= 999.5 and unit < len(_UNITS) - 1:
+    while abs(value) >= 999.5 and unit < len(_UNITS) - 1:  # it would be rounded to four digits
         value, unit = value / 1024, unit + 1
     if unit == 0:
         return f"{number} B"
-    return f"{value:.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f} {_UNITS[unit]}"
+    decimals = 0
+    if abs(value) < 99.95:
+        decimals = 2 if abs(value) < 9.995 else 1
+    return f"{value:.{decimals}f} {_UNITS[unit]}"
 
 
 class Size(NamedTuple):
@@ -84,7 +88,9 @@ def format_share(part: float, whole: float) -> str:
     if part >= whole:
         return "100 %"
     percent = 100 * part / whole
-    return "<1 %" if percent < 0.5 else ">99 %" if percent > 99.5 else f"{percent:.0f} %"
+    if percent < 0.5:
+        return "<1 %"
+    return ">99 %" if percent > 99.5 else f"{percent:.0f} %"
 
 
 def ledger_name(scope_id: int, ledger_id: int) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_BOOKIES = 4
 _MAX_LEDGERS = 3
+_MAX_SCOPES = 2
 
 
 class RankingLine(NamedTuple):
@@ -59,25 +60,25 @@ def disk_tile(facts: Facts, tables: Tables) -> DiskTile:
     """Return the tile's content: live and garbage bytes, bookies, and the biggest ledgers."""
     disk = facts.disk
     if disk is None:
-        return DiskTile("Bytes by bookie: not requested.")
+        return DiskTile(lead="Bytes by bookie: not requested.")
     if disk.files == 0:
-        return DiskTile("The bookies that were read have no entry logs.")
-    parts = _parts(disk)
+        return DiskTile(lead="The bookies that were read have no entry logs.")
+    parts = _bar_parts(disk)
     label_text = ", ".join(f"{part.label} {part.text}" for part in parts)
     orphans = None
-    if facts.orphans:
-        orphans = counted(facts.orphans, "ledger"), format_size(facts.orphan_bytes or 0)
+    if facts.orphan_ledgers:
+        orphans = counted(facts.orphan_ledgers, "ledger"), format_size(facts.orphan_bytes or 0)
     return DiskTile(
-        "",
-        make_bar(parts, disk.files, f"{size_text(disk.files)} in entry logs: {label_text}"),
-        make_legend(parts, disk.files),
-        _rank_bookies(tables),
-        tuple(_biggest_rankings(tables)),
-        orphans,
+        lead="",
+        bar=make_bar(parts, disk.files, f"{size_text(disk.files)} in entry logs: {label_text}"),
+        keys=make_legend(parts, disk.files),
+        bookies=_rank_bookies(tables),
+        biggest=tuple(_rank_ledgers_and_scopes(tables)),
+        orphans=orphans,
     )
 
 
-def _parts(disk: Disk) -> list[BarPart]:
+def _bar_parts(disk: Disk) -> list[BarPart]:
     return [
         BarPart("c-live", "live", disk.live, size_text(disk.live)),
         BarPart("c-garbage", "garbage", disk.garbage, size_text(disk.garbage)),
@@ -86,6 +87,7 @@ def _parts(disk: Disk) -> list[BarPart]:
 
 
 def _rank_bookies(tables: Tables) -> Ranking:
+    """Return the fullest bookies with bars of their live and garbage bytes, and the others' sum."""
     table = tables["bytes_by_bookie"]
     sizes = number_column(table, "log_file_bytes")
     order = np.argsort(-sizes, kind="stable")
@@ -96,16 +98,16 @@ def _rank_bookies(tables: Tables) -> Ranking:
         disk = Disk(row["log_file_bytes"], row["live_bytes"], row["garbage_bytes"])
         garbage = format_share(disk.garbage, disk.files)
         label = f"{row['bookie']}: {size_text(disk.files)}, {garbage} garbage"
-        size_bar = make_bar(_parts(disk), biggest, label)
-        lines.append(RankingLine(row["bookie"], format_size(disk.files), size_bar, False))
-    others, others_text = sizes[order[_MAX_BOOKIES:]], ""
-    if len(others):
-        together = " together" if len(others) > 1 else ""
-        others_text = f"{counted(len(others), 'other')}: {size_text(int(others.sum()))}{together}"
+        size_bar = make_bar(_bar_parts(disk), biggest, label)
+        lines.append(RankingLine(row["bookie"], format_size(disk.files), size_bar, is_id=False))
+    other_sizes, others_text = sizes[order[_MAX_BOOKIES:]], ""
+    if len(other_sizes):
+        sum_text = size_text(int(other_sizes.sum())) + (" together" if len(other_sizes) > 1 else "")
+        others_text = f"{counted(len(other_sizes), 'other')}: {sum_text}"
     return Ranking("Bookies" if len(sizes) > 1 else "Bookie", tuple(lines), others_text)
 
 
-def _biggest_rankings(tables: Tables) -> list[Ranking]:
+def _rank_ledgers_and_scopes(tables: Tables) -> list[Ranking]:
     rankings = []
     if "bytes_by_ledger" in tables:
         table = tables["bytes_by_ledger"]
@@ -113,7 +115,7 @@ def _biggest_rankings(tables: Tables) -> list[Ranking]:
         rankings.append(Ranking(_ranking_heading("ledger", table.num_rows), lines))
     if "bytes_by_scope" in tables and tables["bytes_by_scope"].num_rows > 1:
         table = tables["bytes_by_scope"]
-        lines = _ranking_lines(table, lambda row: scope_name(row["scope_id"]), 2)
+        lines = _ranking_lines(table, lambda row: scope_name(row["scope_id"]), _MAX_SCOPES)
         rankings.append(Ranking(_ranking_heading("scope", table.num_rows), lines))
     return rankings
 
@@ -133,5 +135,5 @@ def _ranking_lines(
     for row in rows:
         parts = [BarPart("c-live", "bytes", row["bytes"], size_text(row["bytes"]))]
         size_bar = make_bar(parts, biggest, size_text(row["bytes"]))
-        lines.append(RankingLine(format_name(row), format_size(row["bytes"]), size_bar, True))
+        lines.append(RankingLine(format_name(row), format_size(row["bytes"]), size_bar, is_id=True))
     return tuple(lines)

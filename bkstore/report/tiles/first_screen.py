@@ -49,23 +49,25 @@ class Tiles(NamedTuple):
 
 
 def make_tiles(facts: Facts, tables: Tables) -> Tiles:
-    """Return the four tiles."""
+    """Return the four tiles of the page's first screen."""
     return Tiles(
-        _amounts(facts, tables),
+        _amounts_tile(facts, tables),
         _health_tile(facts, tables),
         risk_tile(facts, tables),
         disk_tile(facts, tables),
     )
 
 
-def _amounts(facts: Facts, tables: Tables) -> AmountsTile:
-    read_bookies = (facts.bookies or 0) - len(facts.unread)
+def _amounts_tile(facts: Facts, tables: Tables) -> AmountsTile:
+    read_bookies = (facts.bookies or 0) - len(facts.unread_bookies)
     bookies = _format_count(facts.bookies)
-    if facts.unread:
+    if facts.unread_bookies:
         bookies = f"{read_bookies:,} of {facts.bookies or 0:,}"
     size, exact_size = (None, "") if facts.disk is None else format_size(facts.disk.files)
     figures = (
-        KeyFigure(bookies, "bookies read" if facts.unread else _plural(facts.bookies, "bookie")),
+        KeyFigure(
+            bookies, "bookies read" if facts.unread_bookies else _plural(facts.bookies, "bookie")
+        ),
         KeyFigure(_format_count(facts.ledgers), _plural(facts.ledgers, "ledger")),
         KeyFigure(_format_count(facts.replicas), _plural(facts.replicas, "replica")),
         KeyFigure(size, "in entry logs", exact_size),
@@ -95,7 +97,7 @@ def _health_tile(facts: Facts, tables: Tables) -> HealthTile:
         if facts.metadata is None:
             hint = "With ledger metadata (analyze --metadata) this page shows what is missing."
             notes.insert(0, hint)
-        return HealthTile(why_not_judged(facts), None, (), tuple(notes))
+        return HealthTile(why_not_judged(facts), bar=None, keys=(), notes=tuple(notes))
     parts = [
         BarPart(f"c-{name}", CATEGORY_WORDS[name], ledger_count, f"{ledger_count:,}")
         for name in reversed(HEALTH_CLASSES)
@@ -105,7 +107,8 @@ def _health_tile(facts: Facts, tables: Tables) -> HealthTile:
     label_text = ", ".join(f"{part.text} {part.label}" for part in parts)
     class_bar = make_bar(parts, health.ledgers, f"{ledgers}: {label_text}")
     notes = [*explain_ledger_counts(tables), *notes]
-    return HealthTile("", class_bar, make_legend(parts, health.ledgers), tuple(notes))
+    legend = make_legend(parts, health.ledgers)
+    return HealthTile(reason="", bar=class_bar, keys=legend, notes=tuple(notes))
 
 
 def _other_findings(facts: Facts) -> str:

@@ -41,44 +41,56 @@ def risk_tile(facts: Facts, tables: Tables) -> RiskTile:
     """Return the tile's content: the worst ledgers, or why none can be named."""
     risks = worst_ledgers(tables, _MAX_RISKS)
     if risks:
-        link = _more_risks(facts, len(risks))
+        link = _link_to_losses(facts, shown_ledgers=len(risks))
         tile = RiskTile("Lost or at risk", risks=tuple(risks), link=link)
     elif why_not_judged(facts):
         tile = _holes_tile(facts, tables)
     else:
         judged = counted(facts.health.judged if facts.health else 0, "judged ledger")
-        lead, counts = f"No replica is missing in {judged}.", tuple(_problem_counts(facts, tables))
-        tile = RiskTile("Lost or at risk", lead, counts=counts)
-    unread = tuple((name, shorten(reason)) for name, reason in facts.unread[:_MAX_UNREAD])
-    return tile._replace(notes=tuple(_notes(facts)), unread=unread)
+        counts = tuple(_problem_counts(facts, tables))
+        lead = f"No replica is missing in {judged}."
+        tile = RiskTile("Lost or at risk", lead=lead, counts=counts)
+    unread = tuple((name, shorten(reason)) for name, reason in facts.unread_bookies[:_MAX_UNREAD])
+    return tile._replace(notes=tuple(_make_notes(facts)), unread=unread)
 
 
-def _notes(facts: Facts) -> list[str]:
+def _make_notes(facts: Facts) -> list[str]:
+    """Return sentences on ledgers without any bookie, and on unread bookies that are not listed."""
     sentences = []
-    if facts.homeless:
-        ledgers = counted(facts.homeless, "ledger has", "ledgers have")
+    if facts.homeless_ledgers:
+        ledgers = counted(facts.homeless_ledgers, "ledger has", "ledgers have")
         sentences.append(f"{ledgers} no entry on any bookie of the dump.")
-    if (unnamed := len(facts.unread) - _MAX_UNREAD) > 0:
-        sentences.append(f"{counted(unnamed, 'more bookie was', 'more bookies were')} not read.")
+    more_count = len(facts.unread_bookies) - _MAX_UNREAD
+    if more_count > 0:
+        sentences.append(f"{counted(more_count, 'more bookie was', 'more bookies were')} not read.")
     return sentences
 
 
 def _problem_counts(facts: Facts, tables: Tables) -> list[ProblemCount]:
+    """Return what else may be wrong where no replica is missing; None counts were not asked for."""
     unjudged = facts.health.by_class.get("not_judged", 0) if facts.health else 0
     counts = [
-        (unjudged, "ledger not judged", "ledgers not judged", _reasons(tables)),
-        (facts.homeless, "ledger without any bookie", "ledgers without any bookie", ""),
-        (facts.holes, "ledger with holes", "ledgers with holes", " by the stripe seen"),
-        (len(facts.unread), "bookie that was not read", "bookies that were not read", ""),
+        (unjudged, "ledger not judged", "ledgers not judged", _commonest_reasons(tables)),
+        (facts.homeless_ledgers, "ledger without any bookie", "ledgers without any bookie", ""),
+        (
+            facts.ledgers_with_holes,
+            "ledger with holes",
+            "ledgers with holes",
+            " by the stripe seen",
+        ),
+        (len(facts.unread_bookies), "bookie that was not read", "bookies that were not read", ""),
         (facts.damage, "piece of damage", "pieces of damage", ""),
     ]
     return [
-        ProblemCount(None if n is None else f"{n:,}", f"{one if n == 1 else many}{suffix}")
-        for n, one, many, suffix in counts
+        ProblemCount(
+            number=None if count is None else f"{count:,}",
+            words=f"{singular if count == 1 else plural}{suffix}",
+        )
+        for count, singular, plural, suffix in counts
     ]
 
 
-def _reasons(tables: Tables) -> str:
+def _commonest_reasons(tables: Tables) -> str:
     """Return the most common reasons why ledgers were not judged at all, with counts."""
     table = tables["ledger_health"]
     unjudged = class_ranks(table) == HEALTH_CLASSES.index("not_judged")
@@ -88,12 +100,13 @@ def _reasons(tables: Tables) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
-def _more_risks(facts: Facts, shown: int) -> tuple[str, str]:
+def _link_to_losses(facts: Facts, shown_ledgers: int) -> tuple[str, str]:
+    """Return the section that lists all ledgers with missing replicas, and the link's text."""
     section, counts = "violations", facts.violations
     if counts is None:
         section, counts = "ledger_health", facts.health.by_class if facts.health else {}
-    total = sum(counts.get(name, 0) for name in DURABILITY_CLASSES)
-    link_text = f"{total - shown:,} more" if total > shown else "Each replica"
+    more_count = sum(counts.get(name, 0) for name in DURABILITY_CLASSES) - shown_ledgers
+    link_text = f"{more_count:,} more" if more_count > 0 else "Each replica"
     return section, f"{link_text} in the table below"
 
 
@@ -101,12 +114,12 @@ def _holes_tile(facts: Facts, tables: Tables) -> RiskTile:
     """Return the tile for a dump without judged ledgers, which shows holes if they are known."""
     reason = f"Not judged: {why_not_judged(facts)}."
     if "holes" not in tables:
-        return RiskTile("Lost or at risk", reason)
-    if not facts.holes:
-        return RiskTile("Holes", "No ledger has holes in the observed stripe.")
-    ledgers_have = counted(facts.holes, "ledger has", "ledgers have")
+        return RiskTile("Lost or at risk", lead=reason)
+    if not facts.ledgers_with_holes:
+        return RiskTile("Holes", lead="No ledger has holes in the observed stripe.")
+    ledgers_have = counted(facts.ledgers_with_holes, "ledger has", "ledgers have")
     lead = f"{ledgers_have} holes in the observed stripe; other bookies may have the entries."
     risks = tuple(worst_holes(tables["holes"], _MAX_RISKS))
-    more_count = facts.holes - len(risks)
+    more_count = facts.ledgers_with_holes - len(risks)
     link_text = f"{more_count:,} more" if more_count > 0 else "Each bookie"
-    return RiskTile("Holes", lead, risks, ("holes", f"{link_text} in the table below"))
+    return RiskTile("Holes", lead, risks, link=("holes", f"{link_text} in the table below"))

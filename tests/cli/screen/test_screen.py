@@ -152,7 +152,7 @@ def test_every_table_fits(schema: Schema, columns: int, monkeypatch: pytest.Monk
     """Every table fits a terminal, with long names and large numbers; its first columns stay."""
     lines = _seen(_on(_terminal(columns, monkeypatch), _filled(schema)))
     screen = screen_columns(schema)
-    first = next(name for name in screen.columns if name not in screen.once)
+    first = next(name for name in screen.columns if name not in screen.caption)
 
     assert columns >= max(map(width, lines))
     assert first in " ".join(lines)
@@ -162,7 +162,8 @@ def test_every_table_fits(schema: Schema, columns: int, monkeypatch: pytest.Monk
 def test_screens_name_columns(schema: Schema) -> None:
     """What is said of a table's columns names columns that it has."""
     screen = screen_columns(schema)
-    named = {*screen.columns, *screen.once, *screen.quiet, *screen.drop, *screen.cut}
+    named = {*screen.columns, *screen.caption, *screen.hide_idle}
+    named |= {*screen.drop_first, *screen.may_cut}
 
     assert set() == named - {*schema.names}
     assert len(screen.columns) == len({*screen.columns})
