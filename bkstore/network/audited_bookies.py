@@ -40,7 +40,6 @@ _MIN_BACKOFF_SECONDS = 0.1
 
 _Lists = dict[LedgerId, Availability]
 _check_timeout = number(above=True)
-_ADVICE = ": a real bookie with db storage cannot list entries; pass its directory (%s=DIR)"
 
 
 class AuditedBookies(Mapping[str, AvailabilitySource], Closeable):
@@ -67,8 +66,9 @@ class AuditedBookies(Mapping[str, AvailabilitySource], Closeable):
         self._store = store
         self._directories = dict(directories or {})
         timeout = _check_timeout("timeout", timeout)
+        # More than are sent at the same time, so that the window never delays a request.
         options |= {"timeout": timeout, "window": 2 * MAX_CONCURRENT_REQUESTS}
-        self._registered = BookieClients(store, **options)
+        self._clients = BookieClients(store, **options)
         self._audited: dict[str, AuditedBookie] = {}
 
     def __getitem__(self, bookie: str) -> AvailabilitySource:
@@ -78,21 +78,21 @@ class AuditedBookies(Mapping[str, AvailabilitySource], Closeable):
         audited_bookie = self._audited.get(bookie)
         if audited_bookie is None:
             registered_ids = self._store.registered_bookies() or ()
-            if bookie not in registered_ids or bookie not in self._registered:
+            if bookie not in registered_ids or bookie not in self._clients:
                 raise KeyError(bookie)
-            audited_bookie = AuditedBookie(bookie, self._registered)
+            audited_bookie = AuditedBookie(bookie, self._clients)
             self._audited[bookie] = audited_bookie
         return audited_bookie
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._directories.keys() | set(self._registered)))
+        return iter(sorted(self._directories.keys() | set(self._clients)))
 
     def __len__(self) -> int:
-        return len(self._directories.keys() | set(self._registered))
+        return len(self._directories.keys() | set(self._clients))
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
-        self._registered.close()
+        self._clients.close()
 
 
 class AuditedBookie:
@@ -106,11 +106,14 @@ class AuditedBookie:
     """
 
     def __init__(self, bookie_id: str, clients: BookieClients) -> None:
-        self._name = bookie_id
-        self._registered = clients
+        self._bookie_id = bookie_id
+        self._clients = clients
+        advice = "a real bookie with db storage cannot list entries; pass its directory"
+        self._directory_advice = f": {advice} ({bookie_id}=DIR)"
         self._has_listed = False
-        self._refusal: BkstoreError | None = None
-        self._refused_until = 0.0
+        self._known_error: BkstoreError | None = None
+        """The error for every ledger, without a request, until `_not_asked_until` (monotonic)."""
+        self._not_asked_until = 0.0
         self._lock = Lock()
 
     def availability(self, ledger: LedgerLike) -> Availability:
@@ -124,21 +127,23 @@ class AuditedBookie:
         """As `EntrySource.availability_many`, by up to `MAX_CONCURRENT_REQUESTS` concurrent
         requests; raises `IllegalOperation` without `ledgers`. Keeps all lists until the last."""
         if ledgers is None:
-            raise IllegalOperation(f"bookie {self._name}: the protocol cannot list ledgers")
+            raise IllegalOperation(f"bookie {self._bookie_id}: the protocol cannot list ledgers")
         ledger_ids = normalize_ledger_ids(ledgers)
         lists: _Lists = {}
         failed: LedgerErrors = {}
         with self._lock:
             for start in range(0, len(ledger_ids), MAX_CONCURRENT_REQUESTS):
                 part = ledger_ids[start : start + MAX_CONCURRENT_REQUESTS]
-                self._request(part, lists, failed)
+                self._request_and_retry(part, lists, failed)
         if errors is None and failed:
             raise next(iter(failed.values()))
         if errors is not None:
             errors.update(failed)
         return ((ledger_id, lists[ledger_id]) for ledger_id in ledger_ids if ledger_id in lists)
 
-    def _request(self, ledger_ids: list[LedgerId], lists: _Lists, failed: LedgerErrors) -> None:
+    def _request_and_retry(
+        self, ledger_ids: list[LedgerId], lists: _Lists, failed: LedgerErrors
+    ) -> None:
         """Request the lists of some ledgers, and retry those that another's failure may have hit.
 
         A lost or closed connection fails all requests under way. If every request failed, each half
@@ -146,86 +151,93 @@ class AuditedBookie:
         """
         # A bookie that did not respond before is not asked until its time is over.
         started = time.monotonic()
-        if self._refusal is not None and started < self._refused_until:
-            failed.update(dict.fromkeys(ledger_ids, self._refusal))
+        if self._known_error is not None and started < self._not_asked_until:
+            failed.update(dict.fromkeys(ledger_ids, self._known_error))
             return
         failed.update(self._request_once(ledger_ids, lists))
-        to_retry = [each for each in ledger_ids if _failed_with_connection(failed.get(each))]
+        to_retry = [each for each in ledger_ids if _may_be_from_connection(failed.get(each))]
         # Nothing arrived at all: probe whether the bookie responds.
         if len(to_retry) == len(ledger_ids):
             if all(isinstance(failed[ledger_id], BookieUnavailable) for ledger_id in ledger_ids):
-                refusal = self._probe_and_retry(to_retry.pop(), started, lists, failed)
-                if refusal is not None:
-                    failed.update(dict.fromkeys(ledger_ids, refusal))
+                final_error = self._probe_and_retry(to_retry.pop(), started, lists, failed)
+                if final_error is not None:
+                    failed.update(dict.fromkeys(ledger_ids, final_error))
                     return
             if len(ledger_ids) == 1:
                 return
-        # Retry: in halves if (almost) all requests failed, otherwise all at once.
-        half = (len(to_retry) + 1) // 2 if len(to_retry) > len(ledger_ids) - 2 else len(to_retry)
-        for retry_ids in (to_retry[:half], to_retry[half:]):
+        # Retry: in halves if all failed, not counting the one that was probed; else all at once.
+        all_failed = len(to_retry) >= len(ledger_ids) - 1
+        first_count = (len(to_retry) + 1) // 2 if all_failed else len(to_retry)
+        for retry_ids in (to_retry[:first_count], to_retry[first_count:]):
             for ledger_id in retry_ids:
                 del failed[ledger_id]
             if retry_ids:
-                self._request(retry_ids, lists, failed)
+                self._request_and_retry(retry_ids, lists, failed)
 
     def _request_once(self, ledger_ids: list[LedgerId], lists: _Lists) -> LedgerErrors:
         """Request some lists once; add them to `lists`, return the errors of the others."""
-        client = self._registered.get(self._name)
+        client = self._clients.get(self._bookie_id)
         if client is None:
-            not_registered = BookieUnavailable(f"bookie {self._name}: it is no longer registered")
-            return dict.fromkeys(ledger_ids, not_registered)
-        supported = [each for each in ledger_ids if client.extended or not each.scope]
-        failures: LedgerErrors = {}
+            reason = f"bookie {self._bookie_id}: it is no longer registered"
+            return dict.fromkeys(ledger_ids, BookieUnavailable(reason))
+        # A bookie that is not bkstore's has no protocol for other scopes than 0.
+        supported = [ledger for ledger in ledger_ids if client.extended or not ledger.scope]
+        request_errors: LedgerErrors = {}
         lists_before = len(lists)
         try:
             if supported:
-                lists.update(client.availability_many(supported, failures))
+                lists.update(client.availability_many(supported, request_errors))
         except (IllegalOperation, SystemRefused):  # closed, or an error of this machine
             raise
         except BkstoreError as error:
-            unanswered = (each for each in supported if each not in lists and each not in failures)
-            failures |= dict.fromkeys(unanswered, error)
+            answered = lists.keys() | request_errors.keys()
+            request_errors |= {ledger: error for ledger in supported if ledger not in answered}
         self._has_listed |= len(lists) > lists_before
-        if any(isinstance(error, BookieUnavailable) for error in failures.values()):
-            self._registered.mark_unreachable(self._name)
-        errors: LedgerErrors = {each: self._name_bookie(failures[each]) for each in failures}
-        reason = f"it does not announce support for scopes{_ADVICE % self._name}"
+        if any(isinstance(error, BookieUnavailable) for error in request_errors.values()):
+            self._clients.mark_unreachable(self._bookie_id)
+        errors: LedgerErrors = {
+            ledger: self._add_bookie_id(error) for ledger, error in request_errors.items()
+        }
+        reason = f"it does not announce support for scopes{self._directory_advice}"
         unsupported = set(ledger_ids).difference(supported)
         return errors | dict.fromkeys(unsupported, ListingUnsupported(reason))
 
-    def _name_bookie(self, error: BkstoreError) -> BkstoreError:
-        bookie_text = f"bookie {self._name}"
+    def _add_bookie_id(self, error: BkstoreError) -> BkstoreError:
+        """Return the error with the bookie's id in its text, which begins with its address; a
+        refused request, `IllegalOperation`, becomes `ListingUnsupported`."""
+        bookie_text = f"bookie {self._bookie_id}"
         if isinstance(error, CorruptionError):
             if error.file is None:
                 return CorruptionError(None, error.offset, f"{bookie_text} at {error.reason}")
             return error.relocate(f"{bookie_text} at {error.file}")
         if isinstance(error, IllegalOperation):
-            return ListingUnsupported(f"{error}{_ADVICE % self._name}")
+            return ListingUnsupported(f"{error}{self._directory_advice}")
         return type(error)(f"{bookie_text} at {error}")
 
     def _probe_and_retry(
         self, ledger: LedgerId, started: float, lists: _Lists, failed: LedgerErrors
     ) -> BkstoreError | None:
-        """Probe a bookie that sent no list; return the error for all its ledgers, if it is to be
-        given up, or None. Then the list or the error of `ledger` is recorded."""
+        """Probe a bookie that sent no list, and if it responds, request the list of `ledger` again.
+        Return the error for all its ledgers if it is to be asked no more; otherwise None, after
+        the result for `ledger` was added to `lists` or `failed`."""
         try:
             self._probe(ledger)
         except BookieUnavailable as error:
-            return self._back_off(self._name_bookie(error), started)
+            return self._back_off(self._add_bookie_id(error), started)
         del failed[ledger]
         failed.update(self._request_once([ledger], lists))
         list_error = failed.get(ledger)
         if not isinstance(list_error, BookieUnavailable):
             return None
-        if self._has_listed:
+        if self._has_listed:  # it supports lists, so this is a failure that may pass
             return self._back_off(list_error, started)
-        reason = f"it answers reads, but no request for a list of entries{_ADVICE % self._name}"
-        self._refusal, self._refused_until = ListingUnsupported(reason), math.inf
-        return self._refusal
+        reason = f"it answers reads, but no request for a list of entries{self._directory_advice}"
+        self._known_error, self._not_asked_until = ListingUnsupported(reason), math.inf
+        return self._known_error
 
     def _probe(self, ledger: LedgerId) -> None:
         """Read an entry; raises `BookieUnavailable` if there is no response, not even an error."""
-        client = self._registered.get(self._name)
+        client = self._clients.get(self._bookie_id)
         if client is None:
             raise BookieUnavailable("it is no longer registered")
         try:
@@ -239,11 +251,14 @@ class AuditedBookie:
         """Return `reason`; if the failure took long, stop asking the bookie for a while."""
         now = time.monotonic()
         if now - started > _MIN_BACKOFF_SECONDS:
-            self._refusal, self._refused_until = reason, now + BACKOFF_FACTOR * (now - started)
+            self._known_error, self._not_asked_until = (
+                reason,
+                now + BACKOFF_FACTOR * (now - started),
+            )
         return reason
 
 
-def _failed_with_connection(error: BkstoreError | None) -> bool:
+def _may_be_from_connection(error: BkstoreError | None) -> bool:
     # A CorruptionError without a file is a response: the bookie's EIO.
     is_invalid_response = isinstance(error, CorruptionError) and error.file is not None
     return is_invalid_response or isinstance(error, BookieUnavailable)

@@ -23,7 +23,7 @@ class CheckpointRunner:
         self.failures = 0
         """Failed checkpoints."""
         self._bookie = bookie
-        self.on_problem_changed: Callable[[], object] = bool
+        self.on_problem_changed: Callable[[], object] = bool  # does nothing
         """Called when a problem begins, and when it ends."""
         self._last_positions = self._journal_positions()
 

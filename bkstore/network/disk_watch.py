@@ -52,7 +52,7 @@ class DiskWatch:
     ) -> None:
         self._bookie = bookie
         self._limits = options
-        self._used = get_used_share
+        self._get_used_share = get_used_share
         self.is_full = False
         """Whether a ledger directory was on a full disk at the last check."""
 
@@ -70,7 +70,7 @@ class DiskWatch:
             return "writing a journal failed"
         limit = self._limits.writable_again if read_only else self._limits.full
         try:
-            used_shares = [self._used(current) for current in self._bookie.directories.ledger]
+            used_shares = list(map(self._get_used_share, self._bookie.directories.ledger))
         except OSError as error:
             return f"{error.filename}: {os.strerror(error.errno or 0)}"
         self.is_full = max(used_shares) > limit

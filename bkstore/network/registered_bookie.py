@@ -72,13 +72,13 @@ class RegisteredBookie(Closeable):
         self._watch = DiskWatch(self.bookie, self.disk_options, get_used_share)
         checked = _check_collector("collector", collector)
         self.collector = checked or BackgroundCollector(self.bookie, store)
-        self._problem = find_problem
-        self._changed = on_read_only_change
+        self._find_problem = find_problem
+        self._on_read_only_change = on_read_only_change
         self._operator_reason: str | None = None
         self._resources = ExitStack()
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        reason = find_problem() or self._watch.find_read_only_reason(False)
+        reason = find_problem() or self._watch.find_read_only_reason(read_only=False)
         server.read_only = reason is not None
         host = check_advertised_host(advertise or server.address.host)
         info = build_service_info(host, server.address.port, tls=tls, extended=extended)
@@ -113,8 +113,9 @@ class RegisteredBookie(Closeable):
 
         `store` is a service URI, or a store that stays open. A directory with a cookie keeps its
         id; a new bookie is called `bookie_id`, by default ``advertise:port``. In this order:
-        compares cookies, replays the journal, opens the port, registers. `garbage` has the settings
-        of the collector, `server` further arguments of `BookieServer`, `registration` of the class.
+        compares cookies, replays the journal, opens the port, registers. With `extended` it serves,
+        and announces, ledgers of all scopes. `garbage` has the settings of the collector, `server`
+        further arguments of `BookieServer`, `registration` of the class.
         Raises what `validate_cookies`, `Bookie.open` and the class raise, after undoing the rest.
         """
         check_advertised_host(advertise or host)  # before any side effect
@@ -169,7 +170,7 @@ class RegisteredBookie(Closeable):
         The registration turns read-only before the server refuses adds, and writable after it.
         """
         with self._lock:
-            reason = self._operator_reason or self._problem()
+            reason = self._operator_reason or self._find_problem()
             reason = reason or self._watch.find_read_only_reason(self.read_only)
             self.collector.set_disks_full(self._watch.is_full)
             if self._stop.is_set() or (reason is not None) == self.read_only:
@@ -183,7 +184,7 @@ class RegisteredBookie(Closeable):
             except BkstoreError as error:  # the registration retries
                 _log.warning("bookie %s: not registered yet, retrying: %s", bookie_id, error)
             self.server.read_only = reason is not None
-            self._changed(reason)
+            self._on_read_only_change(reason)
             return reason
 
     def set_read_only(self, read_only: bool) -> str | None:

@@ -54,8 +54,10 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
         self._store = store
         self._options = options
         self._clients: dict[str, ScopedClient] = {}
-        self._doubted: set[str] = set()
-        self._lookup_times: dict[str, float] = {}
+        self._unreachable: set[str] = set()
+        """Bookies whose registration is read again at the next access."""
+        self._refreshed_at: dict[str, float] = {}
+        """When `_refresh` last returned the known client, which is then used for a short time."""
         self._lookups: dict[str, Future[ScopedClient | None]] = {}
         self._closed = False
         self._workers = Workers(_MAX_THREADS)
@@ -70,8 +72,9 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
         with self._lock:
             self._check_open()
             known = self._clients.get(bookie)
-            is_recent = time.monotonic() < self._lookup_times.get(bookie, 0.0) + _LOOKUP_INTERVAL
-            if known is not None and (is_recent or bookie not in self._doubted):
+            next_lookup_at = self._refreshed_at.get(bookie, 0.0) + _LOOKUP_INTERVAL
+            may_look_up = bookie in self._unreachable and time.monotonic() >= next_lookup_at
+            if known is not None and not may_look_up:
                 return known
         client = self._read_client(bookie) if known is None else self._refresh(bookie, known)
         if client is None:
@@ -87,13 +90,13 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
     def mark_unreachable(self, bookie_id: str) -> None:
         """Have this bookie's registration read again at the next access."""
         with self._lock:
-            self._doubted.add(bookie_id)
+            self._unreachable.add(bookie_id)
 
     def refresh_addresses(self, bookie_ids: Iterable[str]) -> bool:
-        """Read the registrations of doubted ones of these now; return whether a client changed."""
+        """Read the registrations of those that are unreachable; return whether a client changed."""
         with self._lock:
-            doubted = [bookie_id for bookie_id in bookie_ids if bookie_id in self._doubted]
-            old_clients = {bookie_id: self._clients.get(bookie_id) for bookie_id in doubted}
+            unreachable = [bookie_id for bookie_id in bookie_ids if bookie_id in self._unreachable]
+            old_clients = {bookie_id: self._clients.get(bookie_id) for bookie_id in unreachable}
         return any(self.get(bookie_id) is not old for bookie_id, old in old_clients.items())
 
     def writable_bookies(self, scope: int = 0) -> frozenset[str]:
@@ -121,11 +124,12 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
             raise forks.closed_error("this client")
 
     def _refresh(self, bookie: str, known: ScopedClient) -> ScopedClient:
-        """Return the client of a doubted bookie, for its new address if it arrives in time."""
+        """Return the client for an unreachable bookie's new address, or `known` if the address is
+        unchanged or does not arrive in time."""
         with self._lock:
             lookup = self._lookups.get(bookie)
             if lookup is None:
-                lookup = self._lookups[bookie] = self._workers.submit(self._look_up, bookie)
+                lookup = self._lookups[bookie] = self._workers.submit(self._run_lookup, bookie)
         try:
             new_client = lookup.result(_MAX_LOOKUP_WAIT)
         except (TimeoutError, BkstoreError) as error:
@@ -133,14 +137,16 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
             new_client = None
         with self._lock:
             self._check_open()
-            self._doubted.discard(bookie)
+            self._unreachable.discard(bookie)
+            # A look-up that ended after the wait may have stored a new client.
             client = new_client or self._clients.get(bookie, known)
             if client is known:
-                self._lookup_times[bookie] = time.monotonic()
+                self._refreshed_at[bookie] = time.monotonic()
             return client
 
-    def _look_up(self, bookie: str) -> ScopedClient | None:
-        """Read a registration, and keep its client even if `_refresh` no longer waits for it."""
+    def _run_lookup(self, bookie: str) -> ScopedClient | None:
+        """Return the client of a bookie's registration; it is stored in `_clients` even if
+        `_refresh` no longer waits."""
         try:
             return self._read_client(bookie)
         finally:
@@ -153,7 +159,7 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
 
     def _read_registration(self, bookie: str) -> ServiceInfo | None:
         """Return a bookie's registration, None if there is none or it is unreadable."""
-        if not isinstance(self._store, _HasServiceInfo):
+        if not isinstance(self._store, _HasServiceInfo):  # then the id is the address
             return decode_service_info(b"", bookie)
         try:
             return self._store.service_info(bookie)

@@ -35,7 +35,7 @@ class ScopedClient(ForwardingClient, Closeable):
         self.address = address
         self.extended = extended
         self._v2_client = WireClient(address, "v2", bookie_id=bookie_id, **options)
-        self._v3_client = WireClient(address, "v3", True, bookie_id=bookie_id, **options)
+        self._v3_client = WireClient(address, "v3", extended=True, bookie_id=bookie_id, **options)
 
     def __repr__(self) -> str:
         return f"<ScopedClient {self.bookie_id} at {self.address[0]}:{self.address[1]}>"
@@ -71,7 +71,7 @@ class ScopedClient(ForwardingClient, Closeable):
         ledger_ids = normalize_ledger_ids(ledgers)
         scoped_ids = [ledger_id for ledger_id in ledger_ids if ledger_id.scope]
         for ledger_id in scoped_ids:
-            self._client_for(ledger_id)
+            self._client_for(ledger_id)  # raises if the bookie does not support scopes
         if not scoped_ids:
             return self._v2_client.availability_many(ledger_ids, errors)
         plain_ids = ledger_ids[: len(ledger_ids) - len(scoped_ids)]  # scope 0 sorts first

@@ -127,9 +127,9 @@ class Auditor:
             if isinstance(source, _RefusesOutput):
                 source.refuse_output(Path(resume))
         parameters = {**self._parameters(), "what": description}
-        with ResumeFile(resume, parameters, self._clock()) as run_file:
-            report = self._run_audit(progress, run_file, wait)
-            run_file.remove()
+        with ResumeFile(resume, parameters, self._clock()) as resume_file:
+            report = self._run_audit(progress, resume_file, wait)
+            resume_file.remove()
         return report
 
     def _run_audit(
@@ -159,6 +159,7 @@ class Auditor:
         if self.options.concurrency == 1:
             return None
         pool = stack.enter_context(ThreadPoolExecutor(self.options.concurrency))
+        # Runs before the pool's own exit, which would wait for all queued tasks after an error.
         stack.callback(pool.shutdown, cancel_futures=True)
         return pool
 
@@ -170,7 +171,8 @@ class Auditor:
         progress: Progress,
         throttle: Throttle,
     ) -> None:
-        """Check all ledgers after `last_judged`; without rechecks, this round is final."""
+        """Check all ledgers after the last one of the resume file, `last_judged`; without rechecks,
+        this round is final."""
         last_judged = outcomes.last_judged
         done = 0 if last_judged is None else bisect_right(ledgers, last_judged)
         final = self.options.rechecks == 0
@@ -182,7 +184,7 @@ class Auditor:
 
     def _batches(self, ledgers: list[LedgerId], throttle: Throttle) -> Iterator[list[LedgerId]]:
         """Yield ledgers in batches, at the rate; raises `_Stopped` if stopped meanwhile."""
-        if self.options.compat is not None:
+        if self.options.compat is not None:  # upstream's counters are of one leaf folder
             batches = group_by_leaf(ledgers)
         else:
             size = self.options.batch
@@ -199,13 +201,14 @@ class Auditor:
         wait: Callable[[float], object],
         throttle: Throttle,
     ) -> None:
-        """Recheck ledgers whose bookies gave no answer; the last round is final."""
+        """Recheck ledgers whose bookies gave no answer; the last round is final. In the resume
+        file, recheck N is the step ``look N``."""
         for recheck in range(outcomes.rechecks + 1, self.options.rechecks + 1):
             if not outcomes.to_recheck:
                 return
-            if wait(self.options.recheck_delay):
+            if wait(self.options.recheck_delay):  # true if the caller wants to stop
                 raise _Stopped
-            # A round is one step of the resume file: an interrupted one is repeated as a whole.
+            # A round is one step: an interrupted one is repeated as a whole.
             final, merged = recheck == self.options.rechecks, BatchOutcome()
             for batch in self._batches(outcomes.to_recheck, throttle):
                 merged.merge(checker.check(batch, final=final))
@@ -306,7 +309,7 @@ class _Outcomes:
         else:  # a whole round of rechecks
             self.rechecks = self.report.rechecks = int(position)
             self.to_recheck = outcome.to_recheck
-        if self._compat:  # upstream resets its counters before each range
+        if self._compat:  # upstream resets its counters before each leaf folder
             for category in DURABILITY_CATEGORIES:
                 self.report.counts[category] = 0
         self.report.add_counts(outcome)

@@ -65,12 +65,13 @@ class AvailabilityResponse:
     absent: bool = False
 
     def find_missing(self, query: AvailabilityQuery) -> Iterator[tuple[DueRow, Availability]]:
-        """Yield (row, missing entries) for the rows of which the bookie lacks entries."""
+        """Yield (row, missing entries) for the rows of which the bookie lacks entries. Ledgers with
+        unknown entries, given by their number, the first value of a row, are left out."""
         unknown = self.unanswered.keys() | self.unlisted.keys()
         rows = [row for row in query.rows if row[0] not in unknown] if unknown else query.rows
         if not rows:
             return
-        due = DueEntries(*np.array(rows, np.int64).T)
+        due = DueEntries(*np.array(rows, np.int64).T)  # by columns
         held = HeldEntries.from_availabilities(self.availabilities)
         for row_index, missing in missing_entries(due, held):
             yield rows[row_index], missing
@@ -82,24 +83,27 @@ def query_bookies(
     ledgers: Sequence[LedgerId],
     pool: ThreadPoolExecutor | None,
 ) -> dict[str, AvailabilityResponse]:
-    """Query bookies, in this thread without a pool; one that is not in `bookies` is `absent`."""
+    """Query bookies, in this thread without a pool; one that is not in `bookies` is `absent`.
+    Ledgers are given by their number, the index in `ledgers`."""
     # Split each bookie's ledgers into tasks; with a pool they start at once.
     tasks: list[tuple[str, Callable[[], AvailabilityResponse]]] = []
     answers = {bookie_id: AvailabilityResponse() for bookie_id in queries}
     for bookie_id, query in queries.items():
-        bookie, numbers = bookies.get(bookie_id), query.ledger_numbers
+        bookie, ledger_numbers = bookies.get(bookie_id), query.ledger_numbers
         if bookie is None:
             reason = "no directory was given and no address is known"
-            answers[bookie_id].unanswered = dict.fromkeys(numbers, reason)
+            answers[bookie_id].unanswered = dict.fromkeys(ledger_numbers, reason)
             answers[bookie_id].absent = True
             continue
-        step = len(numbers) if _lists_many(bookie) else LEDGERS_PER_TASK
-        for start in range(0, len(numbers), step):
-            part = partial(_query_bookie, bookie, numbers[start : start + step], ledgers)
-            tasks.append((bookie_id, part if pool is None else pool.submit(part).result))
+        # A bookie that can list many ledgers by one call gets a single task.
+        task_size = len(ledger_numbers) if _lists_many(bookie) else LEDGERS_PER_TASK
+        for start in range(0, len(ledger_numbers), task_size):
+            task_ledgers = ledger_numbers[start : start + task_size]
+            task = partial(_query_bookie, bookie, task_ledgers, ledgers)
+            tasks.append((bookie_id, task if pool is None else pool.submit(task).result))
     # Collect the results in order.
-    for bookie_id, task in tasks:
-        task_answers = task()
+    for bookie_id, get_task_answers in tasks:
+        task_answers = get_task_answers()
         answers[bookie_id].availabilities += task_answers.availabilities
         answers[bookie_id].unanswered |= task_answers.unanswered
         answers[bookie_id].unlisted |= task_answers.unlisted
@@ -113,7 +117,8 @@ def _lists_many(bookie: AvailabilitySource) -> TypeGuard[BulkLister]:
 def _query_bookie(
     bookie: AvailabilitySource, ledger_numbers: list[int], ledgers: Sequence[LedgerId]
 ) -> AvailabilityResponse:
-    """Ask one bookie for some ledgers, given by number; errors become part of the answers."""
+    """Ask one bookie for some ledgers, given by their numbers, which are indexes in `ledgers`;
+    errors become part of the answers."""
     availability_of: Callable[[LedgerId], Availability] = bookie.availability
     max_failures = _MAX_FAILURES
     if _lists_many(bookie):  # all by one call: a failure costs no further requests

@@ -68,8 +68,9 @@ class BatchChecker:
         outcome = BatchOutcome()
         changed = self._check(ledgers, final, outcome)
         for _ in range(self._options.redo_limit):
-            outcome.redone += len(changed)
-            changed = self._check(changed, final, outcome) if changed else changed
+            if changed:
+                outcome.redone += len(changed)
+                changed = self._check(changed, final, outcome)
         outcome.unsettled += changed
         return outcome
 
@@ -103,10 +104,10 @@ class BatchChecker:
 
     def _check_replicas(self, subjects: list[CheckedLedger], outcome: BatchOutcome) -> None:
         queries: dict[str, AvailabilityQuery] = {}
-        for number, subject in enumerate(subjects):
-            if self._is_compat and subject.is_marked:
+        for ledger_number, subject in enumerate(subjects):
+            if self._is_compat and subject.is_marked:  # as upstream's replicas check does
                 continue
-            for bookie, row in _due_rows(number, subject):
+            for bookie, row in _due_rows(ledger_number, subject):
                 queries.setdefault(bookie, AvailabilityQuery()).add(row)
                 subject.has_due_entries = True
         ledgers = [subject.ledger for subject in subjects]
@@ -122,17 +123,26 @@ class BatchChecker:
         query: AvailabilityQuery,
         answers: AvailabilityResponse,
     ) -> None:
+        """Add a bookie's missing and unknown entries to the ledgers, given by their number."""
         find_missing = _compat_missing if self._is_compat else AvailabilityResponse.find_missing
         for row, missing in find_missing(answers, query):
-            subject = subjects[row[0]]
+            ledger_number, _, _, bookie_index, *_ = row
+            subject = subjects[ledger_number]
             first, _, ensemble = _segment_of(subject, row)
-            subject.missing_replicas.append(MissingReplicas(first, ensemble, row[3], missing))
-        for row in query.rows if answers.unanswered or answers.unlisted else ():
-            number, subject = row[0], subjects[row[0]]
-            kinds = ((subject.unanswered, answers.unanswered), (subject.unlisted, answers.unlisted))
-            for unknown_by_bookie, reasons in kinds:
-                if number in reasons:
-                    _, segments = unknown_by_bookie.setdefault(bookie, (reasons[number], []))
+            replicas = MissingReplicas(first, ensemble, bookie_index, missing)
+            subject.missing_replicas.append(replicas)
+        if not answers.unanswered and not answers.unlisted:
+            return
+        # Record why it is unknown what the bookie has of a ledger, and in which segments.
+        for row in query.rows:
+            ledger_number = row[0]
+            subject = subjects[ledger_number]
+            for unknown_entries, reasons in (
+                (subject.unanswered, answers.unanswered),
+                (subject.unlisted, answers.unlisted),
+            ):
+                if ledger_number in reasons:
+                    _, segments = unknown_entries.setdefault(bookie, (reasons[ledger_number], []))
                     segments.append(_segment_of(subject, row))
             if answers.absent:
                 subject.absent.add(bookie)
@@ -212,10 +222,12 @@ def _compat_missing(
     answers: AvailabilityResponse, query: AvailabilityQuery
 ) -> Iterator[tuple[DueRow, Availability]]:
     """Yield (row, entries that upstream's check reports as missing)."""
-    held = dict(answers.availabilities)
+    availabilities = dict(answers.availabilities)
     for row in query.rows:
-        if row[0] in held:
-            missing = missing_upstream(held[row[0]], *row[1:4], row[4:])
+        ledger_number, first, last, bookie_index, ensemble_size, write_quorum = row
+        if ledger_number in availabilities:
+            held, sizes = availabilities[ledger_number], (ensemble_size, write_quorum)
+            missing = missing_upstream(held, first, last, bookie_index, sizes)
             if missing:
                 yield row, missing
 

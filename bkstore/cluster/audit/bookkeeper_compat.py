@@ -27,6 +27,7 @@ def missing_upstream(
     >>> missing_upstream(Availability.from_entries([0, 3, 6, 9]), 0, 9, 0, (3, 1)).ranges().tolist()
     [[3, 3], [6, 6], [9, 9]]
     """
+    # As BookKeeper encodes the list of entries that the bookie sends, and decodes it again.
     decoded_answer = Availability.from_bytes(stored.to_bytes("bookkeeper"), compat="bookkeeper")
     due = expected(first, last, bookie_index, *sizes)
     return decoded_answer.missing(due, first, last, compat="bookkeeper")

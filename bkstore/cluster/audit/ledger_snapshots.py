@@ -80,8 +80,8 @@ class LedgerSnapshots:
         marks = dict(self._store.marks_of(marked_ledgers)) if marked_ledgers else {}
         skipped = set()
         for ledger_id, mark in marks.items():
-            was_read = self._skip_marked(ledger_id, mark, outcome)
-            if not (was_read and self._is_compat):
+            is_readable = self._record_marked(ledger_id, mark, outcome)
+            if not (is_readable and self._is_compat):
                 skipped.add(ledger_id)
         if skipped:
             ledgers = [ledger_id for ledger_id in ledgers if ledger_id not in skipped]
@@ -124,7 +124,7 @@ class LedgerSnapshots:
         current_metadata = dict(self._store.read_many(unmarked))
         for subject, ledger_id in zip(subjects, ledger_ids):
             if ledger_id in marks:
-                self._skip_marked(ledger_id, marks[ledger_id], outcome)
+                self._record_marked(ledger_id, marks[ledger_id], outcome)
                 yield subject, None
             elif ledger_id not in current_metadata:
                 outcome.skipped["gone"] += 1
@@ -132,7 +132,7 @@ class LedgerSnapshots:
             else:  # damage counts as a change; the next first read reports it
                 yield subject, current_metadata[ledger_id] == subject.versioned
 
-    def _skip_marked(
+    def _record_marked(
         self, ledger: LedgerId, mark: UnderreplicatedMark | CorruptionError, outcome: BatchOutcome
     ) -> bool:
         """Count a marked ledger as skipped, as it is being repaired; a mark past the grace period

@@ -30,7 +30,9 @@ class DirectoryBookie:
         check_compat("compat", compat)
         self.bookie = bookie
         throws = compat is not None and bookie.layout == "rocksdb"
-        self._unanswered = frozenset(bookie.index.ledgers()) if throws else frozenset[LedgerId]()
+        self._unlistable_ledgers = (
+            frozenset(bookie.index.ledgers()) if throws else frozenset[LedgerId]()
+        )
 
     def refuse_output(self, target: Path) -> None:
         """Raise `InvalidArgument` if `target` lies in one of the directories."""
@@ -38,16 +40,16 @@ class DirectoryBookie:
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries of the ledger the bookie has; empty for an unknown ledger."""
-        if LedgerId.of(ledger) in self._unanswered:
+        if LedgerId.of(ledger) in self._unlistable_ledgers:
             raise BookieUnavailable("db storage cannot list a ledger's entries")
         return self.bookie.index.availability(ledger)
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`; with ``compat="bookkeeper"`` one by one."""
+        """As `EntrySource.availability_many`; one by one if some ledgers cannot be listed."""
         index = self.bookie.index
-        if not self._unanswered:
+        if not self._unlistable_ledgers:
             return index.availability_many(ledgers, errors)
         ledger_ids = index.ledgers() if ledgers is None else normalize_ledger_ids(ledgers)
         return list_one_by_one(self.availability, ledger_ids, errors)

@@ -33,7 +33,8 @@ class Throttle:
         self.stopped = False
 
     def groups(self, ledgers: list[_T]) -> Iterator[list[_T]]:
-        """Yield ledgers in groups, each in its time; set `stopped` and end if `wait` says so."""
+        """Yield ledgers in groups, each when the rate allows it. If `wait` returns a true value,
+        the caller wants to stop: set `stopped`, and yield no more."""
         rate = self._rate
         if rate is None:
             yield ledgers

@@ -42,7 +42,7 @@ def unavailability_violations(
         return
     ledger, registered, unavailable = subject.ledger, lists.registered, lists.unavailable
     undecided = []
-    is_absent = has_violation = False
+    has_absent = has_violation = False
     for bookie, (reason, segments) in sorted(subject.unanswered.items()):
         problems = []
         if registered is not None and bookie in registered:
@@ -55,7 +55,7 @@ def unavailability_violations(
             detail = f"{reason}; {', and '.join(problems)}"
             if bookie in subject.absent:
                 add_absence(outcome.absent, bookie, Absence(1, len(segments), detail))
-                is_absent = True
+                has_absent = True
                 continue
             for first, _, _ in segments:
                 has_violation = True
@@ -64,6 +64,7 @@ def unavailability_violations(
             undecided.append(bookie)
         else:
             outcome.excused[bookie] += 1
-    outcome.without += is_absent and not has_violation
+    # Absent bookies get one violation each for the whole run: count the ledgers with no other.
+    outcome.without += has_absent and not has_violation
     if undecided:
         outcome.unanswered[ledger] = tuple(undecided)

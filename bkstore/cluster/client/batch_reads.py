@@ -64,7 +64,7 @@ class BatchReader:
             try:
                 return self._read_batch(start, count, self._size_limit(max_size), fence)
             except BkstoreError:
-                if self.bookie_refusal is None:
+                if self.bookie_refusal is None:  # set if a bookie does not support batch reads
                     raise
         if self.access.context.options.compat is not None:
             return self._read_singly_as_upstream(start, max_count, last, fence)

@@ -49,8 +49,8 @@ class LedgerHandle:
         self._batches = BatchReader(access)
         self._ranges = RangeReader(access, self._batches)
         self._lac = NO_ENTRY
-        self._length: int | None = 0
-        self._lac_entries: list[Entry] = []
+        self._length: int | None = 0  # up to the LAC; None if it is not read yet
+        self._lac_entries: list[Entry] = []  # entries received with the LAC
         if writer is None:
             self._follow(lac_read or read_lac(access))
 

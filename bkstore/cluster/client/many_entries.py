@@ -101,7 +101,7 @@ def _read_records(
 
 
 def verify_batch(access: LedgerAccess, batch: RecordBatch, result: ManyEntries) -> None:
-    """Verify a batch, its digests together: 2 us an entry; add entries and errors to `result`."""
+    """Verify the digests of a batch together, and add its entries and errors to `result`."""
     decoded = access.coder.decode_batch(batch, access.ledger)
     buffer = bytes(batch.buffer)
     starts, ends = decoded.offsets.tolist(), (decoded.offsets + decoded.sizes).tolist()

@@ -23,13 +23,7 @@ from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.errors import BadVersion, BkstoreError, CorruptionError, InvalidArgument
-from bkstore.formats.entry import (
-    Coder,
-    Entry,
-    decode_explicit_lac,
-    encode_explicit_lac,
-    master_key,
-)
+from bkstore.formats.entry import Coder, Entry, decode_explicit_lac, encode_explicit_lac, master_key
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.schedule import write_set

@@ -65,16 +65,17 @@ class RangeReader:
         """Yield the entries first..last in order. At an entry that no replica has, raises as
         `LedgerAccess.read`, after the entries before it were yielded."""
         ahead: deque[_Chunk] = deque()
-        silent: set[str] = set()
+        unresponsive: set[str] = set()
         next_entry, chunk_number, share_entries = first, 0, _MIN_SHARE_ENTRIES
         while next_entry <= last or ahead:
             # Keep requests in flight for the chunks after the one that is yielded.
             while next_entry <= last and len(ahead) < _MAX_CHUNKS_AHEAD:
                 unread = range(next_entry, last + 1)
-                ahead.append(self._request_chunk(unread, share_entries, chunk_number, silent))
-                next_entry, chunk_number = ahead[-1].entries.stop, chunk_number + 1
+                chunk = self._request_chunk(unread, share_entries, chunk_number, unresponsive)
+                ahead.append(chunk)
+                next_entry, chunk_number = chunk.entries.stop, chunk_number + 1
             largest_payload = 0
-            for entry in self._yield_chunk(ahead.popleft(), silent):
+            for entry in self._yield_chunk(ahead.popleft(), unresponsive):
                 largest_payload = max(largest_payload, len(entry.payload))
                 yield entry
             # Fit the next shares to the size of the entries that were just read.
@@ -104,7 +105,8 @@ class RangeReader:
     def _request_chunk(
         self, unread: range, share_entries: int, chunk_number: int, unresponsive: set[str]
     ) -> _Chunk:
-        """Request the first chunk of the unread entries; it does not cross a segment."""
+        """Request a chunk, the first of the unread entries: at most a share of about
+        `share_entries` from each bookie, and none from the next segment on."""
         metadata = self._access.metadata
         segment_starts = (segment.first_entry for segment in metadata.segments)
         end = min((start for start in segment_starts if start > unread.start), default=unread.stop)
@@ -137,6 +139,7 @@ class RangeReader:
         unread: Sequence[int] = share.entries
         for index, bookie in enumerate(sorted(share.bookies, key=unresponsive.__contains__)):
             answers.errors.clear()
+            # Batch reads need consecutive entries; those that the first bookie lacks may be any.
             if index == 0 and self._may_batch(bookie):
                 unread = self._read_in_batches(bookie, share.entries, answers)
             result = read_entries_from(self._access, bookie, unread, SHARE_BYTES)
@@ -186,12 +189,13 @@ def _mirrored_shares(
     entries: range, ensemble: Sequence[str], max_share_entries: int, chunk_number: int
 ) -> list[_Share]:
     """Split entries that every bookie has into shares, each with another bookie to ask first."""
-    size = len(ensemble)
-    share_count = min(max(size, 2), -(-len(entries) // _MIN_SHARE_ENTRIES))
+    # One share for each bookie (with one bookie two), but fewer rather than very small ones.
+    share_count = min(max(len(ensemble), 2), -(-len(entries) // _MIN_SHARE_ENTRIES))
     per_share = min(max_share_entries, -(-len(entries) // share_count))
     shares = []
     for index, start in enumerate(range(0, min(len(entries), share_count * per_share), per_share)):
-        first = (chunk_number + index) % size
+        # Each chunk begins with another bookie, so that all get as many requests.
+        first = (chunk_number + index) % len(ensemble)
         bookies = (*ensemble[first:], *ensemble[:first])
         shares.append(_Share(entries[start : start + per_share], bookies))
     return shares

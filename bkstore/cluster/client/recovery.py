@@ -69,6 +69,8 @@ class _WindowRead(NamedTuple):
         return entry_id not in self.entries and entry_id not in self.skipped
 
     def record_result(self, bookie: str, entry_ids: Sequence[int], result: ManyEntries) -> None:
+        """Record what a bookie returned for these entries; one that has neither a value nor an
+        error was not asked for, because of the byte limit, and is added to `skipped`."""
         self.entries.update(result.entries)
         for entry in entry_ids:
             error = result.errors.get(entry)
@@ -79,39 +81,40 @@ class _WindowRead(NamedTuple):
 
 
 class _Recovery:
-    """One recovery. `initial` is the metadata at its start: entries are read from its last
-    ensemble. Ensemble changes stay in `changed` until the ledger is closed: another recovery may be
-    running, and must see the writer's ensemble in the metadata store."""
+    """One recovery. Entries are read from the last ensemble of the metadata at its start."""
 
     def __init__(self, access: LedgerAccess, initial: LedgerMetadata) -> None:
         self.access = access
-        self.initial = initial
-        self.changed = initial
+        self.initial_metadata = initial
+        self.changed_metadata = initial
+        """With the ensemble changes, not stored until the ledger is closed: another recovery may be
+        running, and must see the writer's ensemble in the metadata store."""
         self.last_entries: list[Entry] = []
+        """The entries read last, from which the ledger's length may be known."""
         self.unresponsive: set[str] = set()
         """Bookies that did not respond: they are asked for entries after the others."""
         self.skipped_bookies: dict[str, tuple[BookieAnswer[int], float]] = {}
         """Bookies that did not respond to a write: the answer, and until when they are skipped."""
 
     def run(self) -> LedgerMetadata:
-        last, window = self._fence(), _FIRST_WINDOW
+        last, window_size = self._fence(), _FIRST_WINDOW
         is_end = False
         while not is_end:
-            entries, is_end = self._read_window(range(last + 1, last + 1 + window))
+            entries, is_end = self._read_window(range(last + 1, last + 1 + window_size))
             if entries:
                 self._rewrite(entries)
                 self.last_entries = entries[-1:]
-                last, window = entries[-1].entry_id, min(2 * window, _MAX_WINDOW)
+                last, window_size = entries[-1].entry_id, min(2 * window_size, _MAX_WINDOW)
         length = self.access.read_length(last, self.last_entries)
         return self._close(last, length)
 
     def _fence(self) -> int:
         """Fence the last ensemble; return the highest entry that is known to be confirmed: those
         before the last segment were when it was added."""
-        metadata = self.initial
+        metadata = self.initial_metadata
         segment_start, ensemble = metadata.segments[-1]
         answers = list(self.access.call_bookies((bookie, self._fence_at) for bookie in ensemble))
-        self._add_silent(answers)
+        self._record_unresponsive(answers)
         has_answered = [answer.value is not None or answer.is_not_found for answer in answers]
         if not is_covered(has_answered, metadata.write_quorum_size, metadata.ack_quorum_size):
             raise NotEnoughBookies(
@@ -121,7 +124,7 @@ class _Recovery:
         self.last_entries = [entry for answer in answers for entry in answer.value or []]
         return max([segment_start - 1, *(entry.lac for entry in self.last_entries)])
 
-    def _add_silent(self, answers: Iterable[BookieAnswer[Any]]) -> None:
+    def _record_unresponsive(self, answers: Iterable[BookieAnswer[Any]]) -> None:
         self.unresponsive |= {
             answer.bookie for answer in answers if isinstance(answer.error, BookieUnavailable)
         }
@@ -142,7 +145,9 @@ class _Recovery:
         It does if more than W - A bookies state that they lack that entry: it cannot have been
         acknowledged, and, as reads fence, those bookies will not accept it any more.
         """
-        max_lacking = self.initial.write_quorum_size - self.initial.ack_quorum_size
+        max_lacking = (
+            self.initial_metadata.write_quorum_size - self.initial_metadata.ack_quorum_size
+        )
         window_read = self._read_replicas(window)
         entries: list[Entry] = []
         for entry_id in window:
@@ -163,13 +168,15 @@ class _Recovery:
 
     def _read_replicas(self, window: range) -> _WindowRead:
         """Read entries, each from its first replica that has it, unresponsive ones asked last."""
-        ensemble, is_last = self.initial.segments[-1].ensemble, self.unresponsive.__contains__
+        ensemble = self.initial_metadata.segments[-1].ensemble
+        is_unresponsive = self.unresponsive.__contains__
         window_read = _WindowRead({}, {entry: [] for entry in window}, set())
         replica_order = {
-            entry: sorted(self.access.write_set_of(entry, ensemble), key=is_last)
+            entry: sorted(self.access.write_set_of(entry, ensemble), key=is_unresponsive)
             for entry in window
         }
-        for replica_index in range(self.initial.write_quorum_size):
+        # In each round, a bookie is asked at once for all entries of which it is the next replica.
+        for replica_index in range(self.initial_metadata.write_quorum_size):
             shares: dict[str, list[int]] = {}
             for entry in filter(window_read.needs_next_replica, window):
                 shares.setdefault(replica_order[entry][replica_index], []).append(entry)
@@ -177,7 +184,7 @@ class _Recovery:
             for (bookie, entries), result in zip(shares.items(), results):
                 window_read.record_result(bookie, entries, result)
         for answers in window_read.answers.values():
-            self._add_silent(answers)
+            self._record_unresponsive(answers)
         return window_read
 
     def _read_share(self, share: tuple[str, list[int]]) -> ManyEntries:
@@ -186,14 +193,14 @@ class _Recovery:
     def _rewrite(self, entries: Sequence[Entry]) -> None:
         """Write entries to their whole write sets: the writer may have reached one bookie only.
 
-        All at once; if a bookie fails, one by one, which replaces it. One that does not respond and
-        cannot be replaced delays this twice; unless needed, it is then skipped ten times as long.
+        A bookie that does not respond, and for which there is no replacement, is skipped for some
+        time, unless an entry would have fewer than A replicas without it.
         """
         # All at once, unless a bookie is skipped. Each LAC is the entry before, as the writer's.
         coder = self.access.coder
         records = [coder.encode(entry._replace(lac=entry.entry_id - 1)) for entry in entries]
         batch = RecordBatch.of(records, [entry.entry_id for entry in entries])
-        ensemble = self.changed.segments[-1].ensemble
+        ensemble = self.changed_metadata.segments[-1].ensemble
         started = time.monotonic()
         silent = {
             bookie: answer
@@ -204,7 +211,7 @@ class _Recovery:
         may_batch = len(entries) > 1 and not previously_silent
         if may_batch and add_to_all(self.access, batch, ensemble, recovery=True):
             return
-        # Singly: bookies that fail are replaced, and those that do not respond join `unresponsive`.
+        # Singly: bookies that fail are replaced; those that do not respond are added to `silent`.
         for entry, record in zip(entries, records):
             self._rewrite_entry(entry.entry_id, record, silent)
         finished = time.monotonic()
@@ -215,13 +222,15 @@ class _Recovery:
     def _rewrite_entry(
         self, entry_id: int, record: bytes, unresponsive: dict[str, BookieAnswer[int]]
     ) -> None:
-        def change(failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:
-            new_ensemble = choose_replacement(self.access, self.changed, failed, refused)
+        """Add one entry; ensemble changes are made in `changed_metadata` only."""
+
+        def change(failed: Sequence[int], excluded: Collection[str]) -> tuple[str, ...] | None:
+            new_ensemble = choose_replacement(self.access, self.changed_metadata, failed, excluded)
             if new_ensemble is not None:
-                self.changed = add_segment(self.changed, entry_id, new_ensemble)
+                self.changed_metadata = add_segment(self.changed_metadata, entry_id, new_ensemble)
             return new_ensemble
 
-        ensemble = self.changed.segments[-1].ensemble
+        ensemble = self.changed_metadata.segments[-1].ensemble
         QuorumAdd(
             self.access,
             entry_id,
@@ -233,17 +242,19 @@ class _Recovery:
         ).run()
 
     def _close(self, last: int, length: int) -> LedgerMetadata:
-        last_index = len(self.initial.segments) - 1
+        last_index = len(self.initial_metadata.segments) - 1
 
         def close_metadata(metadata: LedgerMetadata) -> LedgerMetadata | None:
             if metadata.closed:  # by another recovery, or by the writer
                 return None
-            if metadata.segments[last_index:] != self.initial.segments[last_index:]:
+            if metadata.segments[last_index:] != self.initial_metadata.segments[last_index:]:
                 raise IllegalOperation(
                     f"ledger {metadata.ledger}: its ensembles changed during recovery"
                 )
-            # Older segments may have had a lost bookie replaced meanwhile.
-            segments = (*metadata.segments[:last_index], *self.changed.segments[last_index:])
+            # Older segments may have had a lost bookie replaced meanwhile; the last, and those that
+            # follow it, are as this recovery wrote the entries.
+            new_segments = self.changed_metadata.segments[last_index:]
+            segments = (*metadata.segments[:last_index], *new_segments)
             closed = replace(metadata, state="CLOSED", last_entry_id=last, length=length)
             return replace(closed, segments=segments)
 

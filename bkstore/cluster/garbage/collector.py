@@ -76,10 +76,10 @@ class BackgroundCollector(Closeable):
         self._closed = False
         self._next_pass_at = math.inf
         """When the next scheduled pass starts; infinite without a schedule."""
-        self._forced: frozenset[CompactionKind] | None = None
+        self._forced_kinds: frozenset[CompactionKind] | None = None
         """The kinds that the requested pass may compact; None if no pass is requested."""
         self._suspended: dict[CompactionKind, set[str]] = {"major": set(), "minor": set()}
-        self._suspensions: dict[CompactionKind, int] = {"major": 0, "minor": 0}
+        self._suspension_counts: dict[CompactionKind, int] = {"major": 0, "minor": 0}
         """How often each kind was suspended: a running compaction stops when it changes."""
         self._store_problem: str | None = None
         self._logged_findings: set[str] = set()
@@ -98,14 +98,15 @@ class BackgroundCollector(Closeable):
                 self._condition.notify_all()
 
     def force(self, *, major: bool | None = None, minor: bool | None = None) -> bool:
-        """Request a pass at once; return False, and do nothing, if one is requested already. It
-        ignores the intervals. False: that kind is not compacted; True: it is even if suspended."""
+        """Request a pass at once, whatever the intervals; return False, and do nothing, if one is
+        requested already. It may compact a kind that is True, even if it is suspended, or that is
+        None and not suspended."""
         wishes: list[tuple[CompactionKind, bool | None]] = [("major", major), ("minor", minor)]
         with self._condition:
             self._check_open()
-            if self._forced is not None:
+            if self._forced_kinds is not None:
                 return False
-            self._forced = frozenset(
+            self._forced_kinds = frozenset(
                 kind
                 for kind, wish in wishes
                 if (not self._suspended[kind] if wish is None else wish)
@@ -117,12 +118,12 @@ class BackgroundCollector(Closeable):
     @property
     def is_forced(self) -> bool:
         """Whether a requested pass is running or about to run."""
-        return self._forced is not None
+        return self._forced_kinds is not None
 
     def suspend(self, kind: CompactionKind, reason: str = "asked for") -> None:
         """Stop a running compaction of a kind, and run none until every reason is withdrawn."""
         with self._condition:
-            self._suspensions[kind] += 1
+            self._suspension_counts[kind] += 1
             if not self._suspended[kind]:
                 LOG.info("bookie %s: %s compaction suspended", self.bookie.bookie_id, kind)
             self._suspended[kind].add(reason)
@@ -178,24 +179,24 @@ class BackgroundCollector(Closeable):
 
     def _run(self) -> None:
         while self._wait_for_work():
-            forced = self._forced
+            forced_kinds = self._forced_kinds
             try:
-                self.run_pass(forced)
+                self.run_pass(forced_kinds)
             except (BkstoreError, OSError):
                 pass  # `run_pass` has logged it
             except Exception:
                 LOG.exception("bookie %s: garbage collection", self.bookie.bookie_id)
             finally:
                 with self._condition:
-                    if forced is not None:
-                        self._forced = None
-                    if self._next_pass_at < math.inf:
+                    if forced_kinds is not None:
+                        self._forced_kinds = None
+                    if self._next_pass_at < math.inf:  # `start` was called
                         self._next_pass_at = self._clock() + self.options.gc_wait_time
 
     def _wait_for_work(self) -> bool:
         """Wait until a pass is due or requested; return False once this is closed."""
         with self._condition:
-            while not self._closed and self._forced is None:
+            while not self._closed and self._forced_kinds is None:
                 remaining = self._next_pass_at - self._clock()
                 if remaining <= 0:
                     break
@@ -229,7 +230,8 @@ class BackgroundCollector(Closeable):
             return report
 
     def _collect_garbage(self, forced_kinds: Collection[CompactionKind] | None) -> GarbageReport:
-        """Run a garbage pass of the storage, and compact the location databases if due."""
+        """Run a garbage pass of the storage, and compact the location databases if due. With
+        `forced_kinds` (None = by the schedule) only those kinds may be compacted, due or not."""
         kinds: tuple[CompactionKind, ...] = ("major", "minor")
         if forced_kinds is None:
             suspended = [kind for kind in kinds if self._suspended[kind]]
@@ -247,7 +249,7 @@ class BackgroundCollector(Closeable):
                     is_stopped=lambda: self._closed,
                 )
             )
-        finally:
+        finally:  # a compaction that failed is not repeated before the next interval either
             if kind is not None:
                 self._schedule.record_compaction(kind, self._clock())
         if self._schedule.is_location_compaction_due(self._clock()):
@@ -258,10 +260,10 @@ class BackgroundCollector(Closeable):
 
     def _compaction_params(self, kind: CompactionKind) -> CompactionOptions:
         """Return the parameters of a compaction, which stops if its kind is suspended."""
-        options, suspension_count = self.options, self._suspensions[kind]
+        options, suspension_count = self.options, self._suspension_counts[kind]
 
         def is_cancelled() -> bool:
-            return self._closed or self._suspensions[kind] != suspension_count
+            return self._closed or self._suspension_counts[kind] != suspension_count
 
         full_log = self.bookie.storage.options.entry_log_size
         return CompactionOptions(

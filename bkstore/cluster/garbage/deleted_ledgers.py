@@ -67,7 +67,8 @@ class DeletedLedgerFinder:
             if deleted:
                 yield deleted
             pause_seconds = started + len(batch) / self._rate - self._clock()
-            if start + len(batch) < len(candidates) and self._pause(max(pause_seconds, 0.0)):
+            is_last = start + len(batch) >= len(candidates)
+            if not is_last and self._pause(max(pause_seconds, 0.0)):  # true: the pass is stopped
                 return
 
     def _check_cluster(self) -> None:

@@ -65,5 +65,5 @@ class GarbageStats:
         self.active_ledgers = active_ledgers
         self.logs, self.log_bytes = report.log_count, report.log_bytes
         self.live_bytes = report.live_bytes
-        if sum(report.usage):
+        if sum(report.usage):  # a pass without a compaction counts no logs: keep the last ones
             self.usage = list(report.usage)

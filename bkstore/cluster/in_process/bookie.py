@@ -58,11 +58,11 @@ class LocalBookie:
         self.unreachable_from: set[str] = set()
         """Clients that cannot reach it; `ALL_CLIENTS` stands for all."""
         self._open_at = open_at
-        self._timeout = number(above=True)("timeout", timeout)
+        self._timeout = number(0, above=True)("timeout", timeout)
         self._sleep = function("sleep", sleep)
         self._bookie: Bookie | None = None
         self._call_count = 0
-        self._idle = Condition()
+        self._idle = Condition()  # guards `_bookie` and the number of running calls
 
     # -- running or not
 
@@ -177,6 +177,7 @@ class LocalBookie:
 
     @contextmanager
     def _client_call(self, client_name: str) -> Iterator[Bookie]:
+        """Yield the bookie, which is not stopped during the block."""
         with self._idle:
             if self.unreachable_from & {client_name, ALL_CLIENTS}:
                 raise BookieUnavailable(f"{self.bookie_id} cannot be reached")

@@ -76,7 +76,7 @@ class Cluster(Client, Closeable):
         kinds = [storage] if isinstance(storage, str) else storage
         self._storages: list[StorageKind] = list(sequence_of(check_storage)("storage", kinds))
         self._open_bookie = open_bookie
-        self._timeout = number(above=True)("timeout", timeout)
+        self._timeout = number(0, above=True)("timeout", timeout)
         self._sleep = function("sleep", sleep)
         self._servers: dict[str, LocalBookie] = {}
         if not self._storages:
@@ -240,11 +240,11 @@ class Cluster(Client, Closeable):
 
     def heal(self, bookie: str, client: str | None = None) -> None:
         """End all partitions of a bookie, or that of one client."""
-        cut = self._server(bookie).unreachable_from
+        partitioned_clients = self._server(bookie).unreachable_from
         if client is None:
-            cut.clear()
+            partitioned_clients.clear()
         else:
-            cut.discard(client)
+            partitioned_clients.discard(client)
 
     def slow(self, bookie: str, seconds: float) -> None:
         """Delay each answer of a bookie by some seconds; 0 ends that. From the timeout on the
@@ -285,7 +285,7 @@ class Cluster(Client, Closeable):
                 server.bookie.checkpoint()
 
     def collect_garbage(self) -> dict[str, GarbageReport]:
-        """Collect garbage at every running bookie: ledgers that the store lacks; return reports."""
+        """Delete the ledgers that the store lacks at every running bookie; return its reports."""
         return {
             name: server.bookie.collect_garbage(self.store.ledgers)
             for name, server in self._servers.items()

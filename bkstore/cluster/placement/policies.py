@@ -104,12 +104,12 @@ class DefaultPlacement:
         best, verdict = ensemble, Adherence.FAIL
         for _ in range(self._attempt_count(len(available))):
             candidate = self._fill_gaps(list(ensemble), indexes, write_quorum, list(available))
-            candidate_verdict = self.judge(candidate, write_quorum, 1)[0]
+            candidate_verdict, _ = self.judge(candidate, write_quorum, 1)  # A has no influence
             if best is ensemble or candidate_verdict > verdict:
                 best, verdict = candidate, candidate_verdict
             if verdict == Adherence.MEETS_STRICT:
                 break
-        self._refuse(verdict, best, write_quorum)
+        self._raise_if_refused(verdict, best, write_quorum)
         return tuple(best)
 
     def _fill_gaps(
@@ -132,7 +132,9 @@ class DefaultPlacement:
         """Return a cost: how badly a bookie fits those that would share write sets with it."""
         return 0
 
-    def _refuse(self, verdict: Adherence, ensemble: Sequence[str], write_quorum: int) -> None:
+    def _raise_if_refused(
+        self, verdict: Adherence, ensemble: Sequence[str], write_quorum: int
+    ) -> None:
         """Raise `NotEnoughBookies` if the policy accepts no ensemble with this verdict."""
 
 
@@ -197,7 +199,9 @@ class RackPlacement(DefaultPlacement):
         rack = self._locations.get(bookie, DEFAULT_RACK)
         return sum(rack == self._locations.get(neighbor, DEFAULT_RACK) for neighbor in neighbors)
 
-    def _refuse(self, verdict: Adherence, ensemble: Sequence[str], write_quorum: int) -> None:
+    def _raise_if_refused(
+        self, verdict: Adherence, ensemble: Sequence[str], write_quorum: int
+    ) -> None:
         if self._enforce and verdict == Adherence.FAIL:
             raise NotEnoughBookies(
                 f"no ensemble meets the policy: {self.judge(ensemble, write_quorum, 1)[1]}"
@@ -261,7 +265,7 @@ def _check_locations(locations: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_quorum_sizes(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
-    """Raise `InvalidArgument` unless ensemble >= write quorum >= ack quorum >= 1, i32 all."""
+    """Raise `InvalidArgument` unless E >= W >= A >= 1, and all are 32-bit numbers."""
     sizes = {"ensemble_size": ensemble_size, "write_quorum": write_quorum, "ack_quorum": ack_quorum}
     for name, size in sizes.items():
         integer(1, 2**31 - 1)(name, size)

@@ -112,6 +112,7 @@ class DirectoryValues:
         path = self.path / MARKER_NAME
         with convert_read_errors(path):
             lines = read_file(path, _MAX_MARKER_BYTES).split(b"\n")
+        # Three lines (see `_create`), and nothing after them.
         if len(lines) != 4 or lines[0] != MARKER_NAME.encode("ascii") or not lines[1].isdigit():
             raise CorruptionError(
                 path, 0, f"marker does not state {MARKER_NAME}, version and layout"

@@ -8,7 +8,6 @@ whatever folders are above the ledgers root.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +42,7 @@ class DumpValues:
         file = self.location_of(key)
         with convert_read_errors(file):
             if os.path.isdir(file) and os.listdir(file):
-                return None  # a node without a value in the dump
+                return None  # a node with children, whose own value is not in the dump
             try:
                 return Value(read_file(file, MAX_VALUE_BYTES), 0, file)
             except (FileNotFoundError, NotADirectoryError):
@@ -128,7 +127,8 @@ def _parse_file_path(file_path: str) -> tuple[str, LedgerId | None]:
         ledger = parse_path("/" + "/".join(parts[-depth:])) if len(parts) >= depth else None
         if ledger is not None:
             top = "".join(f"/{part}" for part in parts[:-depth])
-            return (re.sub("/ledgers$", "", top) if "-" in parts[-1] else top), ledger
+            # Only UUIDs have dashes: etcd's keys, in a folder ``ledgers`` of their own.
+            return (top.removesuffix("/ledgers") if "-" in parts[-1] else top), ledger
     return "", None
 
 

@@ -280,6 +280,8 @@ class KeyValueStore:
         return error.relocate(self._values.location_of(key), data_offset)
 
     def _parse_number(self, value: Value, key: str) -> int:
+        """Return the decimal number that a value ends with, after a space if there is other text;
+        raises `CorruptionError` if there is none, or a longer one than any 64-bit number."""
         digits = value.data.rpartition(b" ")[2].removesuffix(b"\n")
         if not digits.isdigit() or len(digits) > 20:
             raise CorruptionError(
@@ -352,7 +354,7 @@ class DirectoryStore(KeyValueStore):
         files: Files = OS_FILES,
     ) -> None:
         values = DirectoryValues(path, layout, sync=sync, read_only=read_only, files=files)
-        super().__init__(values, "keys" if values.layout == "keys" else "tree")
+        super().__init__(values, layout="keys" if values.layout == "keys" else "tree")
         self.path = values.path
 
     def refuse_output(self, target: StrPath) -> None:

@@ -53,7 +53,7 @@ def open_metadata(location: str | os.PathLike[str]) -> MetadataStore:
     be read, and the errors of `DirectoryStore`, `DumpStore` and `ZooKeeperStore`.
     """
     path = parse_metadata_location(location)
-    if isinstance(path, str):
+    if isinstance(path, str):  # a service URI
         return _open_zookeeper(path, make_layout=False)
     if os.path.isdir(path):
         return DirectoryStore(path, read_only=True) if is_store(path) else DumpStore(path)
@@ -71,7 +71,7 @@ def open_store(location: str | os.PathLike[str]) -> MetadataStore:
     """Open a writable store at a service URI or in a directory, which is created if necessary.
     Raises as `ZooKeeperStore` and `DirectoryStore`, and `InvalidArgument` for a file."""
     path = parse_metadata_location(location)
-    if isinstance(path, str):
+    if isinstance(path, str):  # a service URI
         return _open_zookeeper(path, make_layout=True)
     if path.is_file():
         raise InvalidArgument(f"{path} is a file; a store is a directory or a service URI")

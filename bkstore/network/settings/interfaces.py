@@ -19,6 +19,7 @@ def find_interface_address(interface_name: str) -> str:
         raise InvalidArgument(f"the address of {name} can be found on Linux only; give --host")
     import fcntl
 
+    # A `struct ifreq`: 16 bytes of name, then a `sockaddr_in`, with the address at its offset 4.
     request = struct.pack("256s", interface_name.encode()[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
         try:

@@ -119,10 +119,7 @@ _HONORED_KEYS = [
     ),
     ConfKey("forceAllowCompaction", "boolean", False, "garbage.force_allow_compaction"),
     ConfKey(
-        "entryLocationCompactionInterval",
-        "long",
-        -1,
-        "garbage.entry_location_compaction_interval",
+        "entryLocationCompactionInterval", "long", -1, "garbage.entry_location_compaction_interval"
     ),
     # Disks.
     ConfKey("diskUsageThreshold", "float", 0.95, "disks.full"),

@@ -127,7 +127,8 @@ class ServerSettings:
             options = replace(options, max_entry_size=max_frame)
         page_limit = _read_key(self.conf, "pageLimit")
         if "pageLimit" in self.conf and page_limit > 0:
-            options = replace(options, pending_locations=page_limit * (options.page_size // 8))
+            locations_per_page = options.page_size // 8  # a location is 8 bytes
+            options = replace(options, pending_locations=page_limit * locations_per_page)
         return options
 
     def list_option_texts(self) -> dict[str, str]:
@@ -135,6 +136,7 @@ class ServerSettings:
         override, with their text in the file: no secrets."""
         values = {}
         for key in HONORED_KEYS.values():
+            # The command line's own options have no dot: "--port", but "server.max_frame".
             text = self.conf.string(key.name, None) if "." in key.option else None
             if text is not None:
                 values[key.name] = text
@@ -150,8 +152,9 @@ def read_storage_class(conf: Configuration) -> str:
 
 
 def read_metadata_uri(conf: Configuration) -> str | None:
-    """Return the metadata service URI, built from the older keys if the newer one is blank; raises
-    `InvalidArgument` for a ledger manager that has no service URI."""
+    """Return the metadata service URI, built from the older keys if the newer one is blank or not
+    given; None, or the blank text, if there are no older keys. Raises `InvalidArgument` for a
+    ledger manager that has no service URI."""
     uri = conf.string("metadataServiceUri", None)
     if uri is not None and not is_blank(uri):
         return uri
@@ -159,9 +162,9 @@ def read_metadata_uri(conf: Configuration) -> str | None:
     manager = "null" if factory is None else _SCHEME_OF_FACTORY.get(factory)
     if manager is None:
         raise InvalidArgument(f"ledgerManagerFactoryClass: {factory} has no service URI")
-    servers = ",".join(conf.strings("zkServers")).replace(",", ";")
     if "zkServers" not in conf:
         return uri
+    servers = ",".join(conf.strings("zkServers")).replace(",", ";")
     return f"zk+{manager}://{servers}{_read_key(conf, 'zkLedgersRootPath')}"
 
 
@@ -181,6 +184,7 @@ def _read_given(conf: Configuration, key_name: str) -> Any:
 
 
 def _read_storage(conf: Configuration) -> StorageKind | None:
+    """Return the storage that the file sets, None if it leaves the choice to others."""
     if "ledgerStorageClass" not in conf and _read_key(conf, "sortedLedgerStorageEnabled"):
         return None
     class_name = read_storage_class(conf)
@@ -251,7 +255,8 @@ def _read_disk_options(conf: Configuration) -> DiskOptions:
 def _read_options(
     conf: Configuration, group: str, defaults: _Options, storage: StorageKind | None = None
 ) -> _Options:
-    """Return `defaults` with the values of a group's keys; errors name the key."""
+    """Return `defaults` with the values of a group's keys; errors name the key. An option is given
+    as "group.field", or "group.field (storage)" if the key is that storage's only."""
     values: dict[str, Any] = {}
     given_keys = set()
     for key in HONORED_KEYS.values():
@@ -262,6 +267,7 @@ def _read_options(
         if storage_suffix in ("", f"({storage})"):
             values[field_name] = _read_given(conf, key.name)
             given_keys.add(key.name)
+            # Check each value alone, so that an error names its key, and then all together.
             if key.name not in _JOINT_KEYS:
                 _replace_options(key.name, defaults, {field_name: values[field_name]})
     joint_keys = ", ".join(key for key in _JOINT_KEYS if key in given_keys)

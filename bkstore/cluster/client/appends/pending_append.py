@@ -38,6 +38,7 @@ class PendingAppend:
         as `append`; then the entry is never acknowledged. Raises `TimeoutError` after `seconds`;
         the append goes on then, and may be waited for again."""
         _check_seconds("seconds", seconds)
+        # Without a writer, the entry was appended before this object was made.
         if self._writer is not None and self.entry > self._writer.last_confirmed:
             self._writer.wait_for(self.entry, seconds)
         return self.entry

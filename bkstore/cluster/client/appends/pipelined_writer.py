@@ -54,14 +54,15 @@ class PipelinedWriter(LedgerWriter):
         self._workers = workers
         self._answered = Condition(self._lock)
         self._unconfirmed: deque[AppendBatch] = deque()
-        self._awaiting_answers: list[AppendBatch] = []
-        self._queues: dict[int, SendQueue] = {}
-        self._refused: dict[str, int] = {}
+        self._confirmed_in_flight: list[AppendBatch] = []
+        """Batches with A acknowledgements that other bookies have not answered yet."""
+        self._queues: dict[int, SendQueue] = {}  # by ensemble index
+        self._excluded_until: dict[str, int] = {}
         """Bookies that failed; each may be chosen again once the entry given here is confirmed."""
-        self._answers: dict[str, BookieAnswer[None]] = {}
+        self._answers: dict[str, BookieAnswer[None]] = {}  # the last one of each bookie
         self._queue_error: BaseException | None = None
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
+        self._held_back: list[bytes] = []  # payloads of `append_later` that are not sent yet
+        self._held_back_bytes = 0
 
     # -- adding
 
@@ -69,7 +70,7 @@ class PipelinedWriter(LedgerWriter):
         """Add an entry and return its id; see `LedgerHandle.append`."""
         with self._lock:
             self._check_open()
-            if not sync or self._unsynced:
+            if not sync or self._has_unsynced:  # until `force`, entries are sent one by one
                 self._drain()
                 return super().append(data, sync)
             batch = self._send([data])
@@ -78,42 +79,42 @@ class PipelinedWriter(LedgerWriter):
 
     def append_later(self, data: bytes) -> PendingAppend:
         """Add an entry without waiting for it; see `LedgerHandle.append_later`. Blocks while the
-        window is full. After an append without sync it adds the entry at once."""
+        window is full. After an append without sync the entry is appended at return."""
         payload = self._payload(data)
         with self._lock:
             self._check_open()
-            if self._unsynced:
-                return PendingAppend(super().append(payload), None)
+            if self._has_unsynced:
+                return PendingAppend(super().append(payload), writer=None)
             self._wait_until(self._window_has_room)
-            self._pending.append(payload)
-            self._pending_bytes += len(payload)
-            entry = self.last_pushed + len(self._pending)
-            has_many_bytes = self._pending_bytes >= _MAX_BATCH_BYTES
-            is_full = has_many_bytes or len(self._pending) >= _MAX_BATCH_ENTRIES
+            self._held_back.append(payload)
+            self._held_back_bytes += len(payload)
+            entry = self.last_pushed + len(self._held_back)
+            has_many_bytes = self._held_back_bytes >= _MAX_BATCH_BYTES
+            is_full = has_many_bytes or len(self._held_back) >= _MAX_BATCH_ENTRIES
             # If a bookie has failed, send now: that replaces it.
             if is_full or not self._unconfirmed or not self._all_queues_healthy():
-                self._send_pending()
+                self._send_held_back()
             return PendingAppend(entry, self)
 
-    def _send_pending(self) -> None:
+    def _send_held_back(self) -> None:
         """Send the entries that `append_later` held back, if any, as one batch."""
-        if self._pending:
-            payloads, self._pending, self._pending_bytes = self._pending, [], 0
+        if self._held_back:
+            payloads, self._held_back, self._held_back_bytes = self._held_back, [], 0
             self._send(payloads)
 
     def wait_for(self, entry_id: int, seconds: float | None) -> None:
         """Wait until an entry is confirmed; raises the writer's error, or `TimeoutError`."""
         with self._lock:
-            if self._left:
+            if self._is_forked:  # raises: the threads that confirm entries are the parent's
                 self._check_open()
             if self.failure is None:
-                self._send_pending()
-            if not self._wait_until(lambda: self._is_decided(entry_id), seconds):
+                self._send_held_back()
+            if not self._wait_until(lambda: self._is_confirmed_or_lost(entry_id), seconds):
                 raise TimeoutError(f"entry {entry_id} is still in progress after {seconds} s")
             if self.last_confirmed < entry_id:
                 raise self._lost_entry_error(entry_id)
 
-    def _is_decided(self, entry_id: int) -> bool:
+    def _is_confirmed_or_lost(self, entry_id: int) -> bool:
         return self.last_confirmed >= entry_id or self.failure is not None
 
     def _lost_entry_error(self, entry_id: int) -> BkstoreError:
@@ -139,7 +140,7 @@ class PipelinedWriter(LedgerWriter):
         while group := _next_payloads(source):  # without the lock: the source may block
             with self._lock:
                 self._check_open()
-                if self._unsynced:
+                if self._has_unsynced:
                     ids += super().append_many(group).tolist()
                     continue
                 batch = self._send(group)
@@ -154,13 +155,13 @@ class PipelinedWriter(LedgerWriter):
         """Queue a new batch for its bookies, after the entries held back; return it."""
         if self._workers.is_finished:  # what is queued is still sent, but no more is accepted
             raise forks.closed_error("this client")
-        self._send_pending()
+        self._send_held_back()
         records = self._records(self.last_pushed + 1, payloads).framed()
-        with self._breaking():
-            metadata = self._mine(self.access.metadata)
-            self._replace_failed_bookies()
+        with self._setting_failure():
+            metadata = self._require_unfenced(self.access.metadata)
+            self._replace_failed_bookies()  # which leaves E and W, all that a batch needs, the same
             for data in payloads:
-                self._push(len(data))
+                self._count_pushed(len(data))
             batch = AppendBatch(records, self._pushed_length, metadata)
             self._unconfirmed.append(batch)
             for index in batch.bookie_indexes:
@@ -181,9 +182,9 @@ class PipelinedWriter(LedgerWriter):
             self._workers.submit(self._run_queue, queue)
 
     def _window_has_room(self) -> bool:
-        in_flight = (*self._unconfirmed, *self._awaiting_answers)
-        entry_count = sum(batch.count for batch in in_flight) + len(self._pending)
-        byte_count = sum(batch.size_bytes for batch in in_flight) + self._pending_bytes
+        in_flight = (*self._unconfirmed, *self._confirmed_in_flight)
+        entry_count = sum(batch.count for batch in in_flight) + len(self._held_back)
+        byte_count = sum(batch.size_bytes for batch in in_flight) + self._held_back_bytes
         return entry_count <= self.access.context.options.window and byte_count <= _WINDOW_BYTES
 
     # -- a queue, in a thread of the workers
@@ -225,8 +226,8 @@ class PipelinedWriter(LedgerWriter):
                 batch.waiting.discard(queue.index)
         self._confirm_acknowledged()
         is_idle = not queue.batches and self._all_queues_healthy()
-        if self._pending and is_idle and not self._workers.is_finished:
-            self._send_pending()
+        if self._held_back and is_idle and not self._workers.is_finished:
+            self._send_held_back()
         self._answered.notify_all()
 
     def _all_queues_healthy(self) -> bool:
@@ -236,24 +237,23 @@ class PipelinedWriter(LedgerWriter):
         return self.failure is None and all(failure is None for failure in failures)
 
     def _confirm_acknowledged(self) -> None:
-        """Confirm, in order, the batches with A acknowledgements, unless the writer is broken."""
+        """Confirm, in order, the batches with A acknowledgements, unless the writer has failed."""
         ack_quorum = self.access.metadata.ack_quorum_size
-        while (
-            self.failure is None
-            and self._unconfirmed
-            and self._unconfirmed[0].has_quorum(self._unconfirmed[0].acks, ack_quorum)
-        ):
-            batch = self._unconfirmed.popleft()
+        while self.failure is None and self._unconfirmed:
+            batch = self._unconfirmed[0]
+            if not batch.has_quorum(batch.acks, ack_quorum):
+                break
+            self._unconfirmed.popleft()
             self.last_confirmed, self.length = batch.last, batch.ledger_length
-            self._awaiting_answers.append(batch)
-        self._awaiting_answers = [batch for batch in self._awaiting_answers if batch.waiting]
+            self._confirmed_in_flight.append(batch)
+        self._confirmed_in_flight = [batch for batch in self._confirmed_in_flight if batch.waiting]
 
     # -- waiting, in the caller's thread
 
     def _wait_until(self, is_ready: Callable[[], bool], seconds: float | None = None) -> bool:
         """Wait until `is_ready` returns true, replacing failed bookies; return False on timeout."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        with self._breaking():
+        with self._setting_failure():
             while not is_ready():
                 if self.failure is not None:  # another thread's append ended the writer
                     self._check_open()
@@ -268,7 +268,7 @@ class PipelinedWriter(LedgerWriter):
 
     def _drain(self) -> None:
         """Send the entries held back and wait until every entry is confirmed."""
-        self._send_pending()
+        self._send_held_back()
         self._wait_until(lambda: not self._unconfirmed)
 
     def _replace_failed_bookies(self) -> None:
@@ -281,15 +281,15 @@ class PipelinedWriter(LedgerWriter):
         for queue in [self._queues.pop(index) for index in failed]:
             assert queue.failure is not None
             raise_if_fatal(queue.failure)
-            self._refused[queue.bookie] = self.last_pushed + 1
-            for batch in (*self._unconfirmed, *self._awaiting_answers):
+            self._excluded_until[queue.bookie] = self.last_pushed + 1  # the next entry to be sent
+            for batch in (*self._unconfirmed, *self._confirmed_in_flight):
                 batch.waiting.discard(queue.index)
         if failed:
             may_delay = self.access.context.options.delay_ensemble_change
             if not (may_delay and self._quorums_reachable()):
                 self._replace_possible(failed)
             self._confirm_acknowledged()
-        self._check_quorum()
+        self._raise_if_quorum_lost()
 
     def _quorums_reachable(self) -> bool:
         ack_quorum = self.access.metadata.ack_quorum_size
@@ -299,9 +299,11 @@ class PipelinedWriter(LedgerWriter):
 
     def _replace_possible(self, failed: Sequence[int]) -> None:
         """Replace as many failed bookies as possible; queue unconfirmed entries for new ones."""
-        refused = {bookie for bookie, entry in self._refused.items() if self.last_confirmed < entry}
+        excluded = {
+            bookie for bookie, entry in self._excluded_until.items() if self.last_confirmed < entry
+        }
         for count in range(len(failed), 0, -1):
-            if self._replace(failed[:count], refused) is None:
+            if self._replace(failed[:count], excluded) is None:
                 continue
             for index in failed[:count]:
                 for batch in self._unconfirmed:
@@ -310,7 +312,7 @@ class PipelinedWriter(LedgerWriter):
                 self._enqueue(index, batches)
             return
 
-    def _check_quorum(self) -> None:
+    def _raise_if_quorum_lost(self) -> None:
         """Raise `NotEnoughBookies` if the first unconfirmed batch has no answers to wait for."""
         ack_quorum = self.access.metadata.ack_quorum_size
         if not self._unconfirmed or self._unconfirmed[0].waiting:
@@ -330,21 +332,21 @@ class PipelinedWriter(LedgerWriter):
         )
 
     @contextmanager
-    def _breaking(self) -> Iterator[None]:
+    def _setting_failure(self) -> Iterator[None]:
         """As inherited; if the block raises, also discards everything that is queued."""
         try:
-            with super()._breaking():
+            with super()._setting_failure():
                 yield
         except BaseException:
             for queue in self._queues.values():
                 queue.batches.clear()
-            self._pending, self._pending_bytes = [], 0
+            self._held_back, self._held_back_bytes = [], 0
             self._answered.notify_all()
             raise
 
     def _forked(self) -> None:
         super()._forked()
-        self._pending, self._pending_bytes = [], 0
+        self._held_back, self._held_back_bytes = [], 0
         self._answered = Condition(self._lock)
 
     # -- calls that wait for all appends

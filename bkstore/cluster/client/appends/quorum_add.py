@@ -73,8 +73,8 @@ class QuorumAdd:
             if not failed or (has_quorum and self.access.context.options.delay_ensemble_change):
                 return
             indexes_to_send = self._replace_failed(failed)
-            if not indexes_to_send and not has_quorum:
-                indexes_to_send = self._retry_skipped()
+            if not indexes_to_send and not has_quorum:  # ask the skipped bookies after all
+                indexes_to_send = self._readmit_skipped()
         if not has_quorum:
             raise NotEnoughBookies(
                 f"entry {self.entry_id} of ledger {self.access.ledger}: {len(self.acks)} of "
@@ -83,7 +83,8 @@ class QuorumAdd:
             )
 
     def _send(self, indexes: Sequence[int]) -> None:
-        """Send the entry to the bookies at these indexes but silent ones; record the answers."""
+        """Send the entry to the bookies at these indexes, and record their answers. Those in
+        `unresponsive` are not asked: they count as failed with the answer given there."""
 
         def add(client: BookieClient) -> int:
             return client.add_entry(
@@ -103,13 +104,14 @@ class QuorumAdd:
             elif isinstance(answer.error, BookieUnavailable):
                 self.unresponsive[answer.bookie] = answer
 
-    def _retry_skipped(self) -> list[int]:
-        """Take the bookies that were skipped as silent off `unresponsive`; return their indexes."""
+    def _readmit_skipped(self) -> list[int]:
+        """Remove the bookies that `_send` skipped from `unresponsive`; return their indexes."""
         skipped, self._skipped = self._skipped, []
-        silent_indexes = [index for index in skipped if self.ensemble[index] in self.unresponsive]
-        for index in silent_indexes:
+        # The bookie at a skipped index may have been replaced since.
+        indexes = [index for index in skipped if self.ensemble[index] in self.unresponsive]
+        for index in indexes:
             del self.unresponsive[self.ensemble[index]]
-        return silent_indexes
+        return indexes
 
     def _replace_failed(self, failed_indexes: list[int]) -> list[int]:
         """Replace as many of the failed bookies as possible; return the indexes replaced."""
@@ -127,7 +129,7 @@ class QuorumAdd:
 def add_to_all(
     access: LedgerAccess, batch: RecordBatch, ensemble: Sequence[str], *, recovery: bool = False
 ) -> bool:
-    """Send entries to their write sets, one call a bookie; return whether all are durable there."""
+    """Send each bookie of the ensemble its entries, by one call; return whether all stored them."""
     size, quorum = len(ensemble), access.metadata.write_quorum_size
     batches = (select_records(batch, index, size, quorum) for index in range(size))
     requests = (
@@ -160,6 +162,7 @@ def select_records(
     """Return the records whose write set includes this ensemble index; see `schedule.write_set`."""
     if write_quorum == ensemble_size:
         return batch.framed()
+    # With E = 3 and W = 2, entry 7 goes to indexes 1 and 2: (index - 7) % 3 is 0 and 1.
     rows = np.flatnonzero((index - batch.entries) % ensemble_size < write_quorum)
     return batch.take(rows).framed()
 

@@ -14,8 +14,7 @@ _MAX_SEND_ENTRIES = 1024
 
 
 class AppendBatch:
-    """Consecutive entries that are sent together; `bookie_indexes` are positions in the ensemble,
-    those in `acks` of bookies that stored it, in `waiting` of those that have not answered yet."""
+    """Consecutive entries that are sent together. Bookies are given by their ensemble index."""
 
     def __init__(self, records: RecordBatch, ledger_length: int, metadata: LedgerMetadata) -> None:
         self.records = records
@@ -24,12 +23,14 @@ class AppendBatch:
         self.ledger_length = ledger_length
         """Payload bytes of the ledger up to its last entry."""
         # Write sets repeat after E entries, so those of the first E entries are enough.
-        size, quorum = metadata.ensemble_size, metadata.write_quorum_size
-        distinct_entries = range(self.first, min(self.last + 1, self.first + size))
-        self.write_sets = [frozenset(write_set(entry, size, quorum)) for entry in distinct_entries]
+        sizes = metadata.ensemble_size, metadata.write_quorum_size
+        distinct_entries = range(self.first, min(self.last + 1, self.first + sizes[0]))
+        self.write_sets = [frozenset(write_set(entry, *sizes)) for entry in distinct_entries]
         self.bookie_indexes = frozenset().union(*self.write_sets)
         self.acks: set[int] = set()
+        """Ensemble indexes of the bookies that have stored the batch."""
         self.waiting: set[int] = set()
+        """Ensemble indexes of the bookies that were sent the batch and have not answered."""
 
     def has_quorum(self, indexes: set[int], quorum: int) -> bool:
         """Return whether each entry's write set has at least `quorum` of these indexes."""

@@ -51,15 +51,17 @@ class LedgerWriter:
         self.closed = False
         self.failure: BaseException | None = None
         self._pushed_length = 0
-        self._unsynced = False
-        self._left = False
+        """Payload bytes up to `last_pushed`."""
+        self._has_unsynced = False
+        """Whether entries were added without sync, and no `force` has succeeded since."""
+        self._is_forked = False
         self._lock = RLock()
         forks.register(self)
 
     def _forked(self) -> None:
         """Close the writer in a child process: two writers would give one id to two entries."""
         self._lock = RLock()
-        self.closed = self._left = True
+        self.closed = self._is_forked = True
 
     # -- adding
 
@@ -68,16 +70,16 @@ class LedgerWriter:
         with self._lock:
             self._check_open()
             record = self._record(self.last_pushed + 1, self._pushed_length + len(data), data)
-            with self._breaking():
-                self._push(len(data))
-                self._unsynced |= not sync
+            with self._setting_failure():
+                self._count_pushed(len(data))
+                self._has_unsynced |= not sync
                 self._add(self.last_pushed, record, sync)
-                self._confirm()
+                self._confirm_if_synced()
             return self.last_pushed
 
     def append_later(self, data: bytes) -> PendingAppend:
         """Add an entry; it is appended at return. See `LedgerHandle.append_later`."""
-        return PendingAppend(self.append(self._payload(data)), None)
+        return PendingAppend(self.append(self._payload(data)), writer=None)
 
     def flush(self) -> int:
         """Return the LAC; every append of this writer is complete at its return."""
@@ -108,13 +110,14 @@ class LedgerWriter:
         self._check_open()
         first_entry = self.last_pushed + 1
         batch = self._records(first_entry, payloads)
-        with self._breaking():
-            is_stored = not self._unsynced and self._sent_at_once(batch)
+        with self._setting_failure():
+            # After an append without sync, entries are sent one by one until `force`.
+            is_stored = not self._has_unsynced and self._try_add_to_all(batch)
             for index, data in enumerate(payloads):
-                self._push(len(data))
+                self._count_pushed(len(data))
                 if not is_stored:
-                    self._add(first_entry + index, bytes(batch[index]), True)
-                self._confirm()
+                    self._add(first_entry + index, bytes(batch[index]), sync=True)
+                self._confirm_if_synced()
         return list(range(first_entry, first_entry + len(batch)))
 
     def _records(self, first: int, payloads: Sequence[bytes]) -> RecordBatch:
@@ -136,29 +139,29 @@ class LedgerWriter:
         if size > limit:
             raise InvalidArgument(f"record of {size} bytes exceeds the frame limit of {limit}")
 
-    def _push(self, size: int) -> None:
+    def _count_pushed(self, payload_size: int) -> None:
         self.last_pushed += 1
-        self._pushed_length += size
+        self._pushed_length += payload_size
 
-    def _confirm(self) -> None:
+    def _confirm_if_synced(self) -> None:
         """Confirm every entry that was sent, unless some are not durable yet."""
-        if not self._unsynced:
+        if not self._has_unsynced:
             self.last_confirmed, self.length = self.last_pushed, self._pushed_length
 
-    def _sent_at_once(self, batch: RecordBatch) -> bool:
+    def _try_add_to_all(self, batch: RecordBatch) -> bool:
         """Send a batch; return whether all W bookies of each entry stored it durably."""
-        ensemble = self._mine(self.access.metadata).segments[-1].ensemble
+        ensemble = self._require_unfenced(self.access.metadata).segments[-1].ensemble
         return add_to_all(self.access, batch, ensemble)
 
     def _add(self, entry_id: int, record: bytes, sync: bool) -> None:
-        ensemble = self._mine(self.access.metadata).segments[-1].ensemble
+        ensemble = self._require_unfenced(self.access.metadata).segments[-1].ensemble
         QuorumAdd(self.access, entry_id, record, ensemble, self._replace, sync=sync).run()
 
     def _replace(self, failed: Sequence[int], excluded: Collection[str]) -> tuple[str, ...] | None:
         """Change the ensemble from the first unconfirmed entry on and return it, None for lack of
         bookies. Raises `NotEnoughBookies` if entries were added without sync, and `LedgerFenced` or
         `IllegalOperation` if another client took the ledger."""
-        if self._unsynced:  # a new bookie would not get the unsynced entries of the failed one
+        if self._has_unsynced:  # a new bookie would not get the unsynced entries of the failed one
             raise NotEnoughBookies(
                 f"ledger {self.access.ledger}: {', '.join(sorted(excluded))} failed; with unsynced "
                 "entries the ensemble cannot change"
@@ -169,7 +172,7 @@ class LedgerWriter:
             return None
 
         def change(metadata: LedgerMetadata) -> LedgerMetadata:
-            if self._mine(metadata).segments[-1] != current.segments[-1]:
+            if self._require_unfenced(metadata).segments[-1] != current.segments[-1]:
                 raise IllegalOperation(
                     f"ledger {metadata.ledger}: another client changed its ensemble"
                 )
@@ -178,8 +181,8 @@ class LedgerWriter:
         self.access.update(change)
         return new_ensemble
 
-    def _mine(self, metadata: LedgerMetadata) -> LedgerMetadata:
-        """Return the metadata if the ledger is still open; otherwise raises `LedgerFenced`."""
+    def _require_unfenced(self, metadata: LedgerMetadata) -> LedgerMetadata:
+        """Return the metadata if no other client took the ledger, else raise `LedgerFenced`."""
         if metadata.state != "OPEN":
             raise LedgerFenced(f"ledger {metadata.ledger} is {metadata.state} by another client")
         return metadata
@@ -191,15 +194,15 @@ class LedgerWriter:
         with self._lock:
             self._check_open()
             ledger = self.access.ledger
-            ensemble = self._mine(self.access.metadata).segments[-1].ensemble
+            ensemble = self._require_unfenced(self.access.metadata).segments[-1].ensemble
             requests = ((bookie, lambda client: client.force(ledger)) for bookie in ensemble)
-            with self._breaking():  # a bookie that did not respond may have lost entries
+            with self._setting_failure():  # a bookie that did not respond may have lost entries
                 answers = list(self.access.call_bookies(requests))
                 if any(answer.error is not None for answer in answers):
                     described = describe_answers(answers)
                     raise NotEnoughBookies(f"ledger {ledger}: not every bookie synced: {described}")
-            self._unsynced = False
-            self._confirm()
+            self._has_unsynced = False
+            self._confirm_if_synced()
             return self.last_confirmed
 
     def write_explicit_lac(self) -> int:
@@ -208,7 +211,7 @@ class LedgerWriter:
             self._check_open()
             access, lac = self.access, self.last_confirmed
             body = access.encode_lac(lac)
-            ensemble = self._mine(access.metadata).segments[-1].ensemble
+            ensemble = self._require_unfenced(access.metadata).segments[-1].ensemble
             answers = list(
                 access.call_bookies(
                     (bookie, lambda client: client.write_lac(access.ledger, body, access.key))
@@ -228,23 +231,23 @@ class LedgerWriter:
         with self._lock:
             if self.closed:
                 return
-            if self._unsynced and self.failure is None:
+            if self._has_unsynced and self.failure is None:
                 self.force()
             self.access.update(self._close_metadata)
             self.closed = True
 
     def _close_metadata(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
         """Return the closed metadata, None if they are closed with the same end already."""
-        end = (self.last_confirmed, self.length)
-        if metadata.closed and end == (metadata.last_entry_id, metadata.length):
+        last, length = self.last_confirmed, self.length
+        if metadata.closed and (last, length) == (metadata.last_entry_id, metadata.length):
             return None
-        self._mine(metadata)
-        return replace(metadata, state="CLOSED", last_entry_id=end[0], length=end[1])
+        self._require_unfenced(metadata)
+        return replace(metadata, state="CLOSED", last_entry_id=last, length=length)
 
     # -- state
 
     def _check_open(self) -> None:
-        if self._left:
+        if self._is_forked:
             raise forks.closed_error(f"the writer of ledger {self.access.ledger}")
         if self.closed:
             raise IllegalOperation(f"ledger {self.access.ledger} has been closed by this handle")
@@ -254,7 +257,7 @@ class LedgerWriter:
             raise LedgerFenced(message) if is_fenced else IllegalOperation(message)
 
     @contextmanager
-    def _breaking(self) -> Iterator[None]:
+    def _setting_failure(self) -> Iterator[None]:
         """Set `failure` if the block raises any exception; it refuses all later appends."""
         try:
             yield

@@ -44,7 +44,7 @@ class ZooKeeperConnection:
         self.timeout = timeout
         self.session_timeout = session_timeout
         self.closed = False
-        self._final_deadline = math.inf
+        self._final_deadline = math.inf  # of all requests, set by `finish_within`
         self._servers = ";".join(servers)
         # With a logger of ours: kazoo's warnings of broken connections would appear on stderr.
         self.client = KazooClient(
@@ -95,7 +95,7 @@ class ZooKeeperConnection:
             self.check_open()
             send = getattr(self.client, f"{method}_async")
             for path, pending in zip(chunk_paths, list(map(send, chunk_paths))):
-                yield path, self._answer(path, method, pending)
+                yield path, self._wait_or_repeat(path, method, pending)
 
     def finish_within(self, seconds: float) -> None:
         """Limit the wait for answers to `seconds` from now, also of requests in flight, and the
@@ -103,7 +103,8 @@ class ZooKeeperConnection:
         self._final_deadline = min(self._final_deadline, time.monotonic() + seconds)
 
     def wait(self, pending: Any, deadline: float) -> Any:
-        """Wait for an answer; raises `KazooTimeoutError` if it does not come in time."""
+        """Wait for an answer; raises `KazooTimeoutError` if it does not come in time. Wakes up at
+        short intervals, because `finish_within` may bring the end of the wait forward."""
         while True:
             remaining = min(deadline, self._final_deadline) - time.monotonic()
             try:
@@ -116,7 +117,9 @@ class ZooKeeperConnection:
         """Return whether the deadline has passed, or will have passed after a pause."""
         return time.monotonic() + pause >= min(deadline, self._final_deadline)
 
-    def _answer(self, path: str, method: str, pending: Any) -> Any:
+    def _wait_or_repeat(self, path: str, method: str, pending: Any) -> Any:
+        """Return the answer of a request, or the error that the server answered with. A request is
+        sent again if the connection broke, which leaves its outcome unknown."""
         try:
             try:
                 return self.wait(pending, time.monotonic() + self.timeout)
@@ -149,6 +152,7 @@ class ZooKeeperConnection:
         if self._final_deadline == math.inf:
             self._stop()
             return
+        # The server may not answer: wait no longer than to the deadline.
         stopping = threading.Thread(target=self._stop, name="bkstore-session-end", daemon=True)
         stopping.start()
         stopping.join(max(_CLOSE_SECONDS, self._final_deadline - time.monotonic()))
@@ -165,7 +169,7 @@ class RetriedRequest:
         self.repeated = False
         self._connection = connection
         self._path = path
-        self._until = time.monotonic() + connection.timeout
+        self._deadline = time.monotonic() + connection.timeout
 
     def __call__(self, method: str, *arguments: Any, **settings: Any) -> Any:
         """Send the request until there is an answer, and return it; raises the server's errors,
@@ -176,7 +180,7 @@ class RetriedRequest:
             send = getattr(self._connection.client, f"{method}_async")
             try:
                 pending = send(self._path, *arguments, **settings)
-                return self._connection.wait(pending, self._until)
+                return self._connection.wait(pending, self._deadline)
             except UNCERTAIN_ERRORS as error:
                 self.repeated = True
                 _log.info("%s %s is retried: %r", method, self._path, error)
@@ -184,7 +188,7 @@ class RetriedRequest:
                 raise self._connection.unavailable_error(self._path, method) from None
             except FORBIDDEN_ERRORS as error:
                 raise forbidden_error(self._path) from error
-            if self._connection.is_late(self._until, _RETRY_SECONDS):
+            if self._connection.is_late(self._deadline, _RETRY_SECONDS):
                 raise self._connection.unavailable_error(self._path, method)
             time.sleep(_RETRY_SECONDS)
 

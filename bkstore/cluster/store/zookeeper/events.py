@@ -25,7 +25,8 @@ class EventThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = count()
+        """A heap of (when the call is due, call number, function)."""
+        self._call_numbers = count()  # calls that are due at the same time keep their order
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._ended = False
@@ -36,7 +37,7 @@ class EventThread:
             if self._ended:
                 return
             due_at = time.monotonic() + delay_seconds
-            heapq.heappush(self._queue, (due_at, next(self._numbers), callback))
+            heapq.heappush(self._queue, (due_at, next(self._call_numbers), callback))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
@@ -65,8 +66,13 @@ class EventThread:
         """Wait for the next call that is due and return it; None once this is closed."""
         with self._changed:
             while not self._ended:
-                delay = self._queue[0][0] - time.monotonic() if self._queue else None
-                if delay is not None and delay <= 0:
-                    return heapq.heappop(self._queue)[2]
-                self._changed.wait(delay)
+                if not self._queue:
+                    self._changed.wait()
+                    continue
+                due_at, _, call = self._queue[0]
+                delay_seconds = due_at - time.monotonic()
+                if delay_seconds <= 0:
+                    heapq.heappop(self._queue)
+                    return call
+                self._changed.wait(delay_seconds)
         return None

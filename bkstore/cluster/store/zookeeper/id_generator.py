@@ -29,10 +29,12 @@ class IdGenerator:
         self._is_long: bool | None = None
 
     def next(self) -> int:
-        """Return the next id; raises `InvalidArgument` when none is left."""
-        ask = self._nodes.connection.request
+        """Return the next id; raises `InvalidArgument` when none is left. Short ids have 31 bits;
+        when they are used up, the folder of long ids is made, and from then on ids are long."""
+        request = self._nodes.connection.request
         if self._is_long is None:
-            self._is_long = not self._short_only and ask(self._long_folder, "exists") is not None
+            has_long_ids = not self._short_only and request(self._long_folder, "exists")
+            self._is_long = bool(has_long_ids)
         if not self._is_long:
             number = self._next_number(self._short_folder)
             if number is not None:
@@ -44,19 +46,20 @@ class IdGenerator:
         return self._next_long()
 
     def _next_long(self) -> int:
-        high = self._highest_folder() or self._start_folder(1)
+        high = self._find_highest_folder() or self._make_high_folder(1)
         while (low := self._next_number(f"{self._long_folder}/HOB-{high:010d}")) is None:
-            high = self._start_folder(max(high + 1, self._highest_folder()))
+            high = self._make_high_folder(max(high + 1, self._find_highest_folder()))
         return high << 32 | low
 
-    def _highest_folder(self) -> int:
+    def _find_highest_folder(self) -> int:
         """Return the highest number of a folder of high bits, 0 if there is none."""
         names = self._nodes.connection.request(self._long_folder, "get_children")
         numbers = sorted(int(match[1]) for match in map(_FOLDER_PATTERN.fullmatch, names) if match)
         return numbers[-1] if numbers else 0
 
-    def _start_folder(self, high: int) -> int:
-        """Create the folder of these high bits and return them; removes an old folder."""
+    def _make_high_folder(self, high: int) -> int:
+        """Create the folder for ids with these high bits, and return them. Removes an old folder:
+        new ids are made in the highest one, or by slow clients in one just before it."""
         self._nodes.make_folder(f"{self._long_folder}/HOB-{high:010d}")
         if high > _KEPT_FOLDERS:
             oldest = f"{self._long_folder}/HOB-{high - _KEPT_FOLDERS:010d}"
@@ -65,10 +68,10 @@ class IdGenerator:
 
     def _next_number(self, folder: str) -> int | None:
         """Create a node and return its number; None if the folder's numbers are used up."""
-        ask = self._nodes.connection.request
+        request = self._nodes.connection.request
         while True:
             try:
-                path = ask(f"{folder}/ID-", "create", b"", ephemeral=True, sequence=True)
+                path = request(f"{folder}/ID-", "create", b"", ephemeral=True, sequence=True)
                 break
             except NoNodeError:
                 self._nodes.make_folder(folder)

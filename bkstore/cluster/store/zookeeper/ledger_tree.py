@@ -11,12 +11,7 @@ from collections.abc import Callable
 
 from bkstore.errors import InvalidArgument
 from bkstore.formats.metadata.ledger_layout import Manager
-from bkstore.formats.metadata.store_paths import (
-    flat_path,
-    hierarchical_path,
-    long_path,
-    parse_path,
-)
+from bkstore.formats.metadata.store_paths import flat_path, hierarchical_path, long_path, parse_path
 from bkstore.ids import LedgerId
 
 MAX_FLAT_ID = 10**10 - 1
@@ -81,6 +76,7 @@ class LedgerTree:
         >>> [LedgerTree("flat").is_folder("/00"), LedgerTree("hierarchical").is_folder("/00")]
         [False, True]
         """
+        # Such as /00/0012/L3456 or /000/0000/0000/0012/L3456: the first name shows the depth.
         first, *others = path[1:].split("/")
         if not self._first_folder_pattern.fullmatch(first):
             return False

@@ -48,9 +48,8 @@ def create_cluster(
                 raise connection.unavailable_error(root, "create") from None
             repeated = True
             continue
-        if isinstance(results[0], str) or (
-            repeated and _read_instance_id(connection, root) == instance
-        ):
+        is_created = isinstance(results[0], str)  # the path of the new root; otherwise an error
+        if is_created or (repeated and _read_instance_id(connection, root) == instance):
             return instance
         for result in results:
             if isinstance(result, NodeExistsError):
@@ -117,7 +116,7 @@ def clear_cluster(nodes: Nodes, manager: Manager, instance_id: str | None = None
     """Remove a cluster's ledgers, ids, cookies, marks, locks and scopes; return its new id.
 
     If interrupted, call it again. Registered bookies stay, and so do the auditors' settings, check
-    times and votes. Raises `CorruptionError`, and removes nothing, as `Nodes.check_beside`.
+    times and votes. Raises `CorruptionError`, and removes nothing, as `Nodes.check_scopes_root`.
     """
     instance = str(uuid.uuid4()) if instance_id is None else instance_id
     connection, root = nodes.connection, nodes.root

@@ -50,7 +50,7 @@ class Nodes:
         self.connection = connection
         self.root = root
         self.scopes_root = root + _SCOPES_SUFFIX
-        self._scopes_are_checked = False
+        self._scopes_root_is_valid = False
 
     def location_of(self, key: str) -> str:
         """Return the path of the key's node."""
@@ -126,7 +126,7 @@ class Nodes:
         try:
             request("delete", -1 if expected is None else expected)
         except NoNodeError:
-            if not request.repeated:
+            if not request.repeated:  # else an earlier attempt may have deleted it
                 return False
         except BadVersionError:
             raise BadVersion(f"{path} has another version, expected {expected}") from None
@@ -136,12 +136,12 @@ class Nodes:
         return True
 
     def keys(self, prefix: str) -> list[str]:
-        """As `KeyValues.keys`: nodes without children, in both folders."""
+        """As `KeyValues.keys`: nodes without children, below the root and beside it."""
         top = prefix.rpartition("/")[0]
         self.check_scopes_root()
         keys: set[str] = set()
         for folder in (self.root, self.scopes_root):
-            keys.update(self._leaves(folder, top, lambda _: True))
+            keys.update(self._list_leaves_below(folder, top, enter=lambda _: True))
         return sorted(key for key in keys if key.startswith(prefix))
 
     def list_leaves(self, top: str, enter: Callable[[str], bool]) -> Iterator[str]:
@@ -150,16 +150,18 @@ class Nodes:
         `enter` returns whether a key is a folder to descend into; an empty one is yielded. Raises
         `UnsupportedLayout` if there is no root, as that is not an empty cluster.
         """
-        return self._leaves(self.root, top, enter, must_exist=True)
+        return self._list_leaves_below(self.root, top, enter, must_exist=True)
 
     def list_scope_leaves(self, enter: Callable[[str], bool]) -> Iterator[str]:
         """Yield keys as `list_leaves` does, of the folder beside the root."""
         self.check_scopes_root()
-        return self._leaves(self.scopes_root, "", enter)
+        return self._list_leaves_below(self.scopes_root, "", enter)
 
-    def _leaves(
+    def _list_leaves_below(
         self, folder: str, top: str, enter: Callable[[str], bool], *, must_exist: bool = False
     ) -> Iterator[str]:
+        """Yield the leaves below the key `top` of a folder, level by level. `enter` returns whether
+        a key is a folder, to be listed in the next level; one without children is a leaf too."""
         level = [folder + top]
         while level:
             # List all folders of this level, by concurrent requests.
@@ -206,6 +208,7 @@ class Nodes:
         """Remove empty folders above a key; stops if ZooKeeper does not answer."""
         root_path = self.location_of(key).removesuffix(key)
         folder = key.rpartition("/")[0]
+        # BookKeeper's own folders, such as /underreplication/ledgers, and the root stay.
         while folder.count("/") > (2 if folder.startswith(_FIXED_FOLDERS) else 0):
             try:
                 self.connection.request(root_path + folder, "delete")
@@ -232,15 +235,17 @@ class Nodes:
 
     def check_scopes_root(self, *, of_any_cluster: bool = False) -> None:
         """Raise `CorruptionError` if the folder beside the root exists but is no folder of scopes,
-        `UnsupportedLayout` if it is another cluster's. Once it is valid, sends no more requests."""
-        if self._scopes_are_checked:
+        `UnsupportedLayout` if it is another cluster's, unless that is allowed by `of_any_cluster`.
+        Sends no more requests once it has been found to be this cluster's."""
+        if self._scopes_root_is_valid:
             return
         try:
             data, _ = self.connection.request(self.scopes_root, "get")
         except NoNodeError:
             return
+        # See `_marker`: its name, version and instance id, each on a line, and nothing after them.
         lines = (data or b"").split(b"\n")
-        if lines[:1] != [_MARKER.encode()] or len(lines) != 4:
+        if lines[0] != _MARKER.encode() or len(lines) != 4:
             raise CorruptionError(
                 self.scopes_root, 0, f"not a folder of scopes: {(data or b'')[:40]!r}"
             )
@@ -251,9 +256,10 @@ class Nodes:
                 f"{self.scopes_root} has the scopes of another cluster, or is of another version: "
                 f"{lines[1:3]!r:.80}"
             )
-        self._scopes_are_checked = True
+        self._scopes_root_is_valid = True
 
     def _marker(self) -> bytes:
+        """Return the data of the folder of this cluster's scopes."""
         value = self.get("/INSTANCEID")
         instance = b"" if value is None else value.data
         return b"%s\n%d\n%s\n" % (_MARKER.encode(), _MARKER_VERSION, instance)

@@ -47,16 +47,17 @@ def is_service_uri(text: object) -> bool:
 def parse_service_uri(text: str) -> ServiceUri:
     """Parse a service URI; the default port is 2181.
 
-    Raises `InvalidArgument` if not ZooKeeper's, `UnsupportedLayout` for upstream-only managers.
+    Raises `InvalidArgument` if it is none of ZooKeeper's, `UnsupportedLayout` for ledger managers
+    that only upstream has.
 
     >>> parse_service_uri("zk+flat://a:2181;b/bk/ledgers")
     ServiceUri(manager='flat', servers=('a:2181', 'b:2181'), root='/bk/ledgers')
     """
     uri_match = _URI.fullmatch(text)
-    scheme = uri_match[1].lower() if uri_match else ""
-    if uri_match is None or scheme != "zk":
+    if uri_match is None or uri_match[1].lower() != "zk":
         raise InvalidArgument(f"{text!r} is not a service URI of ZooKeeper, such as {EXAMPLE_URI}")
-    manager_name = uri_match[2][1:].lower()
+    manager_suffix, server_list, root = uri_match.group(2, 3, 4)
+    manager_name = manager_suffix[1:].lower()  # without the plus sign
     if manager_name in _UNSUPPORTED_MANAGERS:
         raise UnsupportedLayout(f"{text}: the ledger manager {manager_name} is not supported")
     if manager_name not in _MANAGERS:
@@ -64,8 +65,7 @@ def parse_service_uri(text: str) -> ServiceUri:
         raise InvalidArgument(
             f"{text}: unknown ledger manager {manager_name!r}, known are: {known}"
         )
-    servers = tuple(_parse_server(text, word) for word in uri_match[3].split(";"))
-    root = uri_match[4]
+    servers = tuple(_parse_server(text, word) for word in server_list.split(";"))
     if not _ROOT.fullmatch(root):
         reason = f"{root!r} is not a ledgers root" if root else "it lacks the ledgers root"
         raise InvalidArgument(f"{text}: {reason}, such as /ledgers")

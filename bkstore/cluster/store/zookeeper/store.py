@@ -190,8 +190,9 @@ class ZooKeeperStore(KeyValueStore, Closeable):
         return self._tree.manager
 
     def create(self, metadata: LedgerMetadata) -> int:
-        """As `MetadataStore.create`; format 3 gets a random token, unless it has one: after
-        a broken connection it shows who created the node; else `LedgerExists`, as upstream."""
+        """As `MetadataStore.create`. Metadata of the newest format get a random token, unless they
+        have one: if the connection breaks, it shows whether this call created the node. In older
+        formats that cannot be known, and the call raises `LedgerExists`, as upstream."""
         if metadata.version >= NEWEST_VERSION and not metadata.c_token:
             metadata = replace(metadata, c_token=secrets.randbelow(_MAX_TOKEN - 1) + 1)
         key = self._key(metadata.ledger)
@@ -212,7 +213,8 @@ class ZooKeeperStore(KeyValueStore, Closeable):
         `UnsupportedLayout` without a ledgers root: garbage collection would delete all ledgers."""
         scope = check_scope(scope)
         ledger_ids: list[LedgerId | None] = []
-        if scope in (None, 0):
+        if scope in (None, 0):  # below the root; other scopes are in a folder beside it
+            # ZooKeeper's reads may be stale: wait until this server has all earlier changes.
             self._connection.request(self._nodes.root, "sync")
             paths = self._nodes.list_leaves("", self._tree.is_folder)
             ledger_ids += map(self._tree.parse_path, paths)
@@ -280,6 +282,7 @@ class ZooKeeperStore(KeyValueStore, Closeable):
         clients list the bookie, but cannot reach it. Raises as `register`."""
         current = self._registrations.get(bookie)
         if current is None or current.closed:
+            # Without data, the address of a registration is the id, if that is host:port.
             address = decode_service_info(b"", check_bookie_id(bookie)).address
             self.register(bookie, _NO_ADDRESS if address is None else ServiceInfo.at(*address))
 

@@ -151,7 +151,7 @@ class Underreplication:
         """
         self._check_held(lock)
         removed = False
-        if lock.version is not None:
+        if lock.version is not None:  # else `lock` took it without reading the mark
             with suppress(BadVersion):
                 removed = self._nodes.delete(mark_path(lock.ledger), lock.version)
         self.release(lock)
@@ -279,7 +279,8 @@ class Underreplication:
         return won
 
     def _settle_vote(self, vote: Vote) -> bool | None:
-        """Write the bookie to the election's node if the vote has won. None: the vote is gone."""
+        """Return whether the vote has won, None if it is gone. If it has, write its bookie to the
+        election's node, unless it was written there after the vote was created."""
         folder, name = vote.path.rsplit("/", 1)
         try:
             winner, winner_stat = self._ask(folder, "get")
@@ -290,10 +291,11 @@ class Underreplication:
         votes = self._list_votes()
         if name not in votes:
             return None
-        data = encode_holder(vote.bookie)
-        if name == votes[0] and (winner != data or winner_stat.mzxid < vote_stat.czxid):
+        has_won, data = name == votes[0], encode_holder(vote.bookie)
+        was_written_before = winner_stat.mzxid < vote_stat.czxid  # for an earlier vote, that is
+        if has_won and (winner != data or was_written_before):
             self.overwrite(_ELECTION_KEY, data)
-        return name == votes[0]
+        return has_won
 
     def withdraw(self, vote: Vote) -> None:
         """Withdraw a vote; one that does not exist any more is no error."""

@@ -35,7 +35,7 @@ class _Watch(ABC):
         self.ended = False
 
     def begin(self) -> None:
-        self.events.call(self._look_or_retry)
+        self.events.call(self._read_or_retry)
 
     def end(self) -> None:
         """Notify of no further changes; a running notification goes on."""
@@ -44,15 +44,15 @@ class _Watch(ABC):
     def on_event(self, _: object) -> None:
         """Queue another read: kazoo calls this, on its own thread."""
         if not self.ended:
-            self.events.call(self._look_or_retry)
+            self.events.call(self._read_or_retry)
 
-    def _look_or_retry(self) -> None:
+    def _read_or_retry(self) -> None:
         if self.ended:
             return
         try:
             self.read_and_notify()
         except MetadataUnavailable:
-            self.events.call(self._look_or_retry, delay_seconds=_RETRY_SECONDS)
+            self.events.call(self._read_or_retry, delay_seconds=_RETRY_SECONDS)
 
     @abstractmethod
     def read_and_notify(self) -> None:
@@ -65,7 +65,7 @@ class BookieWatch(_Watch):
     def __init__(self, nodes: Nodes, events: EventThread, callback: BookiesWatcher) -> None:
         super().__init__(nodes, events)
         self._notify = callback
-        self._last_bookies: tuple[frozenset[str], frozenset[str]] | None = None
+        self._notified_bookies: tuple[frozenset[str], frozenset[str]] | None = None
         self.begin()
 
     def read_and_notify(self) -> None:
@@ -74,8 +74,8 @@ class BookieWatch(_Watch):
         # In this order: a bookie that becomes read only is registered as both for a moment.
         writable = self._list_with_watch(folder) - {READ_ONLY}
         bookies = (writable, self._list_with_watch(f"{folder}/{READ_ONLY}"))
-        if bookies != self._last_bookies and not self.ended:
-            self._last_bookies = bookies
+        if bookies != self._notified_bookies and not self.ended:
+            self._notified_bookies = bookies
             self._notify(*bookies)
 
     def _list_with_watch(self, folder: str) -> frozenset[str]:
@@ -84,6 +84,7 @@ class BookieWatch(_Watch):
             try:
                 return frozenset(connection.request(folder, "get_children", watch=self.on_event))
             except NoNodeError:
+                # Watch for the creation of the folder; if it exists by now, list it again.
                 if connection.request(folder, "exists", watch=self.on_event) is None:
                     return frozenset()
 
@@ -103,7 +104,7 @@ class LedgerWatch(_Watch):
         self._path = path
         self._decode = decode
         self._notify = callback
-        self._last_version = -1
+        self._notified_version = -1
         self.begin()
 
     def read_and_notify(self) -> None:
@@ -116,6 +117,6 @@ class LedgerWatch(_Watch):
                 self.end()
                 self._notify(None)
             return
-        if value.version > self._last_version and not self.ended:
-            self._last_version = value.version
+        if value.version > self._notified_version and not self.ended:
+            self._notified_version = value.version
             self._notify(self._decode(value))
