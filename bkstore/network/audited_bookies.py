@@ -112,8 +112,8 @@ class AuditedBookie:
         self._directory_advice = f": {advice} ({bookie_id}=DIR)"
         self._has_listed = False
         self._known_error: BkstoreError | None = None
-        """The error for every ledger, without a request, until `_not_asked_until` (monotonic)."""
-        self._not_asked_until = 0.0
+        """The error for every ledger, without a request, until `_skipped_until` (monotonic)."""
+        self._skipped_until = 0.0
         self._lock = Lock()
 
     def availability(self, ledger: LedgerLike) -> Availability:
@@ -134,24 +134,20 @@ class AuditedBookie:
         with self._lock:
             for start in range(0, len(ledger_ids), MAX_CONCURRENT_REQUESTS):
                 part = ledger_ids[start : start + MAX_CONCURRENT_REQUESTS]
-                self._request_and_retry(part, lists, failed)
+                self._fetch_lists(part, lists, failed)
         if errors is None and failed:
             raise next(iter(failed.values()))
         if errors is not None:
             errors.update(failed)
         return ((ledger_id, lists[ledger_id]) for ledger_id in ledger_ids if ledger_id in lists)
 
-    def _request_and_retry(
-        self, ledger_ids: list[LedgerId], lists: _Lists, failed: LedgerErrors
-    ) -> None:
-        """Request the lists of some ledgers, and retry those that another's failure may have hit.
-
-        A lost or closed connection fails all requests under way. If every request failed, each half
-        is retried separately, down to the single cause. Fills `lists` and `failed`.
-        """
+    def _fetch_lists(self, ledger_ids: list[LedgerId], lists: _Lists, failed: LedgerErrors) -> None:
+        """Request the lists of some ledgers, and retry those that another's failure may have hit. A
+        lost or closed connection fails all requests under way. If every request failed, each half
+        is retried separately, down to the single cause. Fills `lists` and `failed`."""
         # A bookie that did not respond before is not asked until its time is over.
         started = time.monotonic()
-        if self._known_error is not None and started < self._not_asked_until:
+        if self._known_error is not None and started < self._skipped_until:
             failed.update(dict.fromkeys(ledger_ids, self._known_error))
             return
         failed.update(self._request_once(ledger_ids, lists))
@@ -172,7 +168,7 @@ class AuditedBookie:
             for ledger_id in retry_ids:
                 del failed[ledger_id]
             if retry_ids:
-                self._request_and_retry(retry_ids, lists, failed)
+                self._fetch_lists(retry_ids, lists, failed)
 
     def _request_once(self, ledger_ids: list[LedgerId], lists: _Lists) -> LedgerErrors:
         """Request some lists once; add them to `lists`, return the errors of the others."""
@@ -195,9 +191,7 @@ class AuditedBookie:
         self._has_listed |= len(lists) > lists_before
         if any(isinstance(error, BookieUnavailable) for error in request_errors.values()):
             self._clients.mark_unreachable(self._bookie_id)
-        errors: LedgerErrors = {
-            ledger: self._add_bookie_id(error) for ledger, error in request_errors.items()
-        }
+        errors = {ledger: self._add_bookie_id(error) for ledger, error in request_errors.items()}
         reason = f"it does not announce support for scopes{self._directory_advice}"
         unsupported = set(ledger_ids).difference(supported)
         return errors | dict.fromkeys(unsupported, ListingUnsupported(reason))
@@ -232,7 +226,7 @@ class AuditedBookie:
         if self._has_listed:  # it supports lists, so this is a failure that may pass
             return self._back_off(list_error, started)
         reason = f"it answers reads, but no request for a list of entries{self._directory_advice}"
-        self._known_error, self._not_asked_until = ListingUnsupported(reason), math.inf
+        self._known_error, self._skipped_until = ListingUnsupported(reason), math.inf
         return self._known_error
 
     def _probe(self, ledger: LedgerId) -> None:
@@ -251,10 +245,8 @@ class AuditedBookie:
         """Return `reason`; if the failure took long, stop asking the bookie for a while."""
         now = time.monotonic()
         if now - started > _MIN_BACKOFF_SECONDS:
-            self._known_error, self._not_asked_until = (
-                reason,
-                now + BACKOFF_FACTOR * (now - started),
-            )
+            self._known_error = reason
+            self._skipped_until = now + BACKOFF_FACTOR * (now - started)
         return reason
 
 

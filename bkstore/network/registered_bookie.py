@@ -226,11 +226,9 @@ def cluster_bookie(
     options: StorageOptions | None = None,
     journal: JournalOptions | None = None,
 ) -> Bookie:
-    """Open the directory of a cluster's bookie, after comparing its cookies.
-
-    `bookie_id` is the id it must have; without it, a directory with a cookie keeps its id, and a
-    new bookie gets `new_id`. Raises what `validate_cookies` and `Bookie.open` raise.
-    """
+    """Open the directory of a cluster's bookie, after comparing its cookies. `bookie_id` is the id
+    it must have; without it, a directory with a cookie keeps its id, and a new bookie gets
+    `new_id`. Raises what `validate_cookies` and `Bookie.open` raise."""
     dirs = OwnedDirectories.of_path(path)
     id_in_cluster = bookie_id or (new_id if dirs.cookie is None else dirs.cookie.bookie_id)
     if id_in_cluster is None:

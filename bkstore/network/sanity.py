@@ -21,11 +21,9 @@ def check_sanity(
     timeout: float = _TIMEOUT_SECONDS,
     sasl: SaslUser | None = None,
 ) -> None:
-    """Create a ledger on this bookie alone, write it over a connection, read and delete it.
-
-    `sasl` is the user to authenticate as. Raises any error, and `CorruptionError` if other payloads
-    are read; in any case tries to delete the ledger's metadata.
-    """
+    """Create a ledger on this bookie alone, write it over a connection, read and delete it. `sasl`
+    is the user to authenticate as. Raises any error, and `CorruptionError` if other payloads are
+    read; in any case tries to delete the ledger's metadata."""
     bookie_id, address = server.bookie.bookie_id, server.address
     host = address.host
     if is_wildcard_host(host):

@@ -30,9 +30,7 @@ class DirectoryBookie:
         check_compat("compat", compat)
         self.bookie = bookie
         throws = compat is not None and bookie.layout == "rocksdb"
-        self._unlistable_ledgers = (
-            frozenset(bookie.index.ledgers()) if throws else frozenset[LedgerId]()
-        )
+        self._unlistable_ledgers = frozenset(bookie.index.ledgers() if throws else [])
 
     def refuse_output(self, target: Path) -> None:
         """Raise `InvalidArgument` if `target` lies in one of the directories."""

@@ -30,12 +30,10 @@ class Absence(NamedTuple):
     reason: str
 
 
-def add_absence(absences: dict[str, Absence], bookie: str, absence: Absence) -> None:
+def add_absence(absences: dict[str, Absence], bookie: str, added: Absence) -> None:
     """Add the counts of an absence to those of its bookie, and keep its reason."""
     ledgers, segments, _ = absences.get(bookie, (0, 0, ""))
-    absences[bookie] = Absence(
-        ledgers + absence.ledgers, segments + absence.segments, absence.reason
-    )
+    absences[bookie] = Absence(ledgers + added.ledgers, segments + added.segments, added.reason)
 
 
 @dataclass(kw_only=True)

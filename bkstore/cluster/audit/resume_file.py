@@ -95,9 +95,8 @@ class ResumeFile(Closeable):
                 raise self._corruption(0, error.reason) from None
             head = None
         if not isinstance(head, dict) or head.get("format") != FORMAT:
-            raise InvalidArgument(
-                f"{self.path}: exists and is not an audit's file; it is left unchanged"
-            )
+            message = f"{self.path}: exists and is not an audit's file; it is left unchanged"
+            raise InvalidArgument(message)
         run: Any = head.get("run")
         started_at: Any = head.get("started_at")
         if not isinstance(run, dict) or any(

@@ -48,9 +48,8 @@ class BatchReader:
         self._check_arguments(start, max_count, max_size, last)
         reason = self.unsupported_reason()
         if reason is not None:
-            raise IllegalOperation(
-                f"cannot read in batches from ledger {self.access.ledger}: {reason}"
-            )
+            message = f"cannot read in batches from ledger {self.access.ledger}: {reason}"
+            raise IllegalOperation(message)
         count = _limit_count(start, max_count, last)
         return self._read_batch(start, count, self._size_limit(max_size), fence)
 
@@ -74,9 +73,8 @@ class BatchReader:
         check_entry_id(start)
         check_limits(max_count, max_size)
         if last is not None and start > last:
-            raise InvalidArgument(
-                f"entry {start} of ledger {self.access.ledger} is beyond the LAC, {last}"
-            )
+            message = f"entry {start} of ledger {self.access.ledger} is beyond the LAC, {last}"
+            raise InvalidArgument(message)
 
     def _size_limit(self, max_size: int) -> int:
         max_frame = self.access.context.options.max_frame
@@ -107,10 +105,8 @@ class BatchReader:
         """Send one batch read; return its verified entries."""
         if not client.batch_reads:
             raise IllegalOperation(f"{client.bookie_id} does not support batch reads")
-        key = self.access.key if fence else None
-        batch = client.read_entries(
-            self.access.ledger, start, count, max_size, fence=fence, master_key=key
-        )
+        ledger, key = self.access.ledger, self.access.key if fence else None
+        batch = client.read_entries(ledger, start, count, max_size, fence=fence, master_key=key)
         return self._verify_batch(batch, start, count)
 
     def _verify_batch(self, batch: RecordBatch, start: int, count: int) -> list[Entry]:

@@ -89,10 +89,8 @@ class BatchAdder(Protocol):
 
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
         """Store the records of a batch in order, all durable at return; raises as `add_entry`.
-
         After an error some may be stored. If the bookie was restarted during the call, it must
-        raise: records from before the restart may be lost.
-        """
+        raise: records from before the restart may be lost."""
 
 
 @runtime_checkable

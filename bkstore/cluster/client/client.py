@@ -142,9 +142,8 @@ class Client:
         if metadata.password is not None and metadata.password != password:
             raise UnauthorizedAccess(f"ledger {metadata.ledger} has another password")
         if digest_type is not None and stored_digest_type not in (None, digest_name(digest_type)):
-            raise InvalidArgument(
-                f"ledger {metadata.ledger} has digest {stored_digest_type}, not {digest_type}"
-            )
+            message = f"ledger {metadata.ledger} has digest {stored_digest_type}, not {digest_type}"
+            raise InvalidArgument(message)
         return LedgerAccess(self.context, versioned, password, digest_type)
 
 

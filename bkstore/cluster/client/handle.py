@@ -163,10 +163,8 @@ class LedgerHandle:
 
     def force(self) -> int:
         """Make entries durable that were added without sync; return the LAC, which covers them.
-
         Raises `NotEnoughBookies` unless every bookie of the ensemble synced; the writer has failed
-        then. Entries lost by a bookie that restarted in between are not detected.
-        """
+        then. Entries lost by a bookie that restarted in between are not detected."""
         return self._require_writer().force()
 
     def write_explicit_lac(self) -> int:
@@ -175,11 +173,9 @@ class LedgerHandle:
         return self._require_writer().write_explicit_lac()
 
     def close(self) -> None:
-        """Set state, last entry (the LAC) and length in the metadata. Idempotent.
-
-        Does nothing on a handle that reads. Raises `LedgerFenced` if another client closes or has
-        closed the ledger, unless with the same values. A writer that failed may be closed.
-        """
+        """Set state, last entry (the LAC) and length in the metadata. Idempotent. Does nothing on a
+        handle that reads. Raises `LedgerFenced` if another client closes or has closed the ledger,
+        unless with the same values. A writer that failed may be closed."""
         if self._writer is not None:
             self._writer.close()
 
@@ -238,11 +234,9 @@ class LedgerHandle:
         return self.read_entry(last)
 
     def read_last_confirmed(self) -> int:
-        """Ask the bookies for the LAC and return it; updates a reader's `last_add_confirmed`.
-
-        It is the highest of the last ensemble's bookies, explicit LACs included, a closed ledger's
-        last entry, or a writer's own. Raises `NotEnoughBookies` if too few bookies answered.
-        """
+        """Ask the bookies for the LAC and return it; updates a reader's `last_add_confirmed`. It is
+        the highest of the last ensemble's bookies, explicit LACs included, a closed ledger's last
+        entry, or a writer's own. Raises `NotEnoughBookies` if too few bookies answered."""
         if self._writer is None:
             self._follow(read_lac(self._access))
         return self.last_add_confirmed

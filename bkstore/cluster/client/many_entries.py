@@ -58,18 +58,16 @@ def _read(
 ) -> None:
     """Read entries in calls of growing size, until all are read or `max_bytes` is reached."""
     result.errors.clear()  # left by a call to the bookie's former address
-    position, received_bytes, count = 0, 0, _FIRST_CALL_ENTRIES
+    start, received_bytes, count = 0, 0, _FIRST_CALL_ENTRIES
     largest_record = 1
-    while position < len(entry_ids) and (
-        not position or received_bytes + largest_record <= max_bytes
-    ):
-        requested = entry_ids[position : position + count]
+    while start < len(entry_ids) and (not start or received_bytes + largest_record <= max_bytes):
+        requested = entry_ids[start : start + count]
         batch = _read_records(access, client, requested, result.errors, fence)
         verify_batch(access, batch, result)
         for error in result.errors.values():
             if isinstance(error, BookieUnavailable):
                 raise error
-        position += len(requested)
+        start += len(requested)
         received_bytes += int(batch.sizes.sum())
         largest_record = max(largest_record, int(batch.sizes.max(initial=1)))
         count = max(1, min(_MAX_CALL_ENTRIES, (max_bytes - received_bytes) // largest_record))

@@ -140,14 +140,11 @@ class _Recovery:
             return []
 
     def _read_window(self, window: range) -> tuple[list[Entry], bool]:
-        """Return the entries before a window's first missing one, and whether the ledger ends.
-
-        It does if more than W - A bookies state that they lack that entry: it cannot have been
-        acknowledged, and, as reads fence, those bookies will not accept it any more.
-        """
-        max_lacking = (
-            self.initial_metadata.write_quorum_size - self.initial_metadata.ack_quorum_size
-        )
+        """Return the entries before a window's first missing one, and whether the ledger ends. It
+        does if more than W - A bookies state that they lack that entry: it cannot have been
+        acknowledged, and, as reads fence, those bookies will not accept it any more."""
+        metadata = self.initial_metadata
+        max_lacking = metadata.write_quorum_size - metadata.ack_quorum_size
         window_read = self._read_replicas(window)
         entries: list[Entry] = []
         for entry_id in window:
@@ -191,11 +188,9 @@ class _Recovery:
         return read_entries_from(self.access, *share, _MAX_BYTES_PER_BOOKIE, fence=True)
 
     def _rewrite(self, entries: Sequence[Entry]) -> None:
-        """Write entries to their whole write sets: the writer may have reached one bookie only.
-
-        A bookie that does not respond, and for which there is no replacement, is skipped for some
-        time, unless an entry would have fewer than A replicas without it.
-        """
+        """Write entries to their whole write sets: the writer may have reached one bookie only. A
+        bookie that does not respond, and for which there is no replacement, is skipped for some
+        time, unless an entry would have fewer than A replicas without it."""
         # All at once, unless a bookie is skipped. Each LAC is the entry before, as the writer's.
         coder = self.access.coder
         records = [coder.encode(entry._replace(lac=entry.entry_id - 1)) for entry in entries]
@@ -231,7 +226,7 @@ class _Recovery:
             return new_ensemble
 
         ensemble = self.changed_metadata.segments[-1].ensemble
-        QuorumAdd(
+        quorum_add = QuorumAdd(
             self.access,
             entry_id,
             record,
@@ -239,7 +234,8 @@ class _Recovery:
             change,
             recovery=True,
             unresponsive=unresponsive,
-        ).run()
+        )
+        quorum_add.run()
 
     def _close(self, last: int, length: int) -> LedgerMetadata:
         last_index = len(self.initial_metadata.segments) - 1
@@ -248,9 +244,8 @@ class _Recovery:
             if metadata.closed:  # by another recovery, or by the writer
                 return None
             if metadata.segments[last_index:] != self.initial_metadata.segments[last_index:]:
-                raise IllegalOperation(
-                    f"ledger {metadata.ledger}: its ensembles changed during recovery"
-                )
+                message = f"ledger {metadata.ledger}: its ensembles changed during recovery"
+                raise IllegalOperation(message)
             # Older segments may have had a lost bookie replaced meanwhile; the last, and those that
             # follow it, are as this recovery wrote the entries.
             new_segments = self.changed_metadata.segments[last_index:]

@@ -234,12 +234,11 @@ class BackgroundCollector(Closeable):
         `forced_kinds` (None = by the schedule) only those kinds may be compacted, due or not."""
         kinds: tuple[CompactionKind, ...] = ("major", "minor")
         if forced_kinds is None:
-            suspended = [kind for kind in kinds if self._suspended[kind]]
+            excluded = [kind for kind in kinds if self._suspended[kind]]
         else:
-            suspended = [kind for kind in kinds if kind not in forced_kinds]
-        kind = self._schedule.choose_due(
-            self._clock(), force=forced_kinds is not None, suspended=suspended
-        )
+            excluded = [kind for kind in kinds if kind not in forced_kinds]
+        is_forced = forced_kinds is not None
+        kind = self._schedule.choose_due(self._clock(), force=is_forced, suspended=excluded)
         try:
             report = self.bookie.storage.run_garbage_pass(
                 GarbagePass(

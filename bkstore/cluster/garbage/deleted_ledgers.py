@@ -42,20 +42,16 @@ class DeletedLedgerFinder:
         self._pause = pause
         self._clock = clock
 
-    def __call__(
-        self, bookie_ledgers: list[LedgerId], suspect: MarkSuspects
-    ) -> Iterator[list[LedgerId]]:
-        """Yield batches of the ledgers of `bookie_ledgers` that are deleted.
-
-        Calls `suspect` with each batch of candidates before it is read. Raises the store's errors,
-        `MetadataUnavailable` for a lost session, `IllegalOperation` for another cluster's store.
-        """
+    def __call__(self, ledgers: list[LedgerId], suspect: MarkSuspects) -> Iterator[list[LedgerId]]:
+        """Yield batches of those of a bookie's ledgers that are deleted. Calls `suspect` with
+        each batch of candidates before it is read. Raises the store's errors, `MetadataUnavailable`
+        for a lost session, `IllegalOperation` for another cluster's store."""
         # First check: the store's list, taken within one session.
         self._check_cluster()
         session = self._session()
         store_ledgers = set(self._store.ledgers())
         self._check_session(session)
-        candidates = [ledger for ledger in bookie_ledgers if ledger not in store_ledgers]
+        candidates = [ledger for ledger in ledgers if ledger not in store_ledgers]
         # Second check: read each ledger that is not in the list.
         for start in range(0, len(candidates), _BATCH_LEDGERS):
             started = self._clock()

@@ -269,11 +269,9 @@ class Cluster(Client, Closeable):
     def corrupt(
         self, bookie: str, ledger: LedgerLike, entry: int, part: RecordPart = "payload"
     ) -> tuple[Path, int]:
-        """Change one byte of a stored record; return (entry log, offset).
-
-        "payload": the bookie serves it, and the client's digest check fails (not with DUMMY);
-        "header": the bookie raises `CorruptionError`. Raises `NoSuchEntry` for a missing entry.
-        """
+        """Change one byte of a stored record; return (entry log, offset). "payload": the bookie
+        serves it, and the client's digest check fails (not with DUMMY); "header": the bookie raises
+        `CorruptionError`. Raises `NoSuchEntry` for a missing entry."""
         return self._server(bookie).corrupt(ledger, entry, part)
 
     # -- upkeep

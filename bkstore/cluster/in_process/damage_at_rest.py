@@ -44,22 +44,18 @@ def to_entry_ids(entries: EntriesLike) -> Int64Array:
     return np.unique(as_entry_ids([entries] if single else entries))  # type: ignore[arg-type]
 
 
-def delete_index_rows(
-    indexes: Sequence[Path], ledger: LedgerId, entry_ids: Int64Array
-) -> Int64Array:
-    """Delete entries from a bookie's index, durably; return those that were in it.
-
-    `indexes` are the ``current/`` directories with the index; the bookie must be closed. Entry logs
-    keep the records. About 2 us a row, plus the time to open a database.
-    """
+def delete_index_rows(indexes: Sequence[Path], ledger: LedgerId, entries: Int64Array) -> Int64Array:
+    """Delete entries from a bookie's index, durably; return those that were in it. `indexes` are
+    the ``current/`` directories with the index; the bookie must be closed. Entry logs keep the
+    records. About 2 us a row, plus the time to open a database."""
     lost = [_NO_ENTRIES]
     for current in indexes:
         file = current / index_path(ledger)
         database = current / ("locations-128" if ledger.scope else "locations")
         if file.is_file():
-            lost.append(_clear_slots(file, entry_ids))
+            lost.append(_clear_slots(file, entries))
         if database.is_dir():
-            lost.append(_delete_rows(database, ledger, entry_ids))
+            lost.append(_delete_rows(database, ledger, entries))
     return np.unique(np.concatenate(lost))
 
 
@@ -101,11 +97,9 @@ def _delete_rows(path: Path, ledger: LedgerId, entry_ids: Int64Array) -> Int64Ar
 def corrupt_record(
     bookie: Bookie, ledger: LedgerId, entry_id: int, part: RecordPart
 ) -> tuple[Path, int]:
-    """Change one byte of a stored record in its entry log; return (log, offset).
-
-    "payload" changes the last byte: the bookie serves it, and the digest does not match. "header"
-    changes the entry id: the bookie reports damage. Checkpoints first. Raises `NoSuchEntry`.
-    """
+    """Change one byte of a stored record in its entry log; return (log, offset). "payload" changes
+    the last byte: the bookie serves it, and the digest does not match. "header" changes the entry
+    id: the bookie reports damage. Checkpoints first. Raises `NoSuchEntry`."""
     _check_part("part", part)
     record = bookie.read_entry(ledger, entry_id)
     bookie.checkpoint()

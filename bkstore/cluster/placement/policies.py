@@ -98,9 +98,8 @@ class DefaultPlacement:
         several random orders. Raises `NotEnoughBookies`, also if the policy refuses the result."""
         indexes, available = list(gaps), sorted(bookies)
         if len(available) < len(indexes):
-            raise NotEnoughBookies(
-                f"{len(indexes)} more bookies are needed, {len(available)} are available"
-            )
+            message = f"{len(indexes)} more bookies are needed, {len(available)} are available"
+            raise NotEnoughBookies(message)
         best, verdict = ensemble, Adherence.FAIL
         for _ in range(self._attempt_count(len(available))):
             candidate = self._fill_gaps(list(ensemble), indexes, write_quorum, list(available))
@@ -109,7 +108,7 @@ class DefaultPlacement:
                 best, verdict = candidate, candidate_verdict
             if verdict == Adherence.MEETS_STRICT:
                 break
-        self._raise_if_refused(verdict, best, write_quorum)
+        self._check_verdict(verdict, best, write_quorum)
         return tuple(best)
 
     def _fill_gaps(
@@ -132,7 +131,7 @@ class DefaultPlacement:
         """Return a cost: how badly a bookie fits those that would share write sets with it."""
         return 0
 
-    def _raise_if_refused(
+    def _check_verdict(
         self, verdict: Adherence, ensemble: Sequence[str], write_quorum: int
     ) -> None:
         """Raise `NotEnoughBookies` if the policy accepts no ensemble with this verdict."""
@@ -199,13 +198,12 @@ class RackPlacement(DefaultPlacement):
         rack = self._locations.get(bookie, DEFAULT_RACK)
         return sum(rack == self._locations.get(neighbor, DEFAULT_RACK) for neighbor in neighbors)
 
-    def _raise_if_refused(
+    def _check_verdict(
         self, verdict: Adherence, ensemble: Sequence[str], write_quorum: int
     ) -> None:
         if self._enforce and verdict == Adherence.FAIL:
-            raise NotEnoughBookies(
-                f"no ensemble meets the policy: {self.judge(ensemble, write_quorum, 1)[1]}"
-            )
+            message = f"no ensemble meets the policy: {self.judge(ensemble, write_quorum, 1)[1]}"
+            raise NotEnoughBookies(message)
 
 
 class RegionPlacement(RackPlacement):

@@ -52,14 +52,12 @@ def decode_value(key: str, content: bytes) -> Value:
     if not head_match:
         raise CorruptionError(None, 0, "not a value file: its first line is different")
     if int(head_match[1]) != FORMAT_VERSION:
-        raise UnsupportedLayout(
-            f"value file has format {int(head_match[1])}, supported is {FORMAT_VERSION}"
-        )
+        message = f"value file has format {int(head_match[1])}, supported is {FORMAT_VERSION}"
+        raise UnsupportedLayout(message)
     version, data = int(head_match[2]), content[head_match.end() :]
     if _value_crc(key, version, data) != int(head_match[3], 16):
-        raise CorruptionError(
-            None, head_match.start(3), "checksum of key, version and value does not match"
-        )
+        reason = "checksum of key, version and value does not match"
+        raise CorruptionError(None, head_match.start(3), reason)
     return Value(data, version, data_offset=head_match.end())
 
 
@@ -114,13 +112,11 @@ class DirectoryValues:
             lines = read_file(path, _MAX_MARKER_BYTES).split(b"\n")
         # Three lines (see `_create`), and nothing after them.
         if len(lines) != 4 or lines[0] != MARKER_NAME.encode("ascii") or not lines[1].isdigit():
-            raise CorruptionError(
-                path, 0, f"marker does not state {MARKER_NAME}, version and layout"
-            )
+            reason = f"marker does not state {MARKER_NAME}, version and layout"
+            raise CorruptionError(path, 0, reason)
         if lines[1] != b"%d" % FORMAT_VERSION or lines[2].decode("latin-1") not in LAYOUTS:
-            raise UnsupportedLayout(
-                f"{path}: version or layout is not supported: {lines[1:3]!r:.80}"
-            )
+            message = f"{path}: version or layout is not supported: {lines[1:3]!r:.80}"
+            raise UnsupportedLayout(message)
         return lines[2].decode("ascii")
 
     def location_of(self, key: str) -> str:

@@ -89,9 +89,8 @@ class DumpStore(KeyValueStore):
         self._keys: dict[LedgerId, str] = {}
         for file_path, _, ledger in parsed_paths:
             if ledger in self._keys:
-                raise CorruptionError(
-                    f"{folder}{file_path}", None, f"ledger {ledger} appears twice"
-                )
+                file = f"{folder}{file_path}"
+                raise CorruptionError(file, None, f"ledger {ledger} appears twice")
             if ledger is not None:
                 self._keys[ledger] = file_path.removeprefix(top)
         self._ledgers_by_key = {key: ledger for ledger, key in self._keys.items()}
@@ -133,11 +132,9 @@ def _parse_file_path(file_path: str) -> tuple[str, LedgerId | None]:
 
 
 def make_memory_store(metadata: ClusterMetadata) -> MemoryStore:
-    """Return a store in memory with this content; lists that are None are None in the store.
-
-    Each ledger keeps its format version, which may not hold all fields. Raises `InvalidArgument`
-    for values that no version can hold, `LedgerExists` for a duplicate ledger.
-    """
+    """Return a store in memory with this content; lists that are None are None in the store. Each
+    ledger keeps its format version, which may not hold all fields. Raises `InvalidArgument` for
+    values that no version can hold, `LedgerExists` for a duplicate ledger."""
     store = MemoryStore(known_lists=frozenset())
     for ledger in metadata.ledgers:
         store.create(ledger)

@@ -284,9 +284,8 @@ class KeyValueStore:
         raises `CorruptionError` if there is none, or a longer one than any 64-bit number."""
         digits = value.data.rpartition(b" ")[2].removesuffix(b"\n")
         if not digits.isdigit() or len(digits) > 20:
-            raise CorruptionError(
-                self._values.location_of(key), value.data_offset, "value is not a number"
-            )
+            reason = "value is not a number"
+            raise CorruptionError(self._values.location_of(key), value.data_offset, reason)
         return int(digits)
 
     def _list_bookies(self, folder: str) -> frozenset[str]:

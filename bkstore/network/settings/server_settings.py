@@ -83,11 +83,9 @@ class ServerSettings:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the settings of a `bk_server.conf`.
-
-        Raises what `read_server_conf` raises; `InvalidArgument` for values that a bookie refuses
-        to start with, `IllegalOperation` for unsupported security. Both name file and key.
-        """
+        """Return the settings of a `bk_server.conf`. Raises what `read_server_conf` raises;
+        `InvalidArgument` for values that a bookie refuses to start with, `IllegalOperation` for
+        unsupported security. Both name file and key."""
         conf = read_server_conf(path)
         try:
             check_security(conf)

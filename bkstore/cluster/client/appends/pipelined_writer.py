@@ -299,9 +299,8 @@ class PipelinedWriter(LedgerWriter):
 
     def _replace_possible(self, failed: Sequence[int]) -> None:
         """Replace as many failed bookies as possible; queue unconfirmed entries for new ones."""
-        excluded = {
-            bookie for bookie, entry in self._excluded_until.items() if self.last_confirmed < entry
-        }
+        lac = self.last_confirmed
+        excluded = {bookie for bookie, entry in self._excluded_until.items() if lac < entry}
         for count in range(len(failed), 0, -1):
             if self._replace(failed[:count], excluded) is None:
                 continue

@@ -58,11 +58,9 @@ class QuorumAdd:
     _skipped: list[int] = field(default_factory=list)
 
     def run(self) -> None:
-        """Send the entry until W bookies have it, or at least A if no replacements are left.
-
-        Raises `NotEnoughBookies` with every bookie's answer if fewer than A have it, and
-        `LedgerFenced`, `UnauthorizedAccess` or `InvalidArgument` as soon as a bookie does.
-        """
+        """Send the entry until W bookies have it, or at least A if no replacements are left. Raises
+        `NotEnoughBookies` with every bookie's answer if fewer than A have it, and `LedgerFenced`,
+        `UnauthorizedAccess` or `InvalidArgument` as soon as a bookie does."""
         metadata = self.access.metadata
         indexes = write_set(self.entry_id, metadata.ensemble_size, metadata.write_quorum_size)
         indexes_to_send = indexes
@@ -195,8 +193,7 @@ def add_segment(metadata: LedgerMetadata, first: int, ensemble: Sequence[str]) -
     raises `IllegalOperation` if it would begin before the last segment."""
     last = metadata.segments[-1]
     if first < last.first_entry:
-        raise IllegalOperation(
-            f"ledger {metadata.ledger}: segment {first} is before segment {last.first_entry}"
-        )
+        message = f"ledger {metadata.ledger}: segment {first} is before segment {last.first_entry}"
+        raise IllegalOperation(message)
     earlier = metadata.segments[:-1] if first == last.first_entry else metadata.segments
     return replace(metadata, segments=(*earlier, Segment(first, tuple(ensemble))))

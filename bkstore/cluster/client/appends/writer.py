@@ -173,9 +173,8 @@ class LedgerWriter:
 
         def change(metadata: LedgerMetadata) -> LedgerMetadata:
             if self._require_unfenced(metadata).segments[-1] != current.segments[-1]:
-                raise IllegalOperation(
-                    f"ledger {metadata.ledger}: another client changed its ensemble"
-                )
+                message = f"ledger {metadata.ledger}: another client changed its ensemble"
+                raise IllegalOperation(message)
             return add_segment(metadata, self.last_confirmed + 1, new_ensemble)
 
         self.access.update(change)

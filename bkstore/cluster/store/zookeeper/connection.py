@@ -57,9 +57,8 @@ class ZooKeeperConnection:
         try:
             self.client.start(timeout)
         except KazooTimeoutError:
-            raise MetadataUnavailable(
-                f"no ZooKeeper at {self._servers} answered within {timeout:g} s"
-            ) from None
+            message = f"no ZooKeeper at {self._servers} answered within {timeout:g} s"
+            raise MetadataUnavailable(message) from None
         forks.register(self)
 
     def _forked(self) -> None:

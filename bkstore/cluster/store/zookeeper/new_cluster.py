@@ -113,11 +113,9 @@ def _read_instance_id(connection: ZooKeeperConnection, root: str) -> str | None:
 
 
 def clear_cluster(nodes: Nodes, manager: Manager, instance_id: str | None = None) -> str:
-    """Remove a cluster's ledgers, ids, cookies, marks, locks and scopes; return its new id.
-
-    If interrupted, call it again. Registered bookies stay, and so do the auditors' settings, check
-    times and votes. Raises `CorruptionError`, and removes nothing, as `Nodes.check_scopes_root`.
-    """
+    """Remove a cluster's ledgers, ids, cookies, marks, locks and scopes; return its new id. If
+    interrupted, call it again. Registered bookies stay, and so do the auditors' settings, check
+    times and votes. Raises `CorruptionError`, and removes nothing, as `Nodes.check_scopes_root`."""
     instance = str(uuid.uuid4()) if instance_id is None else instance_id
     connection, root = nodes.connection, nodes.root
     nodes.check_scopes_root(of_any_cluster=True)

@@ -145,11 +145,9 @@ class Nodes:
         return sorted(key for key in keys if key.startswith(prefix))
 
     def list_leaves(self, top: str, enter: Callable[[str], bool]) -> Iterator[str]:
-        """Yield the keys below `top` in the root that are no folders, level by level.
-
-        `enter` returns whether a key is a folder to descend into; an empty one is yielded. Raises
-        `UnsupportedLayout` if there is no root, as that is not an empty cluster.
-        """
+        """Yield the keys below `top` in the root that are no folders, level by level. `enter`
+        returns whether a key is a folder to descend into; an empty one is yielded. Raises
+        `UnsupportedLayout` if there is no root, as that is not an empty cluster."""
         return self._list_leaves_below(self.root, top, enter, must_exist=True)
 
     def list_scope_leaves(self, enter: Callable[[str], bool]) -> Iterator[str]:
@@ -246,9 +244,8 @@ class Nodes:
         # See `_marker`: its name, version and instance id, each on a line, and nothing after them.
         lines = (data or b"").split(b"\n")
         if lines[0] != _MARKER.encode() or len(lines) != 4:
-            raise CorruptionError(
-                self.scopes_root, 0, f"not a folder of scopes: {(data or b'')[:40]!r}"
-            )
+            reason = f"not a folder of scopes: {(data or b'')[:40]!r}"
+            raise CorruptionError(self.scopes_root, 0, reason)
         if of_any_cluster:
             return
         if data != self._marker():

@@ -62,9 +62,8 @@ def parse_service_uri(text: str) -> ServiceUri:
         raise UnsupportedLayout(f"{text}: the ledger manager {manager_name} is not supported")
     if manager_name not in _MANAGERS:
         known = ", ".join(manager for manager in _MANAGERS.values() if manager)
-        raise InvalidArgument(
-            f"{text}: unknown ledger manager {manager_name!r}, known are: {known}"
-        )
+        message = f"{text}: unknown ledger manager {manager_name!r}, known are: {known}"
+        raise InvalidArgument(message)
     servers = tuple(_parse_server(text, word) for word in server_list.split(";"))
     if not _ROOT.fullmatch(root):
         reason = f"{root!r} is not a ledgers root" if root else "it lacks the ledgers root"

@@ -145,17 +145,15 @@ class ZooKeeperStore(KeyValueStore, Closeable):
             value = create_layout(self._nodes, self.uri.manager or "hierarchical")
         layout_path = self._nodes.location_of("/LAYOUT")
         if value is None:
-            raise UnsupportedLayout(
-                f"{layout_path} does not exist: has the cluster been initialized?"
-            )
+            message = f"{layout_path} does not exist: has the cluster been initialized?"
+            raise UnsupportedLayout(message)
         try:
             layout = decode_layout(value.data)
         except CorruptionError as error:
             raise error.relocate(layout_path) from None
         if layout.manager is None:
-            raise UnsupportedLayout(
-                f"{layout_path}: the ledger manager {layout.factory} is not supported"
-            )
+            message = f"{layout_path}: the ledger manager {layout.factory} is not supported"
+            raise UnsupportedLayout(message)
         if self.uri.manager not in (None, layout.manager):
             raise UnsupportedLayout(
                 f"{layout_path} says {layout.manager}, the service URI says {self.uri.manager}"
@@ -164,10 +162,8 @@ class ZooKeeperStore(KeyValueStore, Closeable):
 
     def finish_within(self, seconds: float) -> None:
         """Limit the wait of all calls for ZooKeeper to `seconds` from now, also of running ones.
-
         After that they raise `MetadataUnavailable`. Call it before `close`, which then does not
-        wait for a stalled ZooKeeper: registrations end when the session expires. Thread-safe.
-        """
+        wait for a stalled ZooKeeper: registrations end when the session expires. Thread-safe."""
         self._connection.finish_within(_check_seconds("seconds", seconds))
 
     def close(self) -> None:
@@ -252,10 +248,8 @@ class ZooKeeperStore(KeyValueStore, Closeable):
 
     def watch_ledger(self, ledger: int | LedgerId, callback: LedgerWatcher) -> Callable[[], None]:
         """Call `callback` with a ledger's metadata, now and after each change; None = deleted.
-
         Changes by all clients are seen. Calls are made one by one in a thread of the store, with
-        growing versions, perhaps one for several changes. Returns a function that ends it.
-        """
+        growing versions, perhaps one for several changes. Returns a function that ends it."""
         ledger_id = LedgerId.of(ledger)
 
         def decode(value: Value) -> Versioned:
@@ -340,10 +334,10 @@ class ZooKeeperStore(KeyValueStore, Closeable):
         """Return a bookie's cookie, None if there is none; raises `CorruptionError`."""
         key = f"/cookies/{check_bookie_id(bookie)}"
         value = self._nodes.get(key)
+        if value is None:
+            return None
         try:
-            return (
-                None if value is None else StoredCookie(cookies.decode(value.data), value.version)
-            )
+            return StoredCookie(cookies.decode(value.data), value.version)
         except CorruptionError as error:
             raise error.relocate(self._nodes.location_of(key)) from None
 

@@ -189,9 +189,8 @@ class Underreplication:
             except BadVersion:
                 layout = self._nodes.get(key)
         if layout is not None and layout.data != BASIC_LAYOUT:
-            raise UnsupportedLayout(
-                f"{self._nodes.location_of(key)}: unsupported layout {layout.data[:60]!r}"
-            )
+            message = f"{self._nodes.location_of(key)}: unsupported layout {layout.data[:60]!r}"
+            raise UnsupportedLayout(message)
         self._prepared = True
 
     @property
