@@ -55,17 +55,15 @@ def cap_connections(wanted: int) -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return wanted
-    with suppress(OSError):
+    with suppress(OSError):  # without /dev/fd, the whole limit counts
         limit -= len(os.listdir("/dev/fd")) + limit // 4
     return min(wanted, max(limit, _MIN_CONNECTIONS))
 
 
 class Listener:
-    """Accepts clients from listening sockets into the running loop, from `start` to `stop`.
-
-    While there is no descriptor or memory for another client, clients wait in the sockets' queues
-    and accepting is retried four times a second; that is logged. Used in the loop's thread only.
-    """
+    """Accepts clients from listening sockets into the running loop, from `start` to `stop`. While
+    there is no descriptor or memory for another client, clients wait in the sockets' queues and
+    accepting is retried four times a second; that is logged. Used in the loop's thread only."""
 
     def __init__(
         self, sockets: Sequence[socket.socket], make_protocol: Callable[[], asyncio.BaseProtocol]
@@ -73,8 +71,8 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
         self._make_protocol = make_protocol
-        self._accepting: set[asyncio.Task[None]] = set()
-        self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._accept_tasks: set[asyncio.Task[None]] = set()
+        self._retry_timers: dict[socket.socket, asyncio.TimerHandle] = {}
         self._out_of_resources = False
 
     def start(self) -> None:
@@ -85,13 +83,13 @@ class Listener:
 
     async def stop(self) -> None:
         """Stop accepting; return when all accepted clients have their protocols."""
-        for timer in self._retries.values():
+        for timer in self._retry_timers.values():
             timer.cancel()
-        self._retries.clear()
+        self._retry_timers.clear()
         for listening in self._sockets:
             self._loop.remove_reader(listening)
-        while self._accepting:
-            await asyncio.wait(self._accepting)
+        while self._accept_tasks:
+            await asyncio.wait(self._accept_tasks)
 
     def close(self) -> None:
         """Close the sockets, which resets the clients in their queues."""
@@ -101,7 +99,7 @@ class Listener:
             listening.close()
 
     def _listen(self, listening: socket.socket) -> None:
-        self._retries.pop(listening, None)
+        self._retry_timers.pop(listening, None)
         self._loop.add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
@@ -119,8 +117,8 @@ class Listener:
                 self._out_of_resources = False
                 _log.warning("clients are accepted again")
             task = self._loop.create_task(self._connect(connected))
-            self._accepting.add(task)
-            task.add_done_callback(self._accepting.discard)
+            self._accept_tasks.add(task)
+            task.add_done_callback(self._accept_tasks.discard)
 
     def _pause_accepting(self, listening: socket.socket, error: OSError) -> None:
         """Stop accepting from a socket until the next retry; log the first such error."""
@@ -128,7 +126,9 @@ class Listener:
             self._out_of_resources = True
             _log.warning("no client can be accepted: %s; they wait", error.strerror)
         self._loop.remove_reader(listening)
-        self._retries[listening] = self._loop.call_later(_RETRY_SECONDS, self._listen, listening)
+        self._retry_timers[listening] = self._loop.call_later(
+            _RETRY_SECONDS, self._listen, listening
+        )
 
     async def _connect(self, connected: socket.socket) -> None:
         try:

@@ -193,10 +193,9 @@ class LimitedConnection(asyncio.Protocol):
         self._http.resume_writing()
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Answer with an error, then close after `_LINGER_SECONDS` in which input is dropped.
-
-        Closing with unread bytes could drop the answer. Call it only before the head is complete.
-        """
+        """Answer with an error, then close after `_LINGER_SECONDS` in which input is dropped: to
+        close with unread bytes could drop the answer. Call it only before the head is complete,
+        because the HTTP protocol may answer afterwards."""
         body = f"{reason}\n".encode()
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
@@ -206,7 +205,7 @@ class LimitedConnection(asyncio.Protocol):
         self.stop_timeout()
         self._refused = True
         self._connections.served.pop(self._transport, None)
-        if len(self._connections.closing) >= self._limits.connections:
+        if len(self._connections.closing) >= self._limits.connections:  # too many wait to close
             self._transport.abort()
             return
         self._connections.closing.add(self._transport)

@@ -140,7 +140,8 @@ class GarbageEndpoints:
         return json_response(message)
 
     def trigger_location_compaction(self, request: HttpRequest) -> HttpResponse:
-        """Start compactions of all entry location databases, or of those in the body."""
+        """Start compactions of all location databases, or of those listed in the body; answer in
+        BookKeeper's words."""
         options = query_parameters.parse_json_body(request)
         if options is None:
             raise HttpError(400, "the body is empty")

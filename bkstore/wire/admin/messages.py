@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 MIN_CHUNK_BYTES = 1 << 16
 """The bytes of a streamed answer that are collected before they are sent."""
@@ -38,15 +38,14 @@ class HttpResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def ok_text(cls, text: str) -> HttpResponse:
+    def ok_text(cls, text: str) -> Self:
         """Return an answer of success with exactly this text, as BookKeeper writes it."""
         return cls(200, text.encode(), TEXT_TYPE)
 
     @classmethod
-    def error_text(cls, status: int, text: str, **headers: str) -> HttpResponse:
-        """Return an answer of one line of plain text; header names have ``_`` for ``-``."""
-        dashed_headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        return cls(status, f"{one_line(text)}\n".encode(), TEXT_TYPE, dashed_headers)
+    def error_text(cls, status: int, text: str, headers: Mapping[str, str] | None = None) -> Self:
+        """Return an answer of one line of plain text."""
+        return cls(status, f"{one_line(text)}\n".encode(), TEXT_TYPE, headers or {})
 
 
 class HttpError(Exception):

@@ -128,8 +128,8 @@ class Router:
             endpoint = self._find_endpoint(request, authorization)
             return _with_first_chunks(endpoint(request))
         except HttpError as refused:
-            headers = {"WWW_Authenticate": "Bearer"} if refused.status == 401 else {}
-            return HttpResponse.error_text(refused.status, str(refused), **headers)
+            headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
+            return HttpResponse.error_text(refused.status, str(refused), headers)
         except BkstoreError as error:
             status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
             return HttpResponse.error_text(status, str(error))

@@ -320,7 +320,7 @@ class PipelinedConnection:
                 self._hand_out_answers(data)
             except CorruptionError as error:
                 self._fail(error)
-        elif data is not None:
+        elif data is not None:  # b"": the connection has ended
             partial_bytes = self._splitter.pending_bytes
             position = f", {partial_bytes} bytes into an answer" if partial_bytes else ""
             self._fail_as_lost(f"{self._receive_error or 'the bookie closed it'}{position}")

@@ -58,7 +58,7 @@ def repair_on_interrupt(
     def call(self: _S, /, *args: _P.args, **keywords: _P.kwargs) -> _R:
         try:
             return method(self, *args, **keywords)
-        except BkstoreError:
+        except BkstoreError:  # raised on purpose, when the object is sound
             raise
         except BaseException:
             repair(self)

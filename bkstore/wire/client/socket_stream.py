@@ -160,7 +160,7 @@ def connect(
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             _start_tls(sock, name, deadline)
-            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock.settimeout(max(0.001, deadline - time.monotonic()))  # 0 would mean not to wait
             sock = tls.wrap_socket(sock, server_hostname=address[0])
         return SocketStream(sock)
     except OSError as error:  # ssl.SSLError is one
@@ -202,7 +202,7 @@ def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
     """Return exactly `size` received bytes: those after them belong to the TLS handshake."""
     received = b""
     while len(received) < size:
-        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        sock.settimeout(max(0.001, deadline - time.monotonic()))  # 0 would mean not to wait
         chunk = sock.recv(size - len(received))
         if not chunk:
             raise ConnectionResetError("the server closed the connection")

@@ -121,7 +121,7 @@ class V3Dialect:
     def _add(
         self, record: bytes, ledger_id: LedgerId, entry_id: int, common: v3.Body, recovery: bool
     ) -> PendingRequest[int]:
-        """Return a request to add a record, with the fields that it has in `common` with others."""
+        """Return a request to add a record; `common` has the fields of all adds of a call."""
         fields = {"entryId": entry_id, "body": record, **common}
 
         def decode_body(body: Any) -> int:

@@ -90,11 +90,9 @@ class UnauthenticatedConnection(Protocol):
 
 
 class UnauthenticatedConnections:
-    """The connections that have not authenticated. Used in the loop's thread only.
-
-    A connection that takes longer than `authentication_timeout` is closed. If they together hold
-    more than `authentication_memory` bytes of requests and answers, the largest is closed.
-    """
+    """The connections that have not authenticated. Used in the loop's thread only. A connection
+    that takes longer than `authentication_timeout` is closed. If they together hold more than
+    `authentication_memory` bytes of requests and answers, the largest is closed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, options: ServerOptions) -> None:
         self._loop = loop

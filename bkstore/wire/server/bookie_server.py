@@ -183,7 +183,7 @@ class BookieServer(Closeable):
             asyncio.run(self._serve(ready))
         except BaseException as error:  # noqa: BLE001 - `start` or `close` raises it
             self._failure = error
-            if self._address is not None:
+            if self._address is not None:  # it has started: `start` will not raise the error
                 _log.exception("the server ended")
         finally:
             self._ended.set()

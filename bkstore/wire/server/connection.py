@@ -59,16 +59,17 @@ class ServedConnection(asyncio.Protocol):
         """None once the client has authenticated, or if the server does not require it."""
         self._writes: deque[Operation] = deque()
         self._reads: deque[Operation] = deque()
-        self._is_writing_group = self._is_reading_group = False
+        self._is_writing_group = self._is_reading_group = False  # the storage has a group
         self._parked_polls: set[ReadOperation] = set()
-        self._waiting_count = self._waiting_bytes = 0
+        self._waiting_count = self._waiting_bytes = 0  # of requests that are not answered
         self._is_reading = True
-        self._undecodable = False
+        self._undecodable = False  # the rest of the stream, after a bad frame
         self._paused_buffers: set[str] = set()  # full output buffers: "transport", "socket"
+        # no more requests are taken; the client sends no more; the last answer is sent; it is gone
         self._ending = self._client_hung_up = self._finished = self._lost = False
         self._may_start_tls = server.tls is not None
-        self._start_tls: StartTlsOperation | None = None
-        self._kept_auth_steps: list[ImmediateOperation] = []
+        self._start_tls: StartTlsOperation | None = None  # until TLS has begun
+        self._kept_auth_steps: list[ImmediateOperation] = []  # to be answered once TLS has begun
         self._tls_socket: TlsSocket | None = None
         self._socket_ended = False  # without a TLS close_notify
         self._tls_handshake_task: asyncio.Task[None] | None = None
@@ -377,7 +378,7 @@ class ServedConnection(asyncio.Protocol):
         if self._splitter.pending_bytes or self._ending:
             _log.debug("an unencrypted request after START_TLS: connection closed")
             self.drain()
-            self._advance()
+            self._advance()  # which `drain` does not do if the connection was ending already
             return
         self._tls_handshake_task = self._server.loop.create_task(self._do_tls_handshake())
         self._server.tls_handshakes.add(self._tls_handshake_task)
@@ -430,6 +431,7 @@ class ServedConnection(asyncio.Protocol):
         if unsent_bytes != self._last_unsent_bytes:
             self._last_unsent_bytes, self._last_progress = unsent_bytes, now
         idle_seconds = now - self._last_progress
+        # the client is to take answers, or to send the other bytes of a frame
         if unsent_bytes or (self._splitter.pending_bytes and self._is_reading):
             if idle_seconds > self._options.stall_timeout:
                 _log.info("a client has stalled for %.1f s: disconnected", idle_seconds)

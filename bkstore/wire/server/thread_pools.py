@@ -21,11 +21,9 @@ _Job = TypeVar("_Job")
 
 
 class JobPool(Generic[_Job]):
-    """Threads that do jobs in the order of submission.
-
-    `run_jobs` gets one job at a time, or all consecutive waiting jobs for which `is_joinable`
-    returns True. An exception that it raises is logged, and the threads go on with the next jobs.
-    """
+    """Threads that do jobs in the order of submission. `run_jobs` gets one job at a time, or all
+    consecutive waiting jobs for which `is_joinable` returns True. An exception that it raises is
+    logged, and the threads go on with the next jobs."""
 
     def __init__(
         self,

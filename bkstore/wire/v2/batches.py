@@ -202,7 +202,7 @@ def _starts_group(data: Bytes, offsets: Int64Array, headers: Int64Array) -> npt.
 def _decode_group(
     data: Bytes, buffer: bytes, header: int, offsets: Int64Array, sizes: Int64Array
 ) -> AddRequests | ReadRequests:
-    """Return the requests of a group of messages with the same packet header."""
+    """Return the requests of messages with one packet header; `data` is an array of `buffer`."""
     version, opcode, flags = header >> 24, header >> 16 & 0xFF, header & 0xFFFF
     ids_offset = _HEADER_SIZE if opcode == Opcode.READ_ENTRY else _RECORD_OFFSET
     ledgers = read_int64s(data, offsets, ids_offset)

@@ -21,11 +21,9 @@ _MAX_PAUSE_SECONDS = 300.0
 
 
 class Decommissions:
-    """Waits, one bookie after another, until no ledger of the cluster needs a bookie.
-
-    Replication workers move the ledgers; nothing is copied here. Then the bookie's cookie is
-    deleted, if requested. `close` abandons unfinished decommissions; begin them again if needed.
-    """
+    """Waits, one bookie after another, until no ledger of the cluster needs a bookie. Replication
+    workers move the ledgers; nothing is copied here. Then the bookie's cookie is deleted, if
+    requested. `close` abandons unfinished decommissions; begin them again if needed."""
 
     def __init__(self, pause_seconds: float = _SECONDS_PER_LEDGER) -> None:
         """Check again after `pause_seconds` seconds for each remaining ledger, at most 300."""

@@ -51,10 +51,11 @@ class HealthEndpoints:
         """Answer whether the bookie runs, and which writes it accepts."""
         running = self._is_running() and self._controls.stage != "starting"
         can_write = running and self._can_write()
+        accepts_all_writes = can_write and not self._controls.read_only()
         return json_response(
             {
                 "running": running,
-                "readOnly": running and not (can_write and not self._controls.read_only()),
+                "readOnly": running and not accepts_all_writes,
                 "shuttingDown": self._controls.stage == "stopping",
                 "availableForHighPriorityWrites": can_write,
             }
@@ -70,8 +71,8 @@ class HealthEndpoints:
     def _can_write(self) -> bool:
         """Return whether no sync of a journal, an entry log or an index has failed."""
         try:
-            for path in self._bookie.storage.write_paths:
-                path.check_writable()
+            for write_path in self._bookie.storage.write_paths:
+                write_path.check_writable()
         except ReadOnlyError:
             return False
         return not any(journal.has_failed for journal in self._bookie.journals)

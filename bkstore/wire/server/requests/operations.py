@@ -163,9 +163,7 @@ class AddManyOperation(Operation):
 @dataclass(slots=True, eq=False)
 class ReadManyOperation(Operation):
     """Read entries in scope 0, without fencing; `ledger_ids` and `entry_ids` are int64[n], as sent.
-
-    ``answer(status, ledgers, entries, batch)`` has all frames; no batch with a refusal.
-    """
+    ``answer(status, ledgers, entries, batch)`` has all frames; no batch with a refusal."""
 
     ledger_ids: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     entry_ids: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))

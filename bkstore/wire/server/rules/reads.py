@@ -136,7 +136,7 @@ class ReadRules:
         return operation.answer(status, record, lac, None, operation.lac_update_millis)
 
     def _answer_lac(self, read: ReadOperation | BatchReadOperation) -> tuple[Status, int | None]:
-        """Return the LAC to put into an answer, None if that has none; and its error status."""
+        """Return the status of reading the LAC, and the LAC; None if it failed or is not needed."""
         if not read.needs_lac:
             return Status.EOK, None
         try:

@@ -38,11 +38,9 @@ _WHOLE_LEDGER_REFUSALS = (Status.EFENCED, Status.EUA)
 
 
 class BookieRules(ReadRules):
-    """Answers all operations from a bookie. As thread-safe as the bookie.
-
-    With `read_only` set, explicit LACs and adds are refused, except adds of high priority.
-    Fencing and forcing still work, as in a bookie whose disks are full.
-    """
+    """Answers all operations from a bookie. As thread-safe as the bookie. With `read_only` set,
+    explicit LACs and adds are refused, except adds of high priority. Fencing and forcing still
+    work, as in a bookie whose disks are full."""
 
     def __init__(self, bookie: Bookie) -> None:
         super().__init__(bookie)
@@ -63,9 +61,9 @@ class BookieRules(ReadRules):
     def _write_one(self, operation: Operation) -> EncodedResponse:
         if isinstance(operation, WriteLacOperation):
             return operation.answer(_status_after(lambda: self._write_lac(operation)))
-        if isinstance(operation, ForceOperation):  # the sync that it needs follows: check its id
+        if isinstance(operation, ForceOperation):  # only its id is checked: the sync follows
             return operation.answer(_status_after(lambda: operation.ledger_id))
-        if isinstance(operation, BatchReadOperation):  # a fencing one, as are reads here
+        if isinstance(operation, BatchReadOperation):  # a read that fences
             return self._read_batch(operation)
         if isinstance(operation, ReadOperation):
             return self._read(operation)
@@ -79,7 +77,8 @@ class BookieRules(ReadRules):
         self.bookie.set_explicit_lac(ledger_id, operation.body, operation.master_key, sync=False)
 
     def _add_all(self, adds: Sequence[Operation]) -> list[EncodedResponse]:
-        """Store the records of adds with the same `_common_fields`; a refusal affects no others."""
+        """Store the records of adds of one type, with one master key and the same flags. Return the
+        answers; an add is refused for itself alone."""
         first = adds[0]
         assert isinstance(first, (AddOperation, AddManyOperation))
         if self.read_only and not first.high_priority:
