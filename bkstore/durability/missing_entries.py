@@ -65,8 +65,10 @@ def has_due_entries(
     """
     if last < first:
         return False
-    entries_to_next_due = (index - write_quorum + 1 - first) % ensemble_size
-    return entries_to_next_due + write_quorum > ensemble_size or first + entries_to_next_due <= last
+    # The bookie gets runs of W entries, one beginning every E. Either the previous run lasts until
+    # `first`, or the next one has to begin by `last`.
+    distance_to_run = (index - write_quorum + 1 - first) % ensemble_size
+    return distance_to_run + write_quorum > ensemble_size or first + distance_to_run <= last
 
 
 def due_replicas(
@@ -81,6 +83,7 @@ def due_replicas(
     for first, last, ensemble in segments:
         if last < first:
             continue
+        # E consecutive entries reach every bookie.
         all_bookies_due = write_quorum == ensemble_size or last - first >= ensemble_size - 1
         for index, bookie in enumerate(ensemble):
             if all_bookies_due or has_due_entries(first, last, index, ensemble_size, write_quorum):
@@ -91,7 +94,7 @@ def missing_entries(due: DueEntries, held: HeldEntries) -> Iterator[tuple[int, A
     """Yield (row of `due`, its missing entries) for each row that has any.
 
     Entries that are held but not due are ignored. O(rows + groups) if the groups of both have equal
-    periods; `held` must have no ledgers without a row.
+    periods; `held` must have no ledgers that have no row in `due`.
 
     >>> rows = [np.array([value]) for value in (0, 0, 8, 1, 3, 2)]
     >>> here = Availability.from_entries([0, 1, 3, 6, 7])
@@ -110,6 +113,7 @@ def missing_entries(due: DueEntries, held: HeldEntries) -> Iterator[tuple[int, A
 def missing_groups(due: DueEntries, held: HeldEntries) -> Iterator[tuple[Int64Array, Groups]]:
     """Yield the missing entries as arrays: (row of `due` for each group, ascending; the groups).
     The groups of a row are ordered and disjoint; `canonicalize` makes them canonical."""
+    # Ledgers are placed one after the other on axes of int64 ids, usually all on one.
     for start_row, end_row in _split_by_axis(due):
         axis_due = DueEntries(*(column[start_row:end_row] for column in due))
         first, last = axis_due.ledger_number[[0, -1]].tolist()
@@ -133,22 +137,22 @@ def _run_starts(values: Int64Array) -> Int64Array:
 
 
 def _split_by_axis(due: DueEntries) -> Iterator[tuple[int, int]]:
-    """Yield half-open ranges of rows whose ledgers fit on one axis."""
+    """Yield half-open ranges of rows whose ledgers fit on one axis, one after the other."""
     if not due.ledger_number.size:
         return
     ledger_starts, spans = _ledger_spans(due)
-    start_row, length = 0, 0
+    start_row, used_length = 0, 0
     for row, span in zip(ledger_starts.tolist(), spans.tolist()):
-        if length and length + span > _MAX_AXIS_LENGTH:
+        if used_length and used_length + span > _MAX_AXIS_LENGTH:
             yield start_row, row
-            start_row, length = row, 0
-        length += span
+            start_row, used_length = row, 0
+        used_length += span
     yield start_row, due.ledger_number.size
 
 
 def _missing_on_axis(due: DueEntries, held: HeldEntries) -> tuple[Int64Array, Groups]:
     """Return (row of `due` for each group, groups of missing entries) of ledgers on one axis."""
-    # Give each ledger an offset on the axis.
+    # Place the ledgers one after the other on the axis.
     ledger_starts, spans = _ledger_spans(due)
     offsets = np.concatenate(([0], np.cumsum(spans[:-1])))
     ledger_numbers = due.ledger_number[ledger_starts]
@@ -175,9 +179,8 @@ def _place_on_axis(
         return empty()
     # Keep the groups of ledgers that are on this axis.
     ledger_of_group = np.searchsorted(ledger_numbers, held.ledger_number)
-    is_on_axis = (ledger_of_group < ledger_numbers.size) & (
-        ledger_numbers[np.minimum(ledger_of_group, ledger_numbers.size - 1)] == held.ledger_number
-    )
+    ledger_of_group = np.minimum(ledger_of_group, ledger_numbers.size - 1)
+    is_on_axis = ledger_numbers[ledger_of_group] == held.ledger_number
     groups, ledger_of_group = held.groups.take(is_on_axis), ledger_of_group[is_on_axis]
     # Drop what lies past the last due entry: it would overlap the next ledger.
     is_in_span = groups.first < spans[ledger_of_group]

@@ -133,7 +133,7 @@ def _due_table(directory: Path) -> Any:
 
     due_rows = []
     for row in read_metadata(directory / "metadata.json").table.to_pylist():
-        metadata = LedgerFacts.from_json(row.pop("said"))
+        metadata = LedgerFacts.from_json(row.pop("facts_json"))
         quorums = {"e": metadata.ensemble_size, "w": metadata.write_quorum}
         for first, last, ensemble in metadata.segment_ranges():
             for slot, bookie in enumerate(ensemble):

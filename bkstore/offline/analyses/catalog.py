@@ -133,12 +133,15 @@ class Analysis:
 
     def rank_column(self, options: Options) -> str:
         """Return the column to rank by; raises `InvalidArgument` unless it is a numeric one."""
-        column = options.by or self.rank
-        numeric = [c.name for c in self.schema.columns if c.kind in ("int64", "float64")]
-        numeric = [each for each in numeric if each not in ("scope_id", "ledger_id")]
-        if column not in numeric:
-            raise InvalidArgument(f"{self.name} has no column {column!r} to sort by: {numeric}")
-        return column
+        name = options.by or self.rank
+        numeric = [
+            column.name
+            for column in self.schema.columns
+            if column.kind in ("int64", "float64") and column.name not in ("scope_id", "ledger_id")
+        ]
+        if name not in numeric:
+            raise InvalidArgument(f"{self.name} has no column {name!r} to sort by: {numeric}")
+        return name
 
 
 def _live_records_sql(inputs: Inputs) -> str:
@@ -181,11 +184,13 @@ def _fragmentation_job(_: Inputs) -> KernelJob:
 
 
 def _judge_job(output: Output) -> Callable[[Inputs], KernelJob]:
+    """Return the function that makes the job of one of the tables that `Judge` can output."""
+
     def make_job(inputs: Inputs) -> KernelJob:
         order = ("role", "bookie", "first_sequence_start")
-        rows = KernelInput(sql.JUDGED, ("scope_id", "ledger_id"), order)
+        rows = KernelInput(sql.JUDGED, keys=("scope_id", "ledger_id"), order=order)
         judge = Judge(output, inputs.dump.bookies)
-        return KernelJob(rows, judge, SortedGroupScan(judge))
+        return KernelJob(rows, judge, sorted_reader=SortedGroupScan(judge))
 
     return make_job
 

@@ -62,7 +62,7 @@ class LocalEngine:
         self._settings: dict[str, Any] = {"memory_limit": f"{memory}MiB"}
         if threads is not None:
             self._settings["threads"] = threads
-        self._threads = threads != 1
+        self._threaded = threads != 1  # for work outside DuckDB
         self._scratch = scratch
 
     def run(self, analysis: Analysis, inputs: Inputs) -> pa.Table:
@@ -83,19 +83,19 @@ class LocalEngine:
         """Run a kernel over sorted files directly, over other rows after DuckDB sorted them."""
         import pyarrow as pa
 
-        # Sorted files: no DuckDB.
+        # Sorted files: no DuckDB. Without a plan, DuckDB has to sort all rows.
         other = inputs.other if analysis.needs_other else None
-        planned = job.sorted_reader.plan(inputs.dump, other, inputs.metadata, _UNLIMITED_ROWS)
+        plan = job.sorted_reader.plan(inputs.dump, other, inputs.metadata, _UNLIMITED_ROWS)
         batches: list[pa.RecordBatch] = []
-        if planned is not None:
-            for task in planned.tasks:
-                batches += job.sorted_reader.run_task(task, threads=self._threads)
+        if plan is not None:
+            for task in plan.tasks:
+                batches += job.sorted_reader.run_task(task, threads=self._threaded)
         # All other rows: DuckDB sorts them, and the kernel reads its batches.
-        if planned is None or planned.unsorted_files:
-            rows = _ErrorKeepingBatches(self._condensed_rows(job, planned))
+        if plan is None or plan.unsorted_files:
+            rows = _ErrorKeepingBatches(self._condensed_rows(job, plan))
             sql_text = job.input.sql_text or ""
             with rows.raising_own_error(), self._connect(inputs, sql_text) as connection:
-                source = sql_text or _unsorted_source(connection, job, planned, inputs, rows)
+                source = sql_text or _unsorted_source(connection, job, plan, inputs, rows)
                 batches += job.kernel(_read_batches(connection, _sort_query(source, job.input)))
         return pa.Table.from_batches(batches, analysis.schema.to_arrow())
 
@@ -103,7 +103,7 @@ class LocalEngine:
         """Yield the rows of unsorted files condensed to groups, if the job has a first kernel."""
         if job.condenser is not None and plan is not None:
             for task in plan_unsorted_tasks(plan.unsorted_files, _UNLIMITED_ROWS):
-                yield from job.condenser.run_task(task, threads=self._threads)
+                yield from job.condenser.run_task(task, threads=self._threaded)
 
     @contextmanager
     def _connect(self, inputs: Inputs, sql_text: str) -> Iterator[Any]:
@@ -122,13 +122,14 @@ class LocalEngine:
 
 def _duckdb_error(line: str, scratch: Path) -> BkstoreError:
     """Return the error for DuckDB's message; it names the file if the system refused one."""
-    refused, named = parse_rocksdb_error(line), _QUOTED_PATH.search(line)
-    if refused.errno is None or named is None:
+    # DuckDB quotes the system's error texts as RocksDB does.
+    refusal, quoted_path = parse_rocksdb_error(line), _QUOTED_PATH.search(line)
+    if refusal.errno is None or quoted_path is None:
         return BkstoreError(f"the analysis failed: {line}")
-    error = OSError(refused.errno, os.strerror(refused.errno))
-    if Path(named[1]).is_relative_to(scratch):
-        return SystemRefused(named[1], error)
-    return read_error(error, named[1])
+    path, error = quoted_path[1], OSError(refusal.errno, os.strerror(refusal.errno))
+    if Path(path).is_relative_to(scratch):  # a file of ours, so no input is damaged
+        return SystemRefused(path, error)
+    return read_error(error, path)
 
 
 class _ErrorKeepingBatches:
@@ -159,18 +160,19 @@ class _ErrorKeepingBatches:
 def _unsorted_source(
     connection: Any,
     job: KernelJob,
-    planned: SortedPlan | None,
+    plan: SortedPlan | None,
     inputs: Inputs,
     rows: _ErrorKeepingBatches,
 ) -> str:
-    """Register the rows of unsorted files, or the condensed `rows`; return the SQL to read them."""
+    """Register the rows of unsorted files, or the condensed `rows`; return the SQL to read them.
+    For jobs that have no SQL text: these always have a plan."""
     import pyarrow as pa
 
     assert isinstance(job.sorted_reader, SortedFileScan)
-    assert planned is not None
+    assert plan is not None
     if job.condenser is None:
         inputs.dump.check(job.sorted_reader.table)
-        _create_files_view(connection, "others", planned.unsorted_files, inputs.dump.is_remote)
+        _create_files_view(connection, "others", plan.unsorted_files, inputs.dump.is_remote)
         return f"select bookie, {', '.join(job.sorted_reader.columns)} from others"  # noqa: S608
     connection.register("others", pa.RecordBatchReader.from_batches(GROUPS.to_arrow(), rows))
     return "select * from others"
@@ -213,6 +215,7 @@ def _create_files_view(
     if is_remote:
         connection.register(view_name, remote_dataset(paths))
         return
+    # `read_parquet` takes glob patterns, so each path is escaped for that, then quoted for SQL.
     path_list = ", ".join("'" + escape(path).replace("'", "''") + "'" for path in paths)
     connection.execute(f'create view "{view_name}" as select * from read_parquet([{path_list}])')  # noqa: S608
 

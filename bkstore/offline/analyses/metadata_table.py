@@ -19,8 +19,8 @@ from bkstore.tables.table import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-METADATA = make_schema("metadata", "scope_id ledger_id said:string")
-"""One row per ledger; `said` is a `LedgerFacts` as a JSON list."""
+METADATA = make_schema("metadata", "scope_id ledger_id facts_json:string")
+"""One row per ledger; `facts_json` is a `LedgerFacts` as a JSON list."""
 
 _UNKNOWN = "UNKNOWN"
 _BATCH_ROWS = 1 << 16
@@ -57,6 +57,7 @@ def read_metadata(source: MetadataStore | str | os.PathLike[str]) -> Metadata:
 
 def _facts_of_ledgers(store: MetadataStore) -> Iterator[tuple[LedgerId, LedgerFacts]]:
     """Yield each ledger's facts: of many ledgers at once, or one by one if a mark is damaged."""
+    # Only a `KeyValueStore` reads many at once; then the marks are needed before, all of them.
     try:
         marks = store.underreplicated() or {} if isinstance(store, KeyValueStore) else None
     except CorruptionError:

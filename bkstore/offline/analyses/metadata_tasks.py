@@ -90,15 +90,14 @@ class SortedGroupScan:
         if metadata is None or any(file.ledger_range is None for file in files):
             return None
         dump.check_empty_files("groups")
-        facts = _Facts.of(metadata, dump.files["ledgers"])
-        min_rows = _MIN_GROUPS_PER_FILE * len(files)
+        facts = _FactTable.of(metadata, dump.files["ledgers"])
         # Files that no task will read are still checked against the manifest.
         file_ranges = _locate_files(files, facts.keys)
-        unneeded = [file_range.file for file_range in file_ranges if file_range.lo == file_range.hi]
+        unneeded_files = [file for file, first, end in file_ranges if first == end]
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-            deque(pool.map(_verify_ledger_range, unneeded), 0)
-        task_rows = max(min(rows, _MAX_GROUPS), min_rows)
-        return SortedPlan(list(_plan_tasks(facts, file_ranges, task_rows)), [])
+            deque(pool.map(_verify_ledger_range, unneeded_files), maxlen=0)
+        groups_per_task = max(min(rows, _MAX_GROUPS), _MIN_GROUPS_PER_FILE * len(files))
+        return SortedPlan(list(_plan_tasks(facts, file_ranges, groups_per_task)), [])
 
     def run_task(self, task: JudgeTask, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the kernel's rows for a task. Memory: 40 bytes per group of it, and a block."""
@@ -115,32 +114,32 @@ class SortedGroupScan:
             bookie: _read_groups(bookie_reads, keys, threads)
             for bookie, bookie_reads in groupby(task.reads, key=lambda read: str(read.bookie))
         }
-        # Judge blocks of ledgers, so that the kernel's arrays stay small.
+        # Judge blocks of ledgers number `first` to `end` - 1, so that the arrays stay small.
         bounds = np.append(starts, facts.num_rows)
-        for lo, hi in _split_blocks(groups_by_bookie.values(), keys.size):
-            block_rows = facts.slice(bounds[lo], bounds[hi] - bounds[lo])
-            owner = np.repeat(np.arange(lo, hi), np.diff(bounds[lo : hi + 1]))
+        for first, end in _split_blocks(groups_by_bookie.values(), keys.size):
+            fact_rows = facts.slice(bounds[first], bounds[end] - bounds[first])
+            owner = np.repeat(np.arange(first, end), np.diff(bounds[first : end + 1]))
             block_groups = {
-                bookie: fold_many(rows.cut(*np.searchsorted(rows.owner, [lo, hi]).tolist()))
+                bookie: fold_many(rows.cut(*np.searchsorted(rows.owner, [first, end]).tolist()))
                 for bookie, rows in groups_by_bookie.items()
             }
-            yield from self.kernel.judge(start_verdicts(block_rows, owner), block_groups)
+            yield from self.kernel.judge(start_verdicts(fact_rows, owner), block_groups)
 
 
 # -- planning
 
 
-class _Facts(NamedTuple):
-    """Sorted ledgers of the metadata, and in `facts` the rows on ledger n, from `starts[n]` on."""
+class _FactTable(NamedTuple):
+    """Sorted ledgers of the metadata, and in `table` the rows on ledger n, from `starts[n]` on."""
 
     ledgers: list[LedgerId]
     keys: LedgerKeys
-    facts: pa.Table
+    table: pa.Table
     starts: Int64Array
 
     @classmethod
-    def of(cls, metadata: Metadata, ledgers: Sequence[DumpFile]) -> _Facts:
-        """Return the facts from the metadata and the files of table `ledgers`."""
+    def of(cls, metadata: Metadata, ledger_files: Sequence[DumpFile]) -> _FactTable:
+        """Return `Judge` rows: each ledger's metadata, then the bookies that could not read it."""
         import pyarrow as pa
 
         # Sort the metadata's ledgers.
@@ -148,60 +147,66 @@ class _Facts(NamedTuple):
         order = np.argsort(ledger_keys(scope, ledger))
         scope, ledger = scope[order], ledger[order]
         keys = ledger_keys(scope, ledger)
-        # Ledgers that a bookie could not read; those without metadata are dropped.
+        # Find the ledgers that a bookie could not read; those without metadata are dropped.
+        unread_ids: list[LedgerId] = []
+        unread_bookies: list[str] = []
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-            ids_by_file = zip(ledgers, pool.map(lambda file: list(unread_ledgers(file)), ledgers))
-            unread = [(*n.signed, file.bookie) for file, ids in ids_by_file for n in ids]
-        unread_columns = [np.array([row[column] for row in unread], np.int64) for column in (0, 1)]
-        unread_keys = ledger_keys(*unread_columns)
-        positions = np.searchsorted(keys, unread_keys)
+            ids_of_files = pool.map(lambda file: list(unread_ledgers(file)), ledger_files)
+            for file, ledger_ids in zip(ledger_files, ids_of_files):
+                unread_ids += ledger_ids
+                unread_bookies += [file.bookie] * len(ledger_ids)
+        unread_keys = _ledger_keys(unread_ids)
+        unread_numbers = np.searchsorted(keys, unread_keys)
         matched = [
             row
-            for row in range(len(unread))
-            if positions[row] < keys.size and keys[positions[row]] == unread_keys[row]
+            for row, number in enumerate(unread_numbers.tolist())
+            if number < keys.size and keys[number] == unread_keys[row]
         ]
-        # Put each ledger's unread rows behind its metadata row: the sort is stable.
-        numbers = np.concatenate((np.arange(keys.size), positions[matched]))
-        row_order = np.argsort(numbers, kind="stable")
+        # The rows are first all metadata, then all unread rows. A stable sort by ledger number
+        # puts each ledger's unread rows behind its metadata row.
+        numbers = np.concatenate((np.arange(keys.size), unread_numbers[matched]))
         roles = np.repeat([METADATA_ROW, UNREAD_ROW], [keys.size, len(matched)])
-        bookies = [""] * keys.size + [unread[row][2] for row in matched]
-        json_texts = metadata.table.column("said").take(pa.array(order))
+        bookies = [""] * keys.size + [unread_bookies[row] for row in matched]
+        json_texts = metadata.table.column("facts_json").take(pa.array(order))
+        no_texts = pa.nulls(len(matched), pa.string())
         table = pa.table(
             {
-                "scope_id": np.concatenate((scope, unread_columns[0][matched])),
-                "ledger_id": np.concatenate((ledger, unread_columns[1][matched])),
+                "scope_id": scope[numbers],
+                "ledger_id": ledger[numbers],
                 "role": roles,
                 "bookie": pa.array(bookies, pa.string()),
-                "said": pa.concat_arrays([*json_texts.chunks, pa.nulls(len(matched), pa.string())]),
+                "facts_json": pa.concat_arrays([*json_texts.chunks, no_texts]),
             }
-        ).take(pa.array(row_order))
-        starts = np.append(np.flatnonzero(table.column("role").to_numpy() == 0), table.num_rows)
+        ).take(pa.array(np.argsort(numbers, kind="stable")))
+        metadata_rows = np.flatnonzero(table.column("role").to_numpy() == METADATA_ROW)
+        starts = np.append(metadata_rows, table.num_rows)
         ids = [LedgerId.from_signed(*pair) for pair in zip(scope.tolist(), ledger.tolist())]
         return cls(ids, keys, table, starts)
 
-    def encode_rows(self, lo: int, hi: int) -> bytes:
-        """Return the rows about ledgers number `lo` to before `hi`, serialized for a task."""
+    def encode_rows(self, first: int, end: int) -> bytes:
+        """Return the rows about ledgers number `first` to before `end`, serialized for a task."""
         import pyarrow as pa
 
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(sink, self.facts.schema, options=options) as stream:
-            begin, end = (int(self.starts[number]) for number in (lo, hi))
-            stream.write_table(self.facts.slice(begin, end - begin))
+        with pa.ipc.new_stream(sink, self.table.schema, options=options) as stream:
+            first_row, end_row = int(self.starts[first]), int(self.starts[end])
+            stream.write_table(self.table.slice(first_row, end_row - first_row))
         serialized: bytes = sink.getvalue().to_pybytes()
         return serialized
 
 
 class _FileRange(NamedTuple):
-    """A file, and the numbers of the metadata's ledgers in its range: `lo` to before `hi`."""
+    """A file, and the numbers of the metadata's ledgers in its range: `first` to before `end`."""
 
     file: DumpFile
-    lo: int
-    hi: int
+    first: int
+    end: int
 
-    def read(self, lo: int, hi: int, after: LedgerId | None, last: LedgerId) -> FileRead | None:
-        """Return the read for ledgers number `lo` to before `hi`, or None if the file has none."""
-        if max(lo, self.lo) >= min(hi, self.hi):
+    def read(self, first: int, end: int, after: LedgerId | None, last: LedgerId) -> FileRead | None:
+        """Return the read of ledgers number `first` to `end` - 1, which are those behind `after` up
+        to `last`; None if the file has none."""
+        if max(first, self.first) >= min(end, self.end):
             return None
         return plan_read(self.file, after, last)
 
@@ -212,9 +217,9 @@ def _locate_files(files: Sequence[DumpFile], keys: LedgerKeys) -> list[_FileRang
     ranges = [file.ledger_range for file in files if file.ledger_range is not None]
     first_keys = _ledger_keys([ledger_range.first for ledger_range in ranges])
     last_keys = _ledger_keys([ledger_range.last for ledger_range in ranges])
-    lo = np.searchsorted(keys, first_keys, "left").tolist()
-    hi = np.searchsorted(keys, last_keys, "right").tolist()
-    return list(map(_FileRange, files, lo, hi))
+    first_numbers = np.searchsorted(keys, first_keys, "left").tolist()
+    end_numbers = np.searchsorted(keys, last_keys, "right").tolist()
+    return list(map(_FileRange, files, first_numbers, end_numbers))
 
 
 def _verify_ledger_range(file: DumpFile) -> None:
@@ -229,31 +234,38 @@ def _ledger_keys(ledgers: Sequence[LedgerId]) -> LedgerKeys:
     return ledger_keys(*pairs.T)
 
 
-def _plan_tasks(facts: _Facts, files: list[_FileRange], rows: int) -> Iterator[JudgeTask]:
-    """Yield tasks of about `rows` groups, cut between ledgers."""
-    size = facts.keys.size
-    if not size:
+def _plan_tasks(
+    facts: _FactTable, files: list[_FileRange], groups_per_task: int
+) -> Iterator[JudgeTask]:
+    """Yield tasks of about `groups_per_task` groups, cut between ledgers, of about equal cost."""
+    ledgers = facts.ledgers
+    if not ledgers:
         return
-    costs = _LEDGER_COST + _estimate_groups(files, size)
-    cost = np.cumsum(costs)
-    task_count = max(1, -(-int(cost[-1]) // rows))
-    cuts = np.searchsorted(cost, cost[-1] * np.arange(1, task_count) / task_count, "right")
-    bounds = np.unique(np.concatenate(([0], cuts, [size]))).tolist()
-    for lo, hi in pairwise(bounds):
-        above = facts.ledgers[lo - 1] if lo else None
-        reads = (file_range.read(lo, hi, above, facts.ledgers[hi - 1]) for file_range in files)
+    costs = _LEDGER_COST + _estimate_groups(files, len(ledgers))
+    running_cost = np.cumsum(costs)
+    total_cost = running_cost[-1]
+    task_count = max(1, -(-int(total_cost) // groups_per_task))
+    ideal_ends = total_cost * np.arange(1, task_count) / task_count
+    cuts = np.searchsorted(running_cost, ideal_ends, "right")
+    bounds = np.unique(np.concatenate(([0], cuts, [len(ledgers)]))).tolist()
+    for first, end in pairwise(bounds):
+        after = ledgers[first - 1] if first else None
+        reads = (file_range.read(first, end, after, ledgers[end - 1]) for file_range in files)
         needed_reads = tuple(read for read in reads if read is not None)
-        yield JudgeTask(needed_reads, facts.encode_rows(lo, hi), int(costs[lo:hi].sum()))
+        yield JudgeTask(needed_reads, facts.encode_rows(first, end), int(costs[first:end].sum()))
 
 
-def _estimate_groups(file_ranges: Sequence[_FileRange], size: int) -> np.typing.NDArray[np.float64]:
+def _estimate_groups(
+    file_ranges: Sequence[_FileRange], ledger_count: int
+) -> np.typing.NDArray[np.float64]:
     """Return the estimated groups of each ledger: a file's rows spread evenly over its ledgers."""
-    step = np.zeros(size + 1)
-    for file, lo, hi in file_ranges:
-        if lo < hi:
-            step[lo] += file.rows / (hi - lo)
-            step[hi] -= file.rows / (hi - lo)
-    groups_per_ledger: np.typing.NDArray[np.float64] = np.cumsum(step[:-1])
+    # Each file raises the estimate where its ledgers begin, and lowers it where they end.
+    changes = np.zeros(ledger_count + 1)
+    for file, first, end in file_ranges:
+        if first < end:
+            changes[first] += file.rows / (end - first)
+            changes[end] -= file.rows / (end - first)
+    groups_per_ledger: np.typing.NDArray[np.float64] = np.cumsum(changes[:-1])
     return groups_per_ledger
 
 
@@ -267,25 +279,26 @@ def _read_groups(reads: Iterable[FileRead], keys: LedgerKeys, threads: bool) -> 
     rows = concatenate_groups(parts)
     if (rows.owner[1:] >= rows.owner[:-1]).all():
         return rows
+    # The bookie has several files with the same ledgers.
     return rows.take(np.lexsort((rows.groups.first, rows.owner)))
 
 
 def _number_groups(batch: pa.RecordBatch, keys: LedgerKeys) -> GroupsByOwner:
+    """Return the groups by position of the ledger in `keys`, without those of other ledgers."""
     scope, ledger = (int64(batch, name) for name in LEDGER_COLUMNS)
     starts = run_starts(scope, ledger)
     batch_keys = ledger_keys(scope[starts], ledger[starts])
     positions = np.minimum(np.searchsorted(keys, batch_keys), keys.size - 1)
-    number = np.where(keys[positions] == batch_keys, positions, -1)
-    owner = np.repeat(number, np.diff(np.append(starts, batch.num_rows)))
+    ledger_numbers = np.where(keys[positions] == batch_keys, positions, -1)
+    owner = np.repeat(ledger_numbers, np.diff(np.append(starts, batch.num_rows)))
     rows = GroupsByOwner(owner, read_groups(batch))
-    return rows if (number >= 0).all() else rows.take(owner >= 0)
+    return rows if (ledger_numbers >= 0).all() else rows.take(owner >= 0)
 
 
 def _split_blocks(groups: Iterable[GroupsByOwner], ledger_count: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of ledger numbers with about `_MAX_GROUPS` groups together, or of one ledger."""
-    counts = np.full(ledger_count, _LEDGER_COST)
+    costs = np.full(ledger_count, _LEDGER_COST)
     for rows in groups:
-        counts += np.bincount(rows.owner, minlength=ledger_count)
-    block_number = (np.cumsum(counts) - 1) // _MAX_GROUPS
-    bounds = [*run_starts(block_number).tolist(), ledger_count]
-    yield from pairwise(bounds)
+        costs += np.bincount(rows.owner, minlength=ledger_count)
+    block_numbers = (np.cumsum(costs) - 1) // _MAX_GROUPS
+    yield from pairwise([*run_starts(block_numbers).tolist(), ledger_count])

@@ -68,13 +68,14 @@ class SortedFileReader(Protocol):
 class SortedFileScan:
     """An analysis of one table: the columns to read, and a factory of the kernel for a bookie.
 
-    With `skip_unread`, ledgers that the dump could not read are left out, and either all files are
+    `make_kernel` gets the bookie of all rows, or None if rows have a bookie column. With
+    `skip_unread`, ledgers that the dump could not read are left out, and either all files are
     sorted or none is read here: a SQL text feeds the unsorted ones. It can be pickled.
     """
 
     table: str
     columns: tuple[str, ...]
-    kernel: Callable[[str | None], Kernel]
+    make_kernel: Callable[[str | None], Kernel]
     skip_unread: bool = False
 
     def plan(
@@ -82,7 +83,8 @@ class SortedFileScan:
     ) -> SortedPlan | None:
         """Return tasks of about `rows` rows over sorted files, and the files that are not sorted.
 
-        With two dumps, or `skip_unread`, returns None if any file is not sorted.
+        With two dumps, or `skip_unread`, returns None if any file is not sorted: all rows of a
+        bookie are then needed together.
         """
         dumps = [dump] if other is None else [dump, other]
         for each_dump in dumps:
@@ -90,12 +92,12 @@ class SortedFileScan:
         if other is not None or self.skip_unread:
             tasks = _plan_dumps(self.table, dumps, rows)
             return None if tasks is None else SortedPlan(tasks, [])
-        planned = SortedPlan([], [])
+        plan = SortedPlan([], [])
         for bookie_files in group_by_bookie(dump.files[self.table]).values():
-            sorted_file, unsorted_files = split_disjoint(bookie_files)
-            planned.tasks.extend(plan_sorted_tasks([sorted_file], rows))
-            planned.unsorted_files.extend(unsorted_files)
-        return planned
+            sorted_files, unsorted_files = split_disjoint(bookie_files)
+            plan.tasks.extend(plan_sorted_tasks([sorted_files], rows))
+            plan.unsorted_files.extend(unsorted_files)
+        return plan
 
     def run_task(self, task: ReadTask, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the kernel's rows for a task. Memory: a batch per dump, and the kernel's own."""
@@ -106,7 +108,8 @@ class SortedFileScan:
         rows = rows_per_dump[0] if len(rows_per_dump) == 1 else merge_sorted_streams(rows_per_dump)
         if task.excluded_ledgers:
             rows = _exclude_ledgers(rows, task.excluded_ledgers)
-        yield from self.kernel(task.bookie)(rows)
+        run_kernel = self.make_kernel(task.bookie)
+        yield from run_kernel(rows)
 
 
 def read_validated_rows(
@@ -133,6 +136,7 @@ def read_validated_rows(
 def _exclude_ledgers(
     batches: Iterator[pa.RecordBatch], excluded_ledgers: Sequence[LedgerId]
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the batches without the rows of some ledgers. The rows of a ledger are adjacent."""
     import pyarrow as pa
 
     excluded = {ledger_id.signed for ledger_id in excluded_ledgers}
@@ -140,18 +144,17 @@ def _exclude_ledgers(
         scope_id, ledger_id = int64(batch, "scope_id"), int64(batch, "ledger_id")
         starts = run_starts(scope_id, ledger_id)
         ids = zip(scope_id[starts].tolist(), ledger_id[starts].tolist())
-        keep = [id_pair not in excluded for id_pair in ids]
-        if all(keep):
+        is_kept = [id_pair not in excluded for id_pair in ids]
+        if all(is_kept):
             yield batch
             continue
-        mask = np.repeat(keep, np.diff(np.append(starts, batch.num_rows)))
-        yield batch.filter(pa.array(mask))
+        is_row_kept = np.repeat(is_kept, np.diff(np.append(starts, batch.num_rows)))
+        yield batch.filter(pa.array(is_row_kept))
 
 
 def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[ReadTask] | None:
     """Return tasks over the bookies that every dump has read, without the ledgers that one of them
-    could not read; None if a file is not sorted.
-    """
+    could not read; None if a file is not sorted."""
     table_files = [group_by_bookie(dump.files[table]) for dump in dumps]
     ledger_files = [group_by_bookie(dump.files["ledgers"]) for dump in dumps]
     tasks: list[ReadTask] = []
@@ -159,8 +162,8 @@ def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[ReadTask] 
         split_files = [split_disjoint(files.get(bookie, [])) for files in table_files]
         if any(unsorted_files for _, unsorted_files in split_files):
             return None
-        own_files = [file for files in ledger_files for file in files.get(bookie, [])]
-        unread_ids = {ledger_id for file in own_files for ledger_id in unread_ledgers(file)}
+        bookie_files = [file for files in ledger_files for file in files.get(bookie, [])]
+        unread_ids = {ledger_id for file in bookie_files for ledger_id in unread_ledgers(file)}
         sorted_files = [files for files, _ in split_files]
         tasks += plan_sorted_tasks(sorted_files, rows, unread_ids)
     return tasks
@@ -179,7 +182,7 @@ def unread_ledgers(file: DumpFile) -> Iterator[LedgerId]:
         footer = parquet_file.metadata
         if has_only_bookie(footer, file.bookie) and not has_nulls(footer, "entries"):
             return
-    for task in plan_unsorted_tasks([file], max(file.rows, 1)):
+    for task in plan_unsorted_tasks([file], max(file.rows, 1)):  # one task, of one dump and file
         for batch in read_rows(task.reads_per_dump[0][0], columns):
             for row in batch.filter(pc.is_null(batch.column("entries"))).to_pylist():
                 yield _row_ledger_id(file, row["scope_id"], row["ledger_id"])

@@ -105,7 +105,7 @@ select g.* from groups g anti join (select * from ledgers where entries is null)
 JUDGED = """
 select scope_id, ledger_id, 0 as role, '' as bookie, cast(0 as bigint) as first_sequence_start,
   cast(0 as bigint) as last_sequence_start, cast(0 as bigint) as sequence_size,
-  cast(0 as bigint) as sequence_period, said
+  cast(0 as bigint) as sequence_period, facts_json
 from metadata
 union all
 select scope_id, ledger_id, 1, bookie, cast(0 as bigint), cast(0 as bigint), cast(0 as bigint),
@@ -116,7 +116,7 @@ select g.scope_id, g.ledger_id, 2, g.bookie, g.first_sequence_start, g.last_sequ
   g.sequence_size, g.sequence_period, cast(null as string)
 from groups g semi join metadata m on g.scope_id = m.scope_id and g.ledger_id = m.ledger_id
 """
-"""Roles as in `kernels.judge`: metadata, bookies that could not read the ledger, groups."""
+"""Roles as in `metadata_comparison`: metadata, bookies that could not read the ledger, groups."""
 
 COMPARED = """
 with unread as (

@@ -15,7 +15,6 @@ from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner
 from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, int64, read_groups
 from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, run_starts
-from bkstore.tables import GROUPS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,13 +70,13 @@ def qualified_names(scopes: Iterable[int], ledgers: Iterable[int]) -> list[str]:
 class LedgerBlock(NamedTuple):
     """Whole ledgers of bookies, as `rows` of table `groups`; `starts` are their first rows.
 
-    The owners of `groups` are ledger numbers. `bookie` has each row's index in `bookies`.
+    The owners of `groups` are ledger numbers. Row n is of `bookies[bookie_codes[n]]`.
     """
 
     rows: pa.RecordBatch
     starts: Int64Array
     groups: GroupsByOwner
-    bookie: Int64Array
+    bookie_codes: Int64Array
     bookies: list[str]
 
     def id_columns(self, chosen: Int64Array | None = None) -> dict[str, list[Any]]:
@@ -85,7 +84,7 @@ class LedgerBlock(NamedTuple):
         first_rows = self.starts if chosen is None else self.starts[chosen]
         scopes, ledgers = (int64(self.rows, name)[first_rows].tolist() for name in LEDGER_COLUMNS)
         return {
-            "bookie": [self.bookies[code] for code in self.bookie[first_rows]],
+            "bookie": [self.bookies[code] for code in self.bookie_codes[first_rows]],
             "scope_id": scopes,
             "ledger_id": ledgers,
             "qualified_name": qualified_names(scopes, ledgers),
@@ -99,7 +98,8 @@ def cut_ledger_blocks(
 
     With `bookie` given, all rows belong to it and the bookie column is not read.
     """
-    for rows in cut_blocks(batches, GROUPS.names[0 if bookie is None else 1 : 3]):
+    keys = LEDGER_COLUMNS if bookie is not None else ("bookie", *LEDGER_COLUMNS)
+    for rows in cut_blocks(batches, keys):
         if bookie is None:
             bookie_codes, bookies = dictionary_codes(rows, "bookie")
         else:

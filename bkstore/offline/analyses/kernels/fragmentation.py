@@ -27,7 +27,7 @@ _Key = tuple[str, int, int]
 class _Ledger:
     """Counts of a ledger that the next batch may continue, and the location of its last entry.
 
-    A place is an entry log: directory index << 32 | log id.
+    A log is written as directory index << 32 | log id.
     """
 
     key: _Key
@@ -63,10 +63,10 @@ class Fragmentation:
         for batch in _last_rows(batches) if self.repeated else batches:
             if batch.num_rows:
                 entry_ids(batch)  # only validated: the rows are sorted by them
+                # The next batch may have more rows of the last ledger, so that stays open.
                 runs = _LedgerRuns(batch, self.bookie)
-                finished = runs.before_last(open_ledger)
-                open_ledger = runs.last(open_ledger)
-                yield from finished
+                yield from runs.finished_rows(open_ledger)
+                open_ledger = runs.last_ledger(open_ledger)
         if open_ledger is not None:
             yield from Table.from_rows(FRAGMENTATION, [open_ledger.row()]).to_arrow().to_batches()
 
@@ -75,51 +75,54 @@ class _LedgerRuns:
     """A batch as runs of rows of one ledger; the first may continue the last ledger before it."""
 
     def __init__(self, batch: pa.RecordBatch, bookie: str | None) -> None:
-        self._keys = [int64(batch, "scope_id"), int64(batch, "ledger_id")]
-        self._names = [bookie or ""]
-        number = None
+        self._ledger_ids = (int64(batch, "scope_id"), int64(batch, "ledger_id"))
+        # Row n is of bookie names[codes[n]]; with `bookie` given, all rows are of that one.
+        self._bookie_codes: Int64Array | None = None
+        self._bookie_names = [bookie or ""]
         if bookie is None:
-            number, self._names = dictionary_codes(batch, "bookie")
-            self._keys.insert(0, number)
-        self._bookie_codes = number
+            self._bookie_codes, self._bookie_names = dictionary_codes(batch, "bookie")
         self._log_keys = int64(batch, "dir_index") << 32
         self._log_keys += int64(batch, "log_id")
         self._position = int64(batch, "position")
-        self._starts = run_starts(*self._keys)
+        bookie_columns = () if self._bookie_codes is None else (self._bookie_codes,)
+        self._starts = run_starts(*bookie_columns, *self._ledger_ids)
         self._bounds = np.append(self._starts, batch.num_rows)
         self._count()
 
     def _count(self) -> None:
-        """Count the log changes and stretches of each run; its first row begins a stretch."""
-        changed = np.empty(self._log_keys.size, np.bool_)
-        np.not_equal(self._log_keys[1:], self._log_keys[:-1], out=changed[1:])
-        changed[self._starts] = False
-        broken = np.empty(self._log_keys.size, np.bool_)
-        np.less_equal(self._position[1:], self._position[:-1], out=broken[1:])
-        broken |= changed
-        broken[self._starts] = True
-        self._changes = self._per_run(np.flatnonzero(changed))
-        self._stretches = self._per_run(np.flatnonzero(broken))
-        changed[self._starts] = True
-        self._log_starts = np.flatnonzero(changed)  # rows that begin a run or another log
+        """Count the log changes and the stretches of each run. A stretch is a series of entries
+        at ascending positions of one log."""
+        changes_log = np.empty(self._log_keys.size, np.bool_)
+        np.not_equal(self._log_keys[1:], self._log_keys[:-1], out=changes_log[1:])
+        changes_log[self._starts] = False
+        begins_stretch = np.empty(self._log_keys.size, np.bool_)
+        np.less_equal(self._position[1:], self._position[:-1], out=begins_stretch[1:])
+        begins_stretch |= changes_log
+        begins_stretch[self._starts] = True
+        self._changes = self._count_per_run(np.flatnonzero(changes_log))
+        self._stretches = self._count_per_run(np.flatnonzero(begins_stretch))
+        changes_log[self._starts] = True
+        self._log_starts = np.flatnonzero(changes_log)  # rows that begin a run or another log
 
-    def _per_run(self, rows: Int64Array) -> Int64Array:
+    def _count_per_run(self, rows: Int64Array) -> Int64Array:
         return np.diff(np.searchsorted(rows, self._bounds))
 
-    def _count_logs(self, runs: int) -> Int64Array:
-        """Return int64[runs]: the number of distinct logs of each of the first runs."""
-        heads = self._log_starts[: np.searchsorted(self._log_starts, self._bounds[runs])]
-        run_numbers = np.searchsorted(self._starts, heads, "right") - 1
-        logs = self._log_keys[heads]
+    def _count_logs(self, run_count: int) -> Int64Array:
+        """Return the number of distinct logs of each of the first `run_count` runs."""
+        log_starts = self._log_starts
+        log_starts = log_starts[: np.searchsorted(log_starts, self._bounds[run_count])]
+        run_numbers = np.searchsorted(self._starts, log_starts, "right") - 1
+        logs = self._log_keys[log_starts]
+        # A run may return to a log, so sort the (run, log) pairs and count the distinct ones.
         order = np.lexsort((logs, run_numbers))
         distinct = run_starts(run_numbers[order], logs[order])
-        return np.bincount(run_numbers[order][distinct], minlength=runs)
+        return np.bincount(run_numbers[order][distinct], minlength=run_count)
 
     def _key(self, run: int) -> _Key:
         first_row = int(self._starts[run])
-        scope, ledger = (int(column[first_row]) for column in self._keys[-2:])
+        scope, ledger = (int(column[first_row]) for column in self._ledger_ids)
         code = 0 if self._bookie_codes is None else int(self._bookie_codes[first_row])
-        return self._names[code], scope, ledger
+        return self._bookie_names[code], scope, ledger
 
     def _continues(self, before: _Ledger | None) -> bool:
         """Return whether the first run continues the ledger `before`."""
@@ -127,47 +130,55 @@ class _LedgerRuns:
 
     def _merge_run(self, run: int, before: _Ledger | None) -> _Ledger:
         """Return a run as a ledger, added to the ledger `before` if the first run continues it."""
-        lo, hi = int(self._bounds[run]), int(self._bounds[run + 1])
-        heads = self._log_starts[slice(*np.searchsorted(self._log_starts, (lo, hi)))]
-        logs = np.unique(self._log_keys[heads])
-        changes, stretches = int(self._changes[run]), int(self._stretches[run])
-        merged = _Ledger(self._key(run), hi - lo, logs, changes, stretches, 0, 0)
+        first_row, last_row = int(self._bounds[run]), int(self._bounds[run + 1]) - 1
+        log_range = np.searchsorted(self._log_starts, (first_row, last_row + 1))
+        logs = np.unique(self._log_keys[self._log_starts[slice(*log_range)]])
+        merged = _Ledger(
+            self._key(run),
+            last_row + 1 - first_row,
+            logs,
+            int(self._changes[run]),
+            int(self._stretches[run]),
+            last_log=int(self._log_keys[last_row]),
+            last_position=int(self._position[last_row]),
+        )
         if run == 0 and before is not None and self._continues(before):
-            changed = bool(self._log_keys[lo] != before.last_log)
+            changes_log = bool(self._log_keys[first_row] != before.last_log)
             merged.entries += before.entries
             merged.logs = np.union1d(logs, before.logs)
-            merged.log_changes += before.log_changes + changed
+            merged.log_changes += before.log_changes + changes_log
             merged.stretches += before.stretches
-            merged.stretches -= not (changed or self._position[lo] <= before.last_position)
-        merged.last_log = int(self._log_keys[hi - 1])
-        merged.last_position = int(self._position[hi - 1])
+            if not changes_log and self._position[first_row] > before.last_position:
+                merged.stretches -= 1  # the last stretch of `before` goes on
         return merged
 
-    def last(self, before: _Ledger | None) -> _Ledger:
+    def last_ledger(self, before: _Ledger | None) -> _Ledger:
         return self._merge_run(self._starts.size - 1, before)
 
-    def before_last(self, before: _Ledger | None) -> Iterator[pa.RecordBatch]:
-        """Yield the output rows of all ledgers that end in this batch or ended with `before`."""
-        ended = []
-        runs = self._starts.size - 1
+    def finished_rows(self, before: _Ledger | None) -> Iterator[pa.RecordBatch]:
+        """Yield the output rows of all ledgers that end in this batch or ended with `before`: of
+        all runs but the last, which the next batch may continue."""
+        merged_rows = []
+        run_count = self._starts.size - 1
         first = 0
         if before is not None and not self._continues(before):
-            ended.append(before.row())
-        elif before is not None and runs:
-            ended.append(self._merge_run(0, before).row())
+            merged_rows.append(before.row())
+        elif before is not None and run_count:
+            merged_rows.append(self._merge_run(0, before).row())
             first = 1
-        if ended:
-            yield from Table.from_rows(FRAGMENTATION, ended).to_arrow().to_batches()
-        if first < runs:
-            yield from self._output_table(first, runs).to_arrow().to_batches()
+        if merged_rows:
+            yield from Table.from_rows(FRAGMENTATION, merged_rows).to_arrow().to_batches()
+        if first < run_count:
+            yield from self._output_table(first, run_count).to_arrow().to_batches()
 
     def _output_table(self, first: int, stop: int) -> Table:
+        """Return the output rows of the runs from `first` to before `stop`."""
         chosen = slice(first, stop)
         starts = self._starts[chosen]
-        scopes, ledgers = (column[starts].tolist() for column in self._keys[-2:])
-        bookies: Any = [self._names[0]] * starts.size
+        scopes, ledgers = (column[starts].tolist() for column in self._ledger_ids)
+        bookies: Any = [self._bookie_names[0]] * starts.size
         if self._bookie_codes is not None:
-            bookies = [self._names[code] for code in self._bookie_codes[starts]]
+            bookies = [self._bookie_names[code] for code in self._bookie_codes[starts]]
         entries = np.diff(self._bounds[first : stop + 1])
         stretches = self._stretches[chosen]
         columns = {

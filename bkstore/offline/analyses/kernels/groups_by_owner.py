@@ -39,9 +39,11 @@ class GroupsByOwner(NamedTuple):
         """Return the rows that a mask or an index array selects."""
         return GroupsByOwner(self.owner[selection], self.groups.take(selection))
 
-    def cut(self, lo: int, hi: int) -> GroupsByOwner:
-        """Return the rows from `lo` to before `hi`."""
-        return GroupsByOwner(self.owner[lo:hi], Groups(*(column[lo:hi] for column in self.groups)))
+    def cut(self, begin: int, end: int) -> GroupsByOwner:
+        """Return the rows from `begin` to before `end`."""
+        return GroupsByOwner(
+            self.owner[begin:end], Groups(*(column[begin:end] for column in self.groups))
+        )
 
 
 def count_entries(rows: GroupsByOwner, owner_count: int) -> Int64Array:
@@ -61,25 +63,25 @@ def condense_by_owner(owner: Int64Array, ids: Int64Array) -> GroupsByOwner:
     ([0, 0, 5], [[4, 7, 6], [4, 7, 6], [2, 1, 1], [0, 0, 0]])
     """
     starts = run_starts(owner)
-    if starts.size == 1:
+    if starts.size == 1:  # a single owner needs no shifting
         groups = from_ids(ids)
         return GroupsByOwner(np.full(groups.first.size, owner[0]), groups)
+    # Shift each owner's ids to a place of its own on an axis; `from_ids` then runs once per axis.
     spans = np.maximum.reduceat(ids, starts) + 1 if starts.size else starts
     parts = []
     bounds = np.append(starts, ids.size)
-    for lo, hi, offsets in _split_axes(spans):
-        owner_ids = slice(bounds[lo], bounds[hi])
-        shifted_ids = ids[owner_ids] + np.repeat(offsets, np.diff(bounds[lo : hi + 1]))
-        parts.append(_shift_back(from_ids(shifted_ids), offsets, owner[starts[lo:hi]]))
+    for first, end, offsets in _split_axes(spans):
+        axis_ids = ids[bounds[first] : bounds[end]]
+        shifted_ids = axis_ids + np.repeat(offsets, np.diff(bounds[first : end + 1]))
+        parts.append(_shift_back(from_ids(shifted_ids), offsets, owner[starts[first:end]]))
     return concatenate_groups(parts)
 
 
 def fold_many(rows: GroupsByOwner) -> GroupsByOwner:
     """Return each owner's set in canonical form; groups may touch or overlap. O(groups)."""
-    rows = _without_overlaps(rows)
     parts = []
-    for part, offsets, owners in _lay_out(rows):
-        parts.append(_shift_back(canonicalize(part), offsets, owners))
+    for axis_groups, offsets, owners in _shift_to_axes(_unite_overlaps(rows)):
+        parts.append(_shift_back(canonicalize(axis_groups), offsets, owners))
     return concatenate_groups(parts)
 
 
@@ -98,48 +100,55 @@ def combine_groups(a: GroupsByOwner, b: GroupsByOwner, operation: SetOperation) 
     >>> combine_groups(one, two, "and").owner.tolist()
     [0, 1]
     """
-    a, b = _without_overlaps(a), _without_overlaps(b)
-    from_b = np.concatenate((np.zeros(a.owner.size, np.int64), np.ones(b.owner.size, np.int64)))
+    a, b = _unite_overlaps(a), _unite_overlaps(b)
+    # Merge both, so that an owner gets the same offset in `a` and in `b`.
     merged = concatenate_groups([a, b])
     order = np.lexsort((merged.groups.first, merged.owner))
-    merged, from_b = merged.take(order), from_b[order]
-    parts, begin = [], 0
-    for part, offsets, owners in _lay_out(merged):
-        side = from_b[begin : begin + part.first.size]
-        begin += part.first.size
-        result = combine_uncanonical(part.take(side == 0), part.take(side == 1), operation)
+    is_of_b = order >= a.owner.size
+    parts, start = [], 0
+    for axis_groups, offsets, owners in _shift_to_axes(merged.take(order)):
+        # Separate them again, and combine the whole axis at once.
+        in_b = is_of_b[start : start + axis_groups.first.size]
+        start += axis_groups.first.size
+        a_groups, b_groups = axis_groups.take(~in_b), axis_groups.take(in_b)
+        result = combine_uncanonical(a_groups, b_groups, operation)
         parts.append(_shift_back(result, offsets, owners))
     return concatenate_groups(parts)
 
 
 def _split_axes(spans: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:
-    """Yield half-open ranges of owners that fit on one axis, and the offsets of their owners."""
-    lo, total = 0, 0
+    """Place owners, whose ids are below `spans`, one after the other on as few axes as needed.
+
+    Yields for each axis its half-open range of owner numbers, and the offsets of these owners.
+    """
+    # Usually one axis is enough. The sum is of floats, as it may be too large for an int64.
     if float(spans.sum(dtype=np.float64)) + float(spans.size) * _GAP < _AXIS_LENGTH:
         if spans.size:
             lengths = spans + _GAP
             yield 0, spans.size, np.cumsum(lengths) - lengths
         return
+    first_owner, used_length = 0, 0
     offsets: list[int] = []
-    for number, span in enumerate(spans.tolist()):
-        if offsets and total + span > _AXIS_LENGTH:
-            yield lo, number, np.array(offsets, np.int64)
-            lo, total, offsets = number, 0, []
-        offsets.append(total)
-        total += span + _GAP
-    yield lo, spans.size, np.array(offsets, np.int64)
+    for owner_number, span in enumerate(spans.tolist()):
+        if offsets and used_length + span > _AXIS_LENGTH:
+            yield first_owner, owner_number, np.array(offsets, np.int64)
+            first_owner, used_length, offsets = owner_number, 0, []
+        offsets.append(used_length)
+        used_length += span + _GAP
+    yield first_owner, spans.size, np.array(offsets, np.int64)
 
 
-def _lay_out(rows: GroupsByOwner) -> Iterator[tuple[Groups, Int64Array, Int64Array]]:
+def _shift_to_axes(rows: GroupsByOwner) -> Iterator[tuple[Groups, Int64Array, Int64Array]]:
     """Yield for each axis its shifted groups, the offsets of its owners, and the owners."""
     starts = run_starts(rows.owner)
     spans = np.maximum.reduceat(rows.groups.ends, starts) if starts.size else starts
-    bounds = np.append(starts, rows.owner.size)
-    for lo, hi, offsets in _split_axes(spans):
-        axis_rows = slice(bounds[lo], bounds[hi])
-        shift = np.repeat(offsets, np.diff(bounds[lo : hi + 1]))
+    bounds = np.append(starts, rows.owner.size)  # the n-th owner has rows bounds[n] to [n + 1]
+    for begin, end, offsets in _split_axes(spans):
+        axis_rows = slice(bounds[begin], bounds[end])
+        shift = np.repeat(offsets, np.diff(bounds[begin : end + 1]))
         first, last, size, period = (column[axis_rows] for column in rows.groups)
-        yield Groups(first + shift, last + shift, size, period), offsets, rows.owner[starts[lo:hi]]
+        shifted_groups = Groups(first + shift, last + shift, size, period)
+        yield shifted_groups, offsets, rows.owner[starts[begin:end]]
 
 
 def _shift_back(groups: Groups, offsets: Int64Array, owners: Int64Array) -> GroupsByOwner:
@@ -159,29 +168,28 @@ def concatenate_groups(parts: list[GroupsByOwner]) -> GroupsByOwner:
     return GroupsByOwner(np.concatenate(owners), Groups(*map(np.concatenate, zip(*groups))))
 
 
-def _without_overlaps(rows: GroupsByOwner) -> GroupsByOwner:
+def _unite_overlaps(rows: GroupsByOwner) -> GroupsByOwner:
     """Return the rows; overlapping groups, as in tables merged from several dumps, are united."""
-    overlaps = rows.owner[1:] == rows.owner[:-1]
-    overlaps &= rows.groups.first[1:] < rows.groups.ends[:-1]
-    if not overlaps.any():
+    overlaps_next = rows.owner[1:] == rows.owner[:-1]
+    overlaps_next &= rows.groups.first[1:] < rows.groups.ends[:-1]
+    if not overlaps_next.any():
         return rows
-    overlapping = rows.owner[1:][overlaps]
-    overlapping = overlapping[run_starts(overlapping)]
-    parts, copied_to = [], 0
-    for owner in overlapping.tolist():
-        lo, hi = np.searchsorted(rows.owner, [owner, owner + 1]).tolist()
-        parts.append(rows.take(np.arange(copied_to, lo)))
-        union = _union(rows.groups, lo, hi)
+    parts, copied_rows = [], 0
+    for owner in np.unique(rows.owner[1:][overlaps_next]).tolist():
+        begin, end = np.searchsorted(rows.owner, [owner, owner + 1]).tolist()
+        parts.append(rows.cut(copied_rows, begin))
+        union = _union(rows.groups, begin, end)
         parts.append(GroupsByOwner(np.full(union.first.size, owner), union))
-        copied_to = hi
-    parts.append(rows.take(np.arange(copied_to, rows.owner.size)))
+        copied_rows = end
+    parts.append(rows.cut(copied_rows, rows.owner.size))
     return concatenate_groups(parts)
 
 
-def _union(groups: Groups, lo: int, hi: int) -> Groups:
-    """Return the union of groups number `lo` to before `hi`, which may overlap, by halving."""
-    part = groups.take(np.arange(lo, hi))
+def _union(groups: Groups, begin: int, end: int) -> Groups:
+    """Return the union of groups number `begin` to before `end`. Halves them until none overlap,
+    as set operations require of each operand."""
+    part = groups.take(np.arange(begin, end))
     if (part.ends[:-1] <= part.first[1:]).all():
         return canonicalize(part)
-    middle = (lo + hi) // 2
-    return combine(_union(groups, lo, middle), _union(groups, middle, hi), "or")
+    middle = (begin + end) // 2
+    return combine(_union(groups, begin, middle), _union(groups, middle, end), "or")

@@ -76,21 +76,22 @@ class _HoleCounts(NamedTuple):
     off_stripe: Int64Array
 
     @classmethod
-    def of(cls, rows: GroupsByOwner, owners: int) -> _HoleCounts:
-        """Return the counts of canonical groups; every owner has some."""
+    def of(cls, rows: GroupsByOwner, owner_count: int) -> _HoleCounts:
+        """Return the counts of canonical groups; owners are 0 to `owner_count` - 1, all of them."""
+        # First expect every entry from the lowest stored one to before `high`.
         starts = run_starts(rows.owner)
         low, high = rows.groups.first[starts], np.maximum.reduceat(rows.groups.ends, starts)
-        stored = count_entries(rows, owners)
-        size, period, off_stripe = (np.zeros(owners, np.int64) for _ in range(3))
+        stored = count_entries(rows, owner_count)
+        size, period, off_stripe = (np.zeros(owner_count, np.int64) for _ in range(3))
         holes = high - low - stored
-        # A stripe replaces "every entry" for the owners that have one.
+        # Of the owners that have a stripe, expect the entries of the stripe instead.
         stripes = _find_stripes(rows, stored)
         striped = stripes.owner
         expected = _stripe_entries(stripes, low[striped], high[striped])
         striped_rows = rows.take(np.isin(rows.owner, striped))
-        stored_of_stripe = count_common(expected, striped_rows, owners)[striped]
+        stored_of_stripe = count_common(expected, striped_rows, owner_count)[striped]
         size[striped], period[striped] = stripes.size, stripes.period
-        holes[striped] = count_entries(expected, owners)[striped] - stored_of_stripe
+        holes[striped] = count_entries(expected, owner_count)[striped] - stored_of_stripe
         off_stripe[striped] = stored[striped] - stored_of_stripe
         return cls(low, high, size, period, stored, holes, off_stripe)
 
@@ -99,20 +100,21 @@ class _HoleCounts(NamedTuple):
         return [f"{size} of {period}" if period else "all" for size, period in pairs]
 
 
-def _find_stripes(rows: GroupsByOwner, stored: Int64Array) -> _Stripes:
+def _find_stripes(rows: GroupsByOwner, stored_counts: Int64Array) -> _Stripes:
     """Return the stripe of each owner that has one: the (size, period) of more than half of its
     entries, with the phase of the longest such group, the first of equally long ones.
     """
-    rows = rows.take(rows.groups.period > 0)
+    rows = rows.take(rows.groups.period > 0)  # others are single sequences
     first, _, size, period = rows.groups
-    entries = rows.groups.counts * size
-    order = np.lexsort((first, -entries, period, size, rows.owner))
+    entry_counts = rows.groups.counts * size
+    order = np.lexsort((first, -entry_counts, period, size, rows.owner))
     # The first row of each run is the longest group of that owner, size and period.
     run_heads = run_starts(rows.owner[order], size[order], period[order])
     if not run_heads.size:
         return _Stripes(run_heads, run_heads, run_heads, run_heads)
-    covered = np.add.reduceat(entries[order], run_heads)
-    best = order[run_heads][covered * 2 > stored[rows.owner[order[run_heads]]]]
+    run_entries = np.add.reduceat(entry_counts[order], run_heads)
+    longest = order[run_heads]
+    best = longest[run_entries * 2 > stored_counts[rows.owner[longest]]]
     return _Stripes(rows.owner[best], size[best], period[best], first[best] % period[best])
 
 
@@ -128,6 +130,7 @@ def _stripe_entries(stripes: _Stripes, low: Int64Array, high: Int64Array) -> Gro
     whole_count = np.maximum((high - size - start) // period + 1, 0)
     tail = start + whole_count * period
     zero = np.zeros_like(low)
+    # For each part: whether it has entries, then first, last, size and period of its group.
     parts = (
         (head_end > low, low, low, head_end - low, zero),
         (whole_count > 0, start, tail - period, size, np.where(whole_count > 1, period, 0)),

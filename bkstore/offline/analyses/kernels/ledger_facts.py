@@ -26,7 +26,7 @@ class LedgerFacts(NamedTuple):
     skip_reason: str | None
 
     def to_json(self) -> str:
-        """Return the text of a `said` column."""
+        """Return the text of a `facts_json` column."""
         return json.dumps(self, separators=(",", ":"))
 
     @classmethod

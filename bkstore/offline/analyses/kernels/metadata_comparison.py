@@ -32,10 +32,10 @@ METADATA_ROW, UNREAD_ROW, GROUPS_ROW = 0, 1, 2
 class Judge:
     """The kernel: rows of table `output` about each ledger.
 
-    Input columns: scope_id, ledger_id, role, bookie, the four of a group, said; sorted by ledger,
-    role, bookie and first sequence. `bookies` are those that the dump has read. Ledgers without a
-    metadata row are skipped. Cost: Python steps for each ledger, segment and bookie, as in an
-    audit; O(groups) array work.
+    Input columns: scope_id, ledger_id, role, bookie, the four of a group, facts_json; sorted by
+    ledger, role, bookie and first sequence. `bookies` are those that the dump has read. Ledgers
+    without a metadata row are skipped. Cost: Python steps for each ledger, segment and bookie, as
+    in an audit; O(groups) array work.
     """
 
     def __init__(self, output: Output, bookies: Iterable[str]) -> None:
@@ -55,8 +55,8 @@ class Judge:
             role = int64(block, "role")
             owner = _number_ledgers(block)
             fact_rows = block.filter(pa.array(role != GROUPS_ROW))
-            subjects = start_verdicts(fact_rows, owner[role != GROUPS_ROW])
-            yield from self.judge(subjects, _groups_by_bookie(block, role, owner))
+            verdicts = start_verdicts(fact_rows, owner[role != GROUPS_ROW])
+            yield from self.judge(verdicts, _groups_by_bookie(block, role, owner))
 
     def judge(
         self, verdicts: Mapping[int, LedgerVerdict], groups_by_bookie: Mapping[str, GroupsByOwner]
@@ -65,7 +65,7 @@ class Judge:
         schema, rows_of = OUTPUTS[self.output]
         needs_worst = self.output in ("violations", "ledger_health")
         judge_ledgers(verdicts, groups_by_bookie, self.bookies, find_worst=needs_worst)
-        rows = [row for _, subject in sorted(verdicts.items()) for row in rows_of(subject)]
+        rows = [row for _, verdict in sorted(verdicts.items()) for row in rows_of(verdict)]
         if rows:
             yield from Table.from_rows(schema, rows).to_arrow().to_batches()
 
@@ -81,31 +81,30 @@ def start_verdicts(fact_rows: pa.RecordBatch, owner: Int64Array) -> dict[int, Le
 
     `fact_rows` has the input rows of `Judge` without groups, `owner` the ledger number of each row.
     """
-    subjects: dict[int, LedgerVerdict] = {}
-    names = (*LEDGER_COLUMNS, "role", "bookie", "said")
+    verdicts: dict[int, LedgerVerdict] = {}
+    names = (*LEDGER_COLUMNS, "role", "bookie", "facts_json")
     columns = (fact_rows.column(name).to_pylist() for name in names)
     for number, scope_id, signed_ledger, role, bookie, json_text in zip(owner.tolist(), *columns):
         if role == METADATA_ROW:
             ledger_id = LedgerId.from_signed(scope_id, signed_ledger)
-            subjects[number] = LedgerVerdict(ledger_id, LedgerFacts.from_json(json_text))
-        elif number in subjects:
-            subjects[number].unread_bookies.add(bookie)
-    return subjects
+            verdicts[number] = LedgerVerdict(ledger_id, LedgerFacts.from_json(json_text))
+        elif number in verdicts:
+            verdicts[number].unread_bookies.add(bookie)
+    return verdicts
 
 
 def _groups_by_bookie(
     block: pa.RecordBatch, role: Int64Array, owner: Int64Array
 ) -> dict[str, GroupsByOwner]:
     """Return the canonical groups of each bookie, owned by ledger number."""
-    bookie_code, bookies = dictionary_codes(block, "bookie")
+    bookie_codes, bookies = dictionary_codes(block, "bookie")
+    # Sort the group rows by bookie; the sort is stable, so each bookie's ledgers stay in order.
     group_rows = np.flatnonzero(role == GROUPS_ROW)
-    order = group_rows[np.argsort(bookie_code[group_rows], kind="stable")]
-    sorted_codes = bookie_code[order]
-    starts = run_starts(sorted_codes)
-    bounds = np.append(starts, order.size).tolist()
-    groups = read_groups(block, order)
-    groups_by_bookie = {}
-    for run, (lo, hi) in enumerate(pairwise(bounds)):
-        owned_groups = GroupsByOwner(owner[order[lo:hi]], groups.take(np.arange(lo, hi)))
-        groups_by_bookie[bookies[sorted_codes[starts[run]]]] = fold_many(owned_groups)
-    return groups_by_bookie
+    order = group_rows[np.argsort(bookie_codes[group_rows], kind="stable")]
+    rows = GroupsByOwner(owner[order], read_groups(block, order))
+    sorted_codes = bookie_codes[order]
+    bounds = np.append(run_starts(sorted_codes), order.size).tolist()
+    return {
+        bookies[sorted_codes[start]]: fold_many(rows.cut(start, end))
+        for start, end in pairwise(bounds)
+    }

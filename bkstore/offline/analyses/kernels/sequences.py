@@ -7,6 +7,7 @@ batch, so batches may be cut anywhere; the local engine and Spark's `mapInArrow`
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,12 +50,14 @@ class Condense:
             keys = [scope_id, ledger_id]
             if self.bookie is None:
                 keys.append(dictionary_codes(batch, "bookie")[0])
+            # A run of rows of one ledger is owned by the number of its first row.
             starts = run_starts(*keys)
             owner = np.repeat(starts, np.diff(np.append(starts, entry_id.size)))
             yield self._group_rows(batch, condense_by_owner(owner, entry_id))
 
     def _group_rows(self, batch: pa.RecordBatch, groups: GroupsByOwner) -> pa.RecordBatch:
-        """Return `groups` rows; an owner is the number of a row in `batch` that has its ids."""
+        """Return `groups` rows; an owner is the number of a row of `batch` that has the bookie and
+        the ledger of its groups."""
         import pyarrow as pa
 
         rows = pa.array(groups.owner)
@@ -73,19 +76,20 @@ class Sequences:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `sequences`."""
         for block in cut_ledger_blocks(batches):
+            # The canonical groups of ledger n of the block are rows bounds[n] to before [n + 1].
             folded = fold_many(block.groups)
-            first = run_starts(folded.owner)
-            bounds = np.append(first, folded.owner.size)
+            starts = run_starts(folded.owner)
+            bounds = np.append(starts, folded.owner.size)
             columns: dict[str, Any] = {
                 **block.id_columns(),
                 "entries": count_entries(folded, block.starts.size),
-                "first_entry": folded.groups.first[first],
+                "first_entry": folded.groups.first[starts],
                 "last_entry": folded.groups.ends[bounds[1:] - 1] - 1,
-                "sequences": np.add.reduceat(folded.groups.counts, first),
+                "sequences": np.add.reduceat(folded.groups.counts, starts),
                 "groups": np.diff(bounds),
                 "availability": [
-                    codec.encode(folded.cut(lo, hi).groups)
-                    for lo, hi in zip(bounds[:-1].tolist(), bounds[1:].tolist())
+                    codec.encode(folded.cut(start, end).groups)
+                    for start, end in pairwise(bounds.tolist())
                 ],
             }
             yield from Table(SEQUENCES, columns).to_arrow().to_batches()

@@ -31,16 +31,17 @@ def _violation_rows(verdict: LedgerVerdict) -> Iterator[Row]:
 
 def _health_rows(verdict: LedgerVerdict) -> Iterator[Row]:
     facts = verdict.facts
-    counts: Row = (None,) * 5
+    verdict_cells: Row = (None,) * 5  # if the ledger is not judged
     reason = facts.skip_reason
     if reason is None:
         worst, quorum, category = verdict.worst_shortage, facts.write_quorum, None
-        fewest = quorum if verdict.due else None
+        fewest_replicas = quorum if verdict.due_count else None
         if worst is not None:
-            fewest = quorum - worst.missing
-            category = categorize_shortage(fewest, quorum, facts.ack_quorum)
+            fewest_replicas = quorum - worst.missing
+            category = categorize_shortage(fewest_replicas, quorum, facts.ack_quorum)
         surplus_count = sum(len(entries) for _, entries in verdict.surplus)
-        counts = (verdict.due, verdict.missing, surplus_count, fewest, category)
+        counts = (verdict.due_count, verdict.missing_count, surplus_count)
+        verdict_cells = (*counts, fewest_replicas, category)
         reason = _unjudged_reason(verdict)
     yield (
         *_id_cells(verdict),
@@ -50,7 +51,7 @@ def _health_rows(verdict: LedgerVerdict) -> Iterator[Row]:
         facts.ack_quorum,
         len(facts.segments),
         facts.last_entry,
-        *counts,
+        *verdict_cells,
         reason,
     )
 
@@ -71,7 +72,7 @@ def _surplus_rows(verdict: LedgerVerdict) -> Iterator[Row]:
 
 
 def _homeless_rows(verdict: LedgerVerdict) -> Iterator[Row]:
-    if verdict.due and not verdict.has_entries and not verdict.unread_bookies:
+    if verdict.due_count and not verdict.has_entries and not verdict.unread_bookies:
         facts = verdict.facts
         bookies = {bookie for _, ensemble in facts.segments for bookie in ensemble}
         yield *_id_cells(verdict), facts.state, facts.last_entry, " ".join(sorted(bookies))
