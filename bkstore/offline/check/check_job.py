@@ -92,10 +92,10 @@ class Check:
     coverage: Coverage = field(default_factory=Coverage, init=False)
 
     def __post_init__(self) -> None:
-        self._secret: ClientSecret | None = None
+        self._client_secret: ClientSecret | None = None
         if self.digest_type is not None:
             Coder(self.digest_type, self.password)  # raises if there is no such type
-            self._secret = (self.digest_type, self.password)
+            self._client_secret = (self.digest_type, self.password)
         elif self.password is not None:
             raise InvalidArgument("a password requires digest_type")
         self._ledger_id = None if self.ledger is None else LedgerId.of(self.ledger)
@@ -103,7 +103,7 @@ class Check:
         optional(integer(0, (1 << 31) - 1))("log_id", self.log_id)
         self._index: EntryIndex | None = None
         self._known_ledgers: list[LedgerId] = []
-        self._lowest_locations: dict[LedgerId, int] = {}
+        self._lowest_locations: dict[LedgerId, int] = {}  # 0: no location found yet
         self._journal_facts = JournalFacts()
 
     def __iter__(self) -> Iterator[CheckFinding]:
@@ -116,6 +116,7 @@ class Check:
                 yield finding
 
     def _run_steps(self) -> Iterator[CheckFinding]:
+        # A check of one ledger or one log leaves out directories, journals and other states.
         is_partial = self._ledger_id is not None or self.log_id is not None
         coverage = self.coverage = Coverage()
         if not is_partial:
@@ -127,7 +128,7 @@ class Check:
             yield from self._check_states(self._index, is_partial)
         with scratch_directory("check") as scratch:
             yield from self._check_logs(scratch / "rows", is_partial)
-        self._note_left_out(is_partial)
+        self._record_unchecked_parts(is_partial)
         self.bookie.check_unchanged()
 
     # -- the index
@@ -149,13 +150,14 @@ class Check:
     def _check_states(self, index: EntryIndex, is_partial: bool) -> Iterator[CheckFinding]:
         if self._ledger_id is not None:
             own_ledgers = [self._ledger_id] if self._ledger_id in self._known_ledgers else []
-            yield from check_states(index, own_ledgers, self._secret, self.coverage)
+            yield from check_states(index, own_ledgers, self._client_secret, self.coverage)
         elif not is_partial:
-            yield from check_states(index, self._known_ledgers, self._secret, self.coverage)
+            yield from check_states(index, self._known_ledgers, self._client_secret, self.coverage)
             yield from check_other_layout(self.bookie)
             yield from check_against_journals(index, self._journal_facts)
 
     def _spill_rows(self, spill: RowsByLog, findings: list[Finding]) -> None:
+        """Read the index rows to check into `spill`, and note each ledger's lowest location."""
         for rows in self._read_rows(findings):
             self._note_lowest_locations(rows)
             chosen_rows = rows
@@ -174,6 +176,7 @@ class Check:
                 self._lowest_locations[ledger] = min(known or lowest, lowest)
 
     def _read_rows(self, findings: list[Finding]) -> Iterator[IndexBatch]:
+        """Yield the index rows of all ledgers, or of the one that was chosen."""
         bookie, ledger_id = self.bookie, self._ledger_id
         if ledger_id is None:
             yield from bookie.scan(findings=findings)
@@ -189,8 +192,9 @@ class Check:
 
     # -- the logs
 
-    def _check_logs(self, path: Path, is_partial: bool) -> Iterator[CheckFinding]:
-        spill, findings = RowsByLog(path), list[Finding]()
+    def _check_logs(self, rows_path: Path, is_partial: bool) -> Iterator[CheckFinding]:
+        # First spill the index rows to a file, sorted by the log that they point into.
+        spill, findings = RowsByLog(rows_path), list[Finding]()
         if self._index is not None:
             try:
                 self._spill_rows(spill, findings)
@@ -201,15 +205,16 @@ class Check:
         yield from CheckFinding.from_findings("index", findings)
         if any(finding.severity == "damage" for finding in findings):
             self.coverage.not_checked.append("index rows that cannot be read: see the findings")
-        cached: dict[_LogKey, LogMetadata] = {}
+        # Then compare each log with its rows.
+        cached_metadata: dict[_LogKey, LogMetadata] = {}
         if not is_partial:
-            yield from self._read_metadata_cache(cached)
-        tasks = self._log_tasks(spill, cached)
-        checks = self._log_checks(path)
+            yield from self._read_metadata_cache(cached_metadata)
+        tasks = self._log_tasks(spill, cached_metadata)
+        context = self._log_check_context(rows_path)
         bytes_done, total_bytes = 0, sum(task.log.bytes for task in tasks)
         jobs = self.jobs or (1 if total_bytes < _MIN_PARALLEL_BYTES else os.cpu_count() or 1)
         for task, (log_findings, log_coverage) in zip(
-            tasks, check_logs(tasks, checks, lambda: self.bookie.index, jobs)
+            tasks, check_logs(tasks, context, lambda: self.bookie.index, jobs)
         ):
             yield from log_findings
             self.coverage.rows_checked += log_coverage.rows
@@ -219,41 +224,48 @@ class Check:
             if self.progress is not None:
                 self.progress("logs", bytes_done, total_bytes, self.coverage.total("records"))
 
-    def _log_checks(self, rows: Path) -> LogCheckContext:
+    def _log_check_context(self, rows_path: Path) -> LogCheckContext:
         bookie = self.bookie
         return LogCheckContext(
             bookie.path,
             bookie.live,
             bookie.layout,
             bookie.root,
-            rows,
-            None if self._index is None else self._lowest_locations,
-            self._secret,
-            self._ledger_id,
-            frozenset(map(LedgerId.of, self.live_ledgers)),
-            self._journal_facts.replayed_ranges(),
+            rows_path,
+            lowest_locations=None if self._index is None else self._lowest_locations,
+            secret=self._client_secret,
+            only_ledger=self._ledger_id,
+            live_ledgers=frozenset(map(LedgerId.of, self.live_ledgers)),
+            replayed=self._journal_facts.replayed_ranges(),
         )
 
-    def _log_tasks(self, spill: RowsByLog, cached: dict[_LogKey, LogMetadata]) -> list[LogTask]:
+    def _log_tasks(
+        self, spill: RowsByLog, cached_metadata: dict[_LogKey, LogMetadata]
+    ) -> list[LogTask]:
         """Return the logs to check: existing ones, then those that only index rows name."""
+        # Reversed, so that of several files with one key the first one counts.
         present = {(log.dir_index, log.log_id): log for log in reversed(self.bookie.entry_logs)}
         chosen = {key: log for key, log in present.items() if self.log_id in (None, log.log_id)}
         indexed_logs = spill.logs()
         if self._ledger_id is not None:
             wanted_logs = {*indexed_logs, *self._logs_with_ledger(chosen)}
             chosen = {key: log for key, log in chosen.items() if key in wanted_logs}
-        tasks = [
-            LogTask(chosen[key], True, spill.segments(*key), cached.get(key))
-            for key in sorted(chosen)
-        ]
+        tasks = []
+        for key in sorted(chosen):
+            segments, metadata = spill.segments(*key), cached_metadata.get(key)
+            tasks.append(
+                LogTask(chosen[key], exists=True, segments=segments, cached_metadata=metadata)
+            )
         for dir_index, log_id in indexed_logs:
             if (dir_index, log_id) not in present:
-                missing_log = LogFile(dir_index, log_id, f"{log_id:x}.log", 0)
-                tasks.append(LogTask(missing_log, False, spill.segments(dir_index, log_id)))
+                missing_log = LogFile(dir_index, log_id, f"{log_id:x}.log", bytes=0)
+                segments = spill.segments(dir_index, log_id)
+                tasks.append(LogTask(missing_log, exists=False, segments=segments))
         return tasks
 
     def _logs_with_ledger(self, logs: dict[_LogKey, LogFile]) -> set[_LogKey]:
-        """Return the logs that may hold records of the one ledger, by their ledgers maps."""
+        """Return the logs that may hold records of the chosen ledger: all but those with a readable
+        ledgers map that does not name it."""
         log_keys = set()
         for key, log in logs.items():
             try:
@@ -267,8 +279,10 @@ class Check:
                 log_keys.add(key)
         return log_keys
 
-    def _read_metadata_cache(self, cached: dict[_LogKey, LogMetadata]) -> Iterator[CheckFinding]:
-        """Read the bookie's metadata caches; yield findings on damage and on missing logs."""
+    def _read_metadata_cache(
+        self, cached_metadata: dict[_LogKey, LogMetadata]
+    ) -> Iterator[CheckFinding]:
+        """Fill in the bookie's metadata caches; yield findings on damage and on missing logs."""
         logs = {(log.dir_index, log.log_id) for log in self.bookie.entry_logs}
         log_ids = {log_id for _, log_id in logs}
         for dir_index, current in enumerate(self.bookie.folders.ledger):
@@ -285,21 +299,21 @@ class Check:
                 if key not in logs and self.bookie.layout == "idx" and log_id in log_ids:
                     key = min(log_key for log_key in logs if log_key[1] == log_id)
                 if key in logs:
-                    cached[key] = metadata
+                    cached_metadata[key] = metadata
                 else:
                     detail = f"has a row of log {log_id:x}, which is not here"
                     yield CheckFinding("metadata-cache", "oddity", detail, str(current))
 
-    def _note_left_out(self, is_partial: bool) -> None:
-        left_out = self.coverage.not_checked
+    def _record_unchecked_parts(self, is_partial: bool) -> None:
+        unchecked = self.coverage.not_checked
         if is_partial:
-            left_out.append("directories, journals, other ledgers and logs: a part was requested")
+            unchecked.append("directories, journals, other ledgers and logs: a part was requested")
         elif not self.bookie.folders.journal:
-            left_out.append("journals: there are none")
-        if self._secret is None:
-            left_out.append("digests of records: no digest type was given")
+            unchecked.append("journals: there are none")
+        if self._client_secret is None:
+            unchecked.append("digests of records: no digest type was given")
         if self._index is not None and self.coverage.states:
-            left_out.append("fences and limbo: there is no second copy to compare")
+            unchecked.append("fences and limbo: there is no second copy to compare")
         garbage = self.coverage.total("garbage")
         if garbage:
-            left_out.append(f"{garbage} records of ledgers not in the index")
+            unchecked.append(f"{garbage} records of ledgers not in the index")

@@ -24,6 +24,7 @@ _MAX_LAST_ID_BYTES = 64
 def check_directories(bookie: BookieDir) -> Iterator[CheckFinding]:
     """Yield findings on a bookie's directories. Lists them, and reads cookies and `lastId`."""
     folders = bookie.folders
+    # A folder may serve several purposes, and is checked once.
     currents = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
     for unknown_file in find_unknown_files(currents):
         yield CheckFinding("leftover", "oddity", unknown_file.detail, str(unknown_file.path))
@@ -58,7 +59,8 @@ def _check_last_ids(bookie: BookieDir) -> Iterator[CheckFinding]:
         if highest > last_id:
             detail = f"says {last_id:x}, but {highest:x}.log is here: a bookie continues from that"
             yield CheckFinding("last-id", "oddity", detail, str(path))
-    if bookie.layout == "idx" and len(set(ids.values())) > 1:  # one sequence over all
+    # With index files, log ids are one sequence over all directories.
+    if bookie.layout == "idx" and len(set(ids.values())) > 1:
         id_list = ", ".join(f"{path} {log_id:x}" for path, log_id in ids.items())
         yield CheckFinding("last-id", "oddity", f"differ: {id_list}", str(next(iter(ids))))
 

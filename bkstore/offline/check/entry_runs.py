@@ -14,7 +14,7 @@ from bkstore.offline.check.findings import CheckFinding, CheckKind, Severity
 MAX_LEDGER_RUNS = 64
 """The maximum of runs for a ledger, kind and file; the last one includes all further ones."""
 
-_MAX_FINDINGS = 10_000
+_MAX_FINDINGS = 10_000  # of one kind and file
 _MIN_PENDING_ROWS = 1 << 18
 _NO_RUNS = np.empty((0, 6), np.int64)
 
@@ -47,6 +47,7 @@ class EntryRuns:
         other._pending, other._runs = [], _NO_RUNS
 
     def _add_rows(self, rows: Int64Array) -> None:
+        """Add runs; merge them once as many are pending as were merged, so in amortized time."""
         if not len(rows):
             return
         self._pending.append(rows)
@@ -72,7 +73,8 @@ class EntryRuns:
     def findings(
         self, kind: CheckKind, severity: Severity, detail: str, file: str | None
     ) -> Iterator[CheckFinding]:
-        """Yield a finding for each run; after `MAX_LEDGER_RUNS` of a ledger, one for the others."""
+        """Yield a finding for each run, and one for all runs of a ledger beyond `MAX_LEDGER_RUNS`;
+        after `_MAX_FINDINGS`, one for all other ledgers."""
         rows = self.rows()
         ledger_starts = np.flatnonzero((rows[1:, :2] != rows[:-1, :2]).any(axis=1)) + 1
         runs_by_ledger = np.split(rows, ledger_starts) if len(rows) else []
@@ -88,23 +90,24 @@ class EntryRuns:
 
 
 def _merge_runs(rows: Int64Array) -> Int64Array:
-    sign = np.int64(-(1 << 63))
+    """Return the runs sorted, with those that touch or overlap made one."""
+    sign = np.int64(-(1 << 63))  # with this bit flipped, signed numbers sort as unsigned ones
     rows = rows[np.lexsort((rows[:, 2], rows[:, 1] ^ sign, rows[:, 0] ^ sign))]
+    _, _, first, last, counts, offsets = rows.T
     is_new_ledger = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
     # A run may lie inside an earlier one, so compare with the highest entry of all before it.
-    highest_before = rows[:, 3].copy()
+    highest = last.copy()
     bounds = [0, *(np.flatnonzero(is_new_ledger) + 1).tolist(), len(rows)]
     for start, stop in pairwise(bounds):
-        np.maximum.accumulate(highest_before[start:stop], out=highest_before[start:stop])
-    opens_run = np.concatenate(([True], is_new_ledger | (rows[1:, 2] > highest_before[:-1] + 1)))
+        np.maximum.accumulate(highest[start:stop], out=highest[start:stop])
+    opens_run = np.concatenate(([True], is_new_ledger | (first[1:] > highest[:-1] + 1)))
     # Now reduce each group of runs that touch or overlap to one.
     starts = np.flatnonzero(opens_run)
-    last_entries = np.maximum.reduceat(rows[:, 3], starts)
-    offsets = np.minimum.reduceat(rows[:, 5], starts)
-    counts = np.add.reduceat(rows[:, 4], starts)
-    # An entry may have been added twice.
-    counts = np.minimum(counts, last_entries - rows[starts, 2] + 1)
-    return np.column_stack((rows[starts, :3], last_entries, counts, offsets))
+    last = np.maximum.reduceat(last, starts)
+    offsets = np.minimum.reduceat(offsets, starts)
+    # An entry that was added twice counts once, if that is certain.
+    counts = np.minimum(np.add.reduceat(counts, starts), last - first[starts] + 1)
+    return np.column_stack((rows[starts, :3], last, counts, offsets))
 
 
 def _limit_runs(runs: Int64Array) -> Int64Array:
@@ -112,7 +115,8 @@ def _limit_runs(runs: Int64Array) -> Int64Array:
     if len(runs) <= MAX_LEDGER_RUNS:
         return runs
     excess = runs[MAX_LEDGER_RUNS - 1 :]
-    merged = [*excess[0, :3], excess[:, 3].max(), excess[:, 4].sum(), excess[:, 5].min()]
+    scopes, ledgers, first, last, counts, offsets = excess.T
+    merged = [scopes[0], ledgers[0], first[0], last.max(), counts.sum(), offsets.min()]
     return np.vstack((runs[: MAX_LEDGER_RUNS - 1], merged))
 
 
@@ -134,9 +138,10 @@ def _finding(
 def _finding_of_other_ledgers(
     ledgers: list[Int64Array], kind: CheckKind, severity: Severity, detail: str, file: str | None
 ) -> CheckFinding:
-    count = sum(int(runs[:, 4].sum()) for runs in ledgers)
-    offset = min(int(runs[:, 5].min()) for runs in ledgers)
+    """Return one finding on all runs of several ledgers; an element has the runs of one ledger."""
+    _, _, _, _, counts, offsets = np.concatenate(ledgers).T
     first_ledger = LedgerId.from_signed(*ledgers[0][0, :2].tolist())
     ledger_text = f"{format_count(len(ledgers), 'more ledger')}, from {first_ledger} on"
+    count, lowest_offset = int(counts.sum()), int(offsets.min())
     message = f"{format_count(count, 'entry', 'entries')} of {ledger_text}: {detail}"
-    return CheckFinding(kind, severity, message, file, offset, None, None, None, count)
+    return CheckFinding(kind, severity, message, file, lowest_offset, entries=count)

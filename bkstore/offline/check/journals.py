@@ -68,14 +68,17 @@ class JournalFacts:
         self._with_flushed_lac: set[LedgerId] = set()
 
     def add(self, record: JournalRecord, is_flushed: bool) -> None:
-        """Add a record that lies before the last mark, or behind it."""
+        """Add a record: `is_flushed` if it lies before the last mark. What lies behind it need not
+        be in the index; of that, only entries and explicit LACs matter, which it may have."""
         ledger_facts = self.ledgers.setdefault(record.ledger, _JournaledLedger())
         if record.kind == "add":
             (ledger_facts.flushed if is_flushed else ledger_facts.unflushed).add(record.entry_id)
         elif record.kind == "explicit_lac":
-            ledger_facts.lacs = [record.body] if is_flushed else [*ledger_facts.lacs, record.body]
-            if is_flushed:
+            if is_flushed:  # replaces the ones before it
+                ledger_facts.lacs = [record.body]
                 self._with_flushed_lac.add(record.ledger)
+            else:
+                ledger_facts.lacs.append(record.body)
         elif is_flushed and record.kind == "fence":
             ledger_facts.fenced = True
         elif is_flushed and record.kind == "master_key":
@@ -110,11 +113,15 @@ def read_journals(
 
 
 def _check_marks(
-    currents: list[Path], journal_index: int | None, files: dict[int, Path], marks: list[LogMark]
+    ledger_dirs: list[Path],
+    journal_index: int | None,
+    journal_files: dict[int, Path],
+    marks: list[LogMark],
 ) -> Iterator[CheckFinding]:
-    """Add the marks of a journal to `marks`; yield findings on them."""
-    for current in currents:
-        path = current / last_mark.last_mark_name(journal_index)
+    """Add the marks of a journal, one for each ledger directory, to `marks`; yield findings.
+    `journal_index` is None if the bookie has one journal, whose mark has a name without number."""
+    for ledger_dir in ledger_dirs:
+        path = ledger_dir / last_mark.last_mark_name(journal_index)
         try:
             mark = last_mark.read_mark(path)
         except BkstoreError as error:
@@ -126,8 +133,8 @@ def _check_marks(
                 yield CheckFinding("last-mark", "oddity", detail, str(path))
             continue
         marks.append(mark)
-        journal = files.get(mark.journal_id)
-        if mark == last_mark.NO_MARK or not files:
+        journal = journal_files.get(mark.journal_id)
+        if mark == last_mark.NO_MARK or not journal_files:
             continue
         if journal is None:
             detail = f"points to journal {mark.journal_id:x}.txn, which is not here"
@@ -144,6 +151,7 @@ def _check_marks(
 def _read_journal_file(
     path: Path, journal_id: int, mark: LogMark, facts: JournalFacts, coverage: Coverage
 ) -> Iterator[CheckFinding]:
+    """Add a journal's records to `facts`; yield the findings of reading it."""
     try:
         scan = scan_journal(path, skip_torn=True)
         for offset, record in scan.records():
@@ -171,8 +179,8 @@ def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[C
         if len(missing):
             ids = missing.entries()
             scope, signed_ledger = ledger.signed
-            zeros = np.zeros(ids.size, np.int64)
-            lost.add(zeros + scope, zeros + signed_ledger, ids, zeros)
+            no_offsets = np.zeros(ids.size, np.int64)
+            lost.add(no_offsets + scope, no_offsets + signed_ledger, ids, no_offsets)
     detail = "in a journal before the last mark, but not in the index"
     yield from lost.findings("journal-entry", "damage", detail, None)
 
@@ -180,8 +188,9 @@ def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[C
 def _compare_state(
     ledger: LedgerId, state: LedgerState, ledger_facts: _JournaledLedger, lacs: list[bytes]
 ) -> Iterator[CheckFinding]:
-    key = ledger_facts.master_key
-    if key and state.master_key.strip(b"\0") and key != state.master_key:
+    """Yield findings where a ledger's state lacks what the journals have before the last mark."""
+    key, has_key = ledger_facts.master_key, bool(state.master_key.strip(b"\0"))
+    if key and has_key and key != state.master_key:
         detail = f"the master key of ledger {ledger} is not the one in the journal"
         yield CheckFinding("state", "damage", detail, ledger=ledger)
     if ledger_facts.fenced and not state.fenced:

@@ -36,7 +36,8 @@ def check_states(
         coverage.states += 1
         yield from CheckFinding.from_findings("state", findings)
         if secret is not None:
-            yield from _check_with_secret(ledger, state, *secret)
+            digest_type, password = secret
+            yield from _check_with_secret(ledger, state, digest_type, password)
 
 
 def _check_with_secret(
@@ -52,6 +53,7 @@ def _check_with_secret(
     if state.explicit_lac is None:
         return
     try:
+        # A client that sends the same LAC makes the same bytes, with their digest.
         _, lac = decode_explicit_lac(state.explicit_lac)
         expected = encode_explicit_lac(ledger, lac, digest_type, password)
     except (CorruptionError, InvalidArgument):  # `checked_state` has reported it

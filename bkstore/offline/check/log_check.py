@@ -37,17 +37,19 @@ _LOOK_UP_BATCH = 1 << 19
 _MAX_GARBAGE_FINDINGS = 64
 """The number of unknown ledgers of a log that get a finding each."""
 
-_NO_RECORD = "no record begins where the row points"
-_WRONG_RECORD = "the row points to the record of another entry"
-_UNINDEXED = "in the log, but in no row of the index"
-_EARLIER = (
+_NO_RECORD_DETAIL = "no record begins where the row points"
+_WRONG_RECORD_DETAIL = "the row points to the record of another entry"
+_UNINDEXED_DETAIL = "in the log, but in no row of the index"
+_BEFORE_ALL_ROWS_DETAIL = (
     "in the log, before all rows of the ledger: lost, or from before it was deleted "
     "and created again"
 )
-_TAIL = "at the end of an open log and in no row of the index: not flushed yet"
-_REPLAYED = "in no row of the index, but in a journal after the last mark: a replay adds them"
-_UNKNOWN_LEDGER = "not in the index: garbage of a deleted ledger, or the ledger is lost"
-_LIVE_LEDGER = "of a ledger in the metadata, but not in the index"
+_UNFLUSHED_DETAIL = "at the end of an open log and in no row of the index: not flushed yet"
+_REPLAYED_DETAIL = (
+    "in no row of the index, but in a journal after the last mark: a replay adds them"
+)
+_UNKNOWN_LEDGER_DETAIL = "not in the index: garbage of a deleted ledger, or the ledger is lost"
+_LIVE_LEDGER_DETAIL = "of a ledger in the metadata, but not in the index"
 
 
 @dataclass(frozen=True)
@@ -99,53 +101,63 @@ class _LogCheck:
         self._rows = LogRows(view.rows_path, task.segments)
         self.coverage = LogCoverage(log.dir_index, log.log_id, log.path, log.bytes)
         self.coverage.rows = self._rows.row_count
-        self._lost, self._wrong = EntryRuns(), EntryRuns()
-        self._unindexed, self._earlier = EntryRuns(), EntryRuns()
-        self._tail, self._replayed = EntryRuns(), EntryRuns()
-        self._without_row: list[Int64Array] = []  # scope, ledger, entry, position, size
-        self._waiting_records = 0
-        self._garbage: dict[LedgerId, list[int]] = {}
-        self._last_indexed = -1
+        # Faulty rows, then the records of known ledgers that are in no row, by where they are.
+        self._rows_to_nothing, self._rows_to_other_entry = EntryRuns(), EntryRuns()
+        self._before_all_rows, self._among_rows = EntryRuns(), EntryRuns()
+        self._after_last_row, self._in_journal = EntryRuns(), EntryRuns()
+        # Columns of records without a row: scope, ledger, entry, position, size.
+        self._waiting_batches: list[Int64Array] = []
+        self._waiting_count = 0
+        self._garbage: dict[LedgerId, list[int]] = {}  # record count, bytes, lowest position
+        self._last_indexed_position = -1
         self._sizes = LogSizes()
 
     def run(self) -> tuple[list[CheckFinding], LogCoverage]:
         """Join the log with its rows, and look up the rest; return findings and coverage."""
         findings: list[CheckFinding] = []
-        account = LogByteUsage()
+        byte_usage = LogByteUsage()
         if self._task.exists:
-            findings += self._scan(account)
+            findings += self._scan(byte_usage)
         for rows in self._rows.read_rest():
-            self._lost.add(*rows.T)
-        self._look_up_waiting()
+            self._rows_to_nothing.add(*rows.T)
+        self._look_up_waiting_records()
         findings += self._row_findings()
-        findings += self._record_findings(account)
+        findings += self._record_findings(byte_usage)
         findings += self._garbage_findings()
         return findings, self.coverage
 
-    def _scan(self, account: LogByteUsage) -> list[CheckFinding]:
+    def _scan(self, byte_usage: LogByteUsage) -> list[CheckFinding]:
+        """Read the log into `byte_usage`, and join it with its rows; return findings on bytes."""
         scan_findings: list[Finding] = []
         path, coverage = self._task.log.path, self.coverage
         try:
-            for batch in scan_log(path, scan_findings, usage=account):
+            for batch in scan_log(path, scan_findings, usage=byte_usage):
                 self._join_batch(batch)
         except BkstoreError as error:
             scan_findings.append(Finding.of(error))
-        coverage.header_bytes, coverage.record_bytes = account.header_bytes, account.record_bytes
-        coverage.map_bytes, coverage.padding_bytes = account.map_bytes, account.padding_bytes
-        coverage.records, coverage.unaccounted = account.record_count, list(account.skipped_ranges)
-        skipped_bytes = sum(end - start for start, end in account.skipped_ranges)
-        accounted_end = account.known_bytes + skipped_bytes
+        coverage.header_bytes, coverage.record_bytes = (
+            byte_usage.header_bytes,
+            byte_usage.record_bytes,
+        )
+        coverage.map_bytes, coverage.padding_bytes = byte_usage.map_bytes, byte_usage.padding_bytes
+        coverage.records, coverage.unaccounted = (
+            byte_usage.record_count,
+            list(byte_usage.skipped_ranges),
+        )
+        skipped_bytes = sum(end - start for start, end in byte_usage.skipped_ranges)
+        accounted_end = byte_usage.known_bytes + skipped_bytes
         if accounted_end < coverage.bytes:  # the scan ended early
             coverage.unaccounted.append((accounted_end, coverage.bytes))
         findings = list(CheckFinding.from_findings("log", scan_findings))
         is_damaged = any(finding.severity == "damage" for finding in scan_findings)
         return findings + size_findings(
-            self._task.log, account, self._sizes, self._task.cached_metadata, is_damaged
+            self._task.log, byte_usage, self._sizes, self._task.cached_metadata, is_damaged
         )
 
     # -- the join
 
     def _join_batch(self, batch: LogBatch) -> None:
+        """Compare records with the rows that point to them: scope, ledger, entry, position."""
         self._sizes.add(batch)
         rows = self._rows.read_up_to(int(batch.position[-1]))
         is_indexed = np.zeros(len(batch), np.bool_)
@@ -154,12 +166,13 @@ class _LogCheck:
             record_exists = batch.position[record_indexes] == rows[:, 3]
             is_same_entry = record_exists & self._is_same_entry(batch, record_indexes, rows)
             is_indexed[record_indexes[is_same_entry]] = True
-            self._lost.add(*rows[~record_exists].T)
-            self._wrong.add(*rows[record_exists & ~is_same_entry].T)
+            self._rows_to_nothing.add(*rows[~record_exists].T)
+            self._rows_to_other_entry.add(*rows[record_exists & ~is_same_entry].T)
         indexed_records = np.flatnonzero(is_indexed)
         if indexed_records.size:
-            self._unindexed.move_from(self._tail)
-            self._last_indexed = int(batch.position[indexed_records[-1]])
+            # The records without a row that were last so far are not last any more.
+            self._among_rows.move_from(self._after_last_row)
+            self._last_indexed_position = int(batch.position[indexed_records[-1]])
             if self._view.digests is not None:
                 all_indexed = indexed_records.size == len(batch)
                 indexed_batch = batch if all_indexed else batch.where(indexed_records)
@@ -167,50 +180,52 @@ class _LogCheck:
                 self.coverage.digests += len(indexed_batch)
         self.coverage.indexed += int(indexed_records.size)
         if indexed_records.size < len(batch):
-            self._keep_for_look_up(batch, ~is_indexed)
+            self._queue_for_look_up(batch, ~is_indexed)
 
     @staticmethod
     def _is_same_entry(
         batch: LogBatch, record_indexes: Int64Array, rows: Int64Array
     ) -> npt.NDArray[np.bool_]:
+        """Return for each row whether the record of that index in the batch has the row's ids."""
         is_same: npt.NDArray[np.bool_] = batch.entry_id[record_indexes] == rows[:, 2]
         is_same &= batch.ledger_id[record_indexes] == rows[:, 1]
         is_same &= batch.scope_id[record_indexes] == rows[:, 0]
         return is_same
 
-    def _keep_for_look_up(self, batch: LogBatch, has_no_row: npt.NDArray[np.bool_]) -> None:
+    def _queue_for_look_up(self, batch: LogBatch, has_no_row: npt.NDArray[np.bool_]) -> None:
         columns = (batch.scope_id, batch.ledger_id, batch.entry_id, batch.position, batch.size)
         if self._view.only_ledger is not None:
             scope, ledger = self._view.only_ledger.signed
             is_requested = (batch.scope_id == scope) & (batch.ledger_id == ledger)
             self.coverage.others += int(np.count_nonzero(has_no_row & ~is_requested))
             has_no_row &= is_requested
-        self._without_row.append(np.column_stack([column[has_no_row] for column in columns]))
-        self._waiting_records += len(self._without_row[-1])
-        if self._waiting_records >= _LOOK_UP_BATCH:
-            self._look_up_waiting()
+        self._waiting_batches.append(np.column_stack([column[has_no_row] for column in columns]))
+        self._waiting_count += len(self._waiting_batches[-1])
+        if self._waiting_count >= _LOOK_UP_BATCH:
+            self._look_up_waiting_records()
 
-    def _look_up_waiting(self) -> None:
-        if not self._waiting_records:
+    def _look_up_waiting_records(self) -> None:
+        if not self._waiting_count:
             return
-        rows = np.concatenate(self._without_row)
-        self._without_row, self._waiting_records = [], 0
+        rows = np.concatenate(self._waiting_batches)
+        self._waiting_batches, self._waiting_count = [], 0
         rows = rows[order_by_ledger(rows[:, 0], rows[:, 1])]
         for ledger_id, start, stop in ledger_runs(rows[:, 0], rows[:, 1]):
             self._classify_records(ledger_id, rows[start:stop])
 
     def _classify_records(self, ledger: LedgerId, records: Int64Array) -> None:
-        """Count a ledger's records without a row, by what they are, and note the faulty ones."""
-        known, coverage = self._view.lowest_locations, self.coverage
-        if known is None:
+        """Count a ledger's records without a row, by what they are, and note the faulty ones.
+        Columns of `records`: scope, ledger, entry, position, size."""
+        lowest_locations, coverage = self._view.lowest_locations, self.coverage
+        if lowest_locations is None:
             coverage.unjudged += len(records)
             return
-        if ledger not in known:
+        if ledger not in lowest_locations:
             counts = self._garbage.setdefault(ledger, [0, 0, int(records[0, 3])])
             counts[0] += len(records)
             counts[1] += int(records[:, 4].sum()) + SIZE_FIELD_BYTES * len(records)
             return
-        entries = np.minimum(records[:, 2], MAX_ENTRY_ID)
+        entries = np.minimum(records[:, 2], MAX_ENTRY_ID)  # `get_many` refuses larger ids
         try:
             locations = self._view.open_index().get_many(ledger, entries)
         except SystemRefused:
@@ -223,51 +238,66 @@ class _LogCheck:
         coverage.copies += len(records) - len(missing)
         coverage.unindexed += len(missing)
         is_replayed = _in_ranges(missing[:, 2], self._view.replayed.get(ledger))
-        self._replayed.add(*missing[is_replayed, :4].T)
+        self._in_journal.add(*missing[is_replayed, :4].T)
         missing = missing[~is_replayed]
         # If the ledger was deleted and made again, all of its rows point behind its old records.
-        is_earlier = missing[:, 3] + (self._task.log.log_id << 32) < known[ledger]
-        self._earlier.add(*missing[is_earlier, :4].T)
-        missing = missing[~is_earlier]
+        locations = missing[:, 3] + (self._task.log.log_id << 32)
+        is_before_all_rows = locations < lowest_locations[ledger]
+        self._before_all_rows.add(*missing[is_before_all_rows, :4].T)
+        missing = missing[~is_before_all_rows]
         # Records behind the last one with a row may just not have been flushed.
-        is_before_last_row = missing[:, 3] <= self._last_indexed
-        self._unindexed.add(*missing[is_before_last_row, :4].T)
-        self._tail.add(*missing[~is_before_last_row, :4].T)
+        is_before_last_row = missing[:, 3] <= self._last_indexed_position
+        self._among_rows.add(*missing[is_before_last_row, :4].T)
+        self._after_last_row.add(*missing[~is_before_last_row, :4].T)
 
     # -- findings
 
     def _row_findings(self) -> list[CheckFinding]:
+        """Return the findings on rows that do not point to their record, or to a damaged one."""
         log = self._task.log
         if not self._task.exists:
-            return list(self._lost.findings("no-log", "damage", "no such entry log", log.path))
-        findings = list(self._lost.findings("no-record", "damage", _NO_RECORD, log.path))
-        findings += self._wrong.findings("wrong-record", "damage", _WRONG_RECORD, log.path)
+            return list(
+                self._rows_to_nothing.findings("no-log", "damage", "no such entry log", log.path)
+            )
+        findings = list(
+            self._rows_to_nothing.findings("no-record", "damage", _NO_RECORD_DETAIL, log.path)
+        )
+        findings += self._rows_to_other_entry.findings(
+            "wrong-record", "damage", _WRONG_RECORD_DETAIL, log.path
+        )
         if self._view.digests is not None:
             findings += self._view.digests.findings(log.path)
         return findings
 
-    def _record_findings(self, account: LogByteUsage) -> list[CheckFinding]:
+    def _record_findings(self, byte_usage: LogByteUsage) -> list[CheckFinding]:
+        """Return the findings on records of known ledgers that are in no row."""
         path = self._task.log.path
-        if account.map_offset is not None:  # a closed log has no unflushed tail
-            self._unindexed.move_from(self._tail)
-        findings = list(self._unindexed.findings("unindexed", "damage", _UNINDEXED, path))
-        findings += self._earlier.findings("unindexed", "oddity", _EARLIER, path)
-        findings += self._tail.findings("unflushed", "oddity", _TAIL, path)
-        return findings + list(self._replayed.findings("unflushed", "oddity", _REPLAYED, path))
+        if byte_usage.map_offset is not None:  # the log is closed, so all of it has been flushed
+            self._among_rows.move_from(self._after_last_row)
+        findings = list(self._among_rows.findings("unindexed", "damage", _UNINDEXED_DETAIL, path))
+        findings += self._before_all_rows.findings(
+            "unindexed", "oddity", _BEFORE_ALL_ROWS_DETAIL, path
+        )
+        findings += self._after_last_row.findings("unflushed", "oddity", _UNFLUSHED_DETAIL, path)
+        return findings + list(
+            self._in_journal.findings("unflushed", "oddity", _REPLAYED_DETAIL, path)
+        )
 
     def _garbage_findings(self) -> list[CheckFinding]:
         """Return a finding for each unknown ledger; above the limit, one for all further ones."""
-        self.coverage.garbage = sum(counts[0] for counts in self._garbage.values())
-        self.coverage.garbage_bytes = sum(counts[1] for counts in self._garbage.values())
+        self.coverage.garbage = sum(count for count, _, _ in self._garbage.values())
+        self.coverage.garbage_bytes = sum(size for _, size, _ in self._garbage.values())
         live = sorted(self._garbage.keys() & self._view.live_ledgers)
         others = sorted(self._garbage.keys() - self._view.live_ledgers)
         listed, unlisted = others[:_MAX_GARBAGE_FINDINGS], others[_MAX_GARBAGE_FINDINGS:]
-        findings = [self._garbage_finding(ledger_id, "damage", _LIVE_LEDGER) for ledger_id in live]
-        findings += [self._garbage_finding(n, "note", _UNKNOWN_LEDGER) for n in listed]
+        findings = [
+            self._garbage_finding(ledger_id, "damage", _LIVE_LEDGER_DETAIL) for ledger_id in live
+        ]
+        findings += [self._garbage_finding(n, "note", _UNKNOWN_LEDGER_DETAIL) for n in listed]
         if unlisted:
             more_ledgers = format_count(len(unlisted), "more ledger")
             count = sum(self._garbage[ledger_id][0] for ledger_id in unlisted)
-            detail = f"{format_count(count, 'record')} of {more_ledgers}: {_UNKNOWN_LEDGER}"
+            detail = f"{format_count(count, 'record')} of {more_ledgers}: {_UNKNOWN_LEDGER_DETAIL}"
             path = self._task.log.path
             findings.append(CheckFinding("unknown-ledger", "note", detail, path, entries=count))
         return findings

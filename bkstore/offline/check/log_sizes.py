@@ -21,6 +21,7 @@ from bkstore.storage.entry_log.resynchronization import LogBytes
 from bkstore.storage.entry_log.scan import LogBatch
 
 _HEADER_FIELDS_BYTES = 20
+_MAP_OFFSET_AT, _LEDGER_COUNT_AT = 8, 16
 _MAX_FINDINGS = 64
 
 
@@ -32,7 +33,7 @@ class LogSizes:
 
     def add(self, batch: LogBatch) -> None:
         """Add the records of a batch."""
-        if not batch.scope_id.any():
+        if not batch.scope_id.any():  # the usual case: one sum over all ledgers of scope 0
             numbers, inverse = np.unique(batch.ledger_id, return_inverse=True)
             sums = np.bincount(inverse, batch.size + SIZE_FIELD_BYTES).astype(np.int64)
             for number, size in zip(numbers.tolist(), sums.tolist()):
@@ -47,7 +48,7 @@ class LogSizes:
 
 def size_findings(
     log: LogFile,
-    account: LogByteUsage,
+    byte_usage: LogByteUsage,
     sizes: LogSizes,
     cached_metadata: LogMetadata | None,
     is_damaged: bool,
@@ -56,14 +57,19 @@ def size_findings(
 
     Sizes are not compared for a damaged log, where records are missing anyway.
     """
-    findings = list(_check_header(log, account))
-    for offset, why in account.map_errors:
+    findings = list(_check_header(log, byte_usage))
+    for offset, why in byte_usage.map_errors:
         findings.append(CheckFinding("ledgers-map", "oddity", why, log.path, offset))
-    if not is_damaged and account.map_offset is not None and not account.map_errors:
+    if not is_damaged and byte_usage.map_offset is not None and not byte_usage.map_errors:
         findings += _compare_sizes(
-            "ledgers-map", log, account.map_offset, account.map_ledger_bytes, sizes.bytes_by_ledger
+            "ledgers-map",
+            log,
+            byte_usage.map_offset,
+            byte_usage.map_ledger_bytes,
+            sizes.bytes_by_ledger,
         )
     if not is_damaged and cached_metadata is not None:
+        # Garbage collection has removed the deleted ledgers from the cache.
         cached = cached_metadata.ledgers
         actual = {n: size for n, size in sizes.bytes_by_ledger.items() if n in cached}
         findings += _compare_sizes("metadata-cache", log, None, cached, actual)
@@ -96,7 +102,7 @@ def _compare_sizes(
         yield CheckFinding(kind, "oddity", f"the same for {more_ledgers}", log.path, offset)
 
 
-def _check_header(log: LogFile, account: LogByteUsage) -> Iterator[CheckFinding]:
+def _check_header(log: LogFile, byte_usage: LogByteUsage) -> Iterator[CheckFinding]:
     """Yield findings on a log's header; the scan has reported one that cannot be read."""
     try:
         with LogBytes(log.path) as file:
@@ -111,14 +117,14 @@ def _check_header(log: LogFile, account: LogByteUsage) -> Iterator[CheckFinding]
         offset = len(block) - len(nonzero_bytes)
         detail = "nonzero bytes after the header's fields"
         yield CheckFinding("log-header", "oddity", detail, log.path, offset)
-    if account.map_offset is None:
+    if byte_usage.map_offset is None:
         return
-    if header.map_offset != account.map_offset:
-        detail = f"a ledgers map is at {account.map_offset}, the header says {header.map_offset}"
-        yield CheckFinding("log-header", "oddity", detail, log.path, 8)
-    elif header.ledger_count != len(account.map_ledger_bytes) and not account.map_errors:
+    if header.map_offset != byte_usage.map_offset:
+        detail = f"a ledgers map is at {byte_usage.map_offset}, the header says {header.map_offset}"
+        yield CheckFinding("log-header", "oddity", detail, log.path, _MAP_OFFSET_AT)
+    elif header.ledger_count != len(byte_usage.map_ledger_bytes) and not byte_usage.map_errors:
         detail = (
             f"the header says {format_count(header.ledger_count, 'ledger')}, "
-            f"the ledgers map has {len(account.map_ledger_bytes)}"
+            f"the ledgers map has {len(byte_usage.map_ledger_bytes)}"
         )
-        yield CheckFinding("log-header", "oddity", detail, log.path, 16)
+        yield CheckFinding("log-header", "oddity", detail, log.path, _LEDGER_COUNT_AT)

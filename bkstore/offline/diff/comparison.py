@@ -68,14 +68,14 @@ def diff(
     ('entries', 'a', [[7, 8]])
     """
     for left, right in _merge_sides(a.ledgers(only_ledger), b.ledgers(only_ledger)):
-        held = left or right
-        assert held is not None
+        either = left or right
+        assert either is not None
         differs = False
         for difference in _compare_ledger(left, right, (a.name, b.name), findings):
             differs = True
             yield difference
         if on_ledger is not None:
-            on_ledger(held.ledger, differs)
+            on_ledger(either.ledger, differs)
 
 
 def _merge_sides(
@@ -101,14 +101,16 @@ def _compare_ledger(
     side_names: tuple[str, str],
     findings: list[Finding],
 ) -> Iterator[Difference]:
-    for side, held in zip(side_names, (left, right)):
-        if held is not None:
-            findings += _unread_findings(side, held)
+    """Yield the differences of a ledger, of which one side may be None; add what is unreadable to
+    `findings`. A ledger that is on one side only is one difference."""
+    for side_name, ledger in zip(side_names, (left, right)):
+        if ledger is not None:
+            findings += _unread_findings(side_name, ledger)
     if left is None or right is None:
-        held = left or right
-        assert held is not None
-        entries = None if isinstance(held.entries, BkstoreError) else held.entries
-        yield Difference("ledger", held.ledger, "a" if right is None else "b", entries)
+        only = left or right
+        assert only is not None
+        entries = None if isinstance(only.entries, BkstoreError) else only.entries
+        yield Difference("ledger", only.ledger, "a" if right is None else "b", entries)
         return
     if not isinstance(left.entries, BkstoreError) and not isinstance(right.entries, BkstoreError):
         yield from _compare_entries(left.ledger, left.entries, right.entries)
@@ -116,14 +118,15 @@ def _compare_ledger(
         yield from _compare_states(left.ledger, left.state, right.state)
 
 
-def _unread_findings(side: str, held: ComparedLedger) -> list[Finding]:
+def _unread_findings(side_name: str, compared: ComparedLedger) -> list[Finding]:
     """Return findings for the unreadable entries and state of a ledger, which are not compared."""
     findings: list[Finding] = []
-    for subject, value in (("entries are", held.entries), ("state is", held.state)):
+    ledger = compared.ledger
+    for subject, value in (("entries are", compared.entries), ("state is", compared.state)):
         if isinstance(value, BkstoreError):
-            finding = Finding.of(value, held.ledger)
-            where = "" if finding.file else f"{side}: "
-            detail = f"{where}ledger {held.ledger}: its {subject} not compared: {finding.detail}"
+            finding = Finding.of(value, ledger)
+            prefix = "" if finding.file else f"{side_name}: "
+            detail = f"{prefix}ledger {ledger}: its {subject} not compared: {finding.detail}"
             findings.append(replace(finding, detail=detail))
     return findings
 
@@ -138,14 +141,17 @@ def _compare_entries(ledger: LedgerId, a: Availability, b: Availability) -> Iter
 def _compare_states(ledger: LedgerId, a: ComparedState, b: ComparedState) -> Iterator[Difference]:
     for kind in _STATES:
         a_value, b_value = getattr(a, kind), getattr(b, kind)
-        if a_value == b_value or (kind == "limbo" and None in (a_value, b_value)):
+        if a_value == b_value:
             continue
-        if kind == "master_key":
+        if kind == "limbo" and None in (a_value, b_value):  # only one side stores limbo
+            continue
+        if kind == "master_key":  # a secret, so without the values
             yield Difference(kind, ledger)
         elif kind == "explicit_lac":
-            yield Difference(kind, ledger, None, None, *_explicit_lac_texts(a_value, b_value))
+            a_text, b_text = _explicit_lac_texts(a_value, b_value)
+            yield Difference(kind, ledger, a=a_text, b=b_text)
         else:
-            yield Difference(kind, ledger, None, None, _yes_or_no(a_value), _yes_or_no(b_value))
+            yield Difference(kind, ledger, a=_yes_or_no(a_value), b=_yes_or_no(b_value))
 
 
 def _yes_or_no(value: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,38 +61,37 @@ class DumpSide:
 
     def ledgers(self, only_ledger: LedgerId | None = None) -> Iterator[ComparedLedger]:
         """Yield each known ledger once, or the given one, in unsigned order."""
+        # Walk along both tables; a ledger has rows in `groups` only if it has entries.
         groups = self._merge_files("groups", (*LEDGER_COLUMNS, *_GROUP_COLUMNS), _read_groups)
-        grouped = groupby(groups, key=itemgetter(0))
-        next_ledger = next(grouped, None)
-        for ledger_id, state in self._merge_files("ledgers", _STATE_COLUMNS, _read_states):
+        groups_by_ledger = groupby(groups, key=itemgetter(0))
+        next_groups = next(groups_by_ledger, None)
+        for ledger_id, state_row in self._merge_files("ledgers", _STATE_COLUMNS, _read_states):
             # Skip the groups of ledgers that are not known.
-            while next_ledger is not None and next_ledger[0] < ledger_id:
-                next_ledger = next(grouped, None)
+            while next_groups is not None and next_groups[0] < ledger_id:
+                next_groups = next(groups_by_ledger, None)
             group_rows: list[Int64Array] = []
-            if next_ledger is not None and next_ledger[0] == ledger_id:
-                group_rows = [rows for _, rows in next_ledger[1]]
-                next_ledger = next(grouped, None)
+            if next_groups is not None and next_groups[0] == ledger_id:
+                group_rows = [rows for _, rows in next_groups[1]]
+                next_groups = next(groups_by_ledger, None)
             if only_ledger in (None, ledger_id):
-                yield self._ledger_of_rows(ledger_id, state, group_rows)
+                yield self._compared_ledger(ledger_id, state_row, group_rows)
 
-    def _ledger_of_rows(
-        self, ledger_id: LedgerId, row: dict[str, Any], group_rows: list[Int64Array]
+    def _compared_ledger(
+        self, ledger_id: LedgerId, state_row: dict[str, Any], group_rows: list[Int64Array]
     ) -> ComparedLedger:
-        entries: Availability | BkstoreError
-        state: ComparedState | BkstoreError
-        if row["entries"] is None:
-            entries = BkstoreError("the dump could not read them")
-        else:
+        """Return a ledger from its row of `ledgers`, which has nulls for what the dump could not
+        read, and its rows of `groups`."""
+        entries: Availability | BkstoreError = BkstoreError("the dump could not read them")
+        state: ComparedState | BkstoreError = BkstoreError("the dump could not read it")
+        if state_row["entries"] is not None:
             entries = _availability(group_rows)
-        if row["fenced"] is None:
-            state = BkstoreError("the dump could not read it")
-        else:
-            state = ComparedState(*(row[name] for name in ComparedState._fields))
+        if state_row["fenced"] is not None:
+            state = ComparedState(*(state_row[name] for name in ComparedState._fields))
         return ComparedLedger(ledger_id, entries, state)
 
-    def _merge_files(self, table: str, columns: tuple[str, ...], rows: Any) -> Iterator[_Row]:
+    def _merge_files(self, table: str, columns: tuple[str, ...], read: Any) -> Iterator[_Row]:
         files = [file for file in self._dump.files[table] if file.bookie == self.bookie]
-        streams = [_verify_order(file, rows(self._batches(file, columns))) for file in files]
+        streams = [_verify_order(file, read(self._batches(file, columns))) for file in files]
         return merge(*streams, key=itemgetter(0))
 
     def _batches(self, file: DumpFile, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
@@ -115,6 +114,7 @@ def _choose_bookie(dump: Dump, bookie: str | None) -> str:
 
 
 def _availability(group_rows: list[Int64Array]) -> Availability | BkstoreError:
+    """Return the entries of int64[n, 4] rows from several files, or the error in the rows."""
     if not group_rows:
         return Availability()
     try:
@@ -127,21 +127,22 @@ def _availability(group_rows: list[Int64Array]) -> Availability | BkstoreError:
 def _verify_order(file: DumpFile, rows: Iterable[_Row]) -> Iterator[_Row]:
     """Yield the rows; raises `CorruptionError` if the file is not sorted by ledger."""
     previous: LedgerId | None = None
-    for row in rows:
-        if previous is not None and row[0] < previous:
-            reason = f"ledger {row[0]} comes after ledger {previous}"
+    for ledger, groups_or_state in rows:
+        if previous is not None and ledger < previous:
+            reason = f"ledger {ledger} comes after ledger {previous}"
             raise CorruptionError(file.path, None, reason)
-        previous = row[0]
-        yield row
+        previous = ledger
+        yield ledger, groups_or_state
 
 
 def _read_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
+    """Yield each ledger's sequence groups in each batch, as int64[n, 4]."""
     for batch in batches:
-        scopes, ledgers = (batch.column(column).to_numpy() for column in (0, 1))
-        rows = np.stack([batch.column(column).to_numpy() for column in range(2, 6)], axis=1)
+        scopes, ledgers, *group_columns = (column.to_numpy() for column in batch.columns)
+        rows = np.stack(group_columns, axis=1)
         starts = run_starts(scopes, ledgers)
-        for lo, hi in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)]):
-            yield LedgerId.from_signed(int(scopes[lo]), int(ledgers[lo])), rows[lo:hi]
+        for start, end in pairwise([*starts.tolist(), len(rows)]):
+            yield LedgerId.from_signed(int(scopes[start]), int(ledgers[start])), rows[start:end]
 
 
 def _read_states(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.offline.usage.index_size import IndexPart
 
 DEFAULT_READ_AHEAD = 100
@@ -132,9 +133,10 @@ def _read_ahead_need(
     mean_record_bytes: float | None, directories: int, readers: int, read_ahead: int
 ) -> CacheNeed:
     mebibytes = None
-    if mean_record_bytes is not None:
-        entry_bytes = -(-max(mean_record_bytes - 4, 0) // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
-        mebibytes = -(-int(2 * directories * readers * read_ahead * entry_bytes) // _MIB)
+    if mean_record_bytes is not None:  # includes the size field, which is not cached
+        mean_bytes = max(mean_record_bytes - SIZE_FIELD_BYTES, 0)
+        aligned_bytes = -(-mean_bytes // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES  # rounded up
+        mebibytes = -(-int(2 * directories * readers * read_ahead * aligned_bytes) // _MIB)
     return CacheNeed(
         "dbStorage_readAheadCacheMaxSizeMb",
         "entries read ahead for each reader stay until they are read",

@@ -115,7 +115,8 @@ class Usage:
         pinned: float = MINOR_THRESHOLD,
         progress: Progress | None = None,
     ) -> None:
-        """Read the index. Raises what it raises, and `InvalidArgument` for shares outside 0..1."""
+        """Read the index. `threshold` and `pinned` are occupancies: shares of live bytes in a log.
+        Raises what the index raises, and `InvalidArgument` for shares outside 0..1."""
         self._bookie = bookie
         self._threshold = float(_share("threshold", threshold))
         self._pinned = float(_share("pinned", pinned))
@@ -123,6 +124,7 @@ class Usage:
         self.findings: list[Finding] = bookie.unknown_files()
         self.totals = Totals()
         known = bookie.index.ledgers()
+        # With RocksDB each ledger has a directory of its own; otherwise it may be in any of them.
         directories = len(bookie.folders.ledger) if bookie.layout == "rocksdb" else 1
         self.live_ledgers = LiveLedgers(known, listed, directories)
         self._ledgers = dict(self._count_entries(known))
@@ -141,15 +143,16 @@ class Usage:
         """Yield the usage of each entry log, by directory and log id, and add it to the sums."""
         bookie = self._bookie
         self.totals = Totals()
-        for usage in self._ledgers.values():
-            usage.logs = usage.bytes = usage.live_bytes = usage.pinned_logs = 0
+        for ledger in self._ledgers.values():
+            ledger.logs = ledger.bytes = ledger.live_bytes = ledger.pinned_logs = 0
         total_bytes, done_bytes = sum(log.bytes for log in bookie.entry_logs), 0
-        for log in log_usages(bookie, self.live_ledgers, self._threshold, self.findings):
-            self._add_log(log)
-            done_bytes += log.log.bytes
+        for usage in log_usages(bookie, self.live_ledgers, self._threshold, self.findings):
+            self._add_log(usage)
+            file = usage.log
+            done_bytes += file.bytes
             if self._progress is not None:
-                self._progress(f"log {log.log.log_id}", done_bytes, total_bytes, self.totals.logs)
-            yield log
+                self._progress(f"log {file.log_id}", done_bytes, total_bytes, self.totals.logs)
+            yield usage
 
     def is_pinned(self, log: LogUsage) -> bool:
         """Return whether a few live bytes keep a log."""
@@ -213,8 +216,9 @@ class Usage:
         """Return the cache sizes for `readers` concurrent readers, by record sizes of `logs`."""
         _count("readers", readers)
         _count("read_ahead", read_ahead)
+        # Only ledgers of which both the entries and the record bytes are known count.
         counted = [usage for usage in self._ledgers.values() if usage.entries and usage.bytes]
         entries = sum(usage.entries or 0 for usage in counted)
-        mean_record = sum(usage.bytes for usage in counted) / entries if entries else None
+        mean_record_bytes = sum(usage.bytes for usage in counted) / entries if entries else None
         directories = len(self._bookie.folders.ledger)
-        return cache_needs(self.index(), mean_record, directories, readers, read_ahead)
+        return cache_needs(self.index(), mean_record_bytes, directories, readers, read_ahead)

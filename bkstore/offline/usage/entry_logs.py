@@ -80,9 +80,10 @@ def log_usages(
             yield LogUsage(log, None, fate="damaged")
             continue
         findings += damage
+        # A ledgers map counts all records; a scan misses those that damage hides.
         hides_records = source == "scan" and any(finding.severity == "damage" for finding in damage)
-        hidden_by = damage if hides_records else []
-        yield _judge_log(bookie, log, metadata, source, live, threshold, hidden_by)
+        hiding_damage = damage if hides_records else []
+        yield _judge_log(bookie, log, metadata, source, live, threshold, hiding_damage)
 
 
 def _judge_log(
@@ -92,9 +93,9 @@ def _judge_log(
     source: Literal["map", "scan"],
     live: LiveLedgers,
     threshold: float,
-    damage: list[Finding],
+    hiding_damage: list[Finding],
 ) -> LogUsage:
-    """Return the usage of a log whose ledgers are known; `damage` only if it hides records."""
+    """Return the usage of a log; `hiding_damage` is damage that hides records from `metadata`."""
     ledgers = metadata.ledgers
     sizes = ledgers.items()
     live_ledgers = {n: size for n, size in sizes if live.is_live_in(n, log.dir_index)}
@@ -103,10 +104,13 @@ def _judge_log(
     fate: Fate = "remove"
     if live_ledgers:
         fate = "compact" if not record_bytes or live_bytes / record_bytes < threshold else "keep"
-    # A log that would be kept may end in a torn record. Otherwise damage keeps the log, unless the
-    # torn record is one that no row of the index points at.
-    if damage and (fate != "keep" or find_torn_record(Path(log.path), damage) is None):
-        fate = fate if _is_complete(bookie, log, damage) else "damaged"
+    # A log that is kept anyway may end in a torn record. One with other damage, or to be removed or
+    # compacted, is left alone, unless its only damage is a torn record that no row points at.
+    if hiding_damage:
+        ends_torn = find_torn_record(Path(log.path), hiding_damage) is not None
+        is_kept_torn = fate == "keep" and ends_torn
+        if not is_kept_torn and not _is_complete(bookie, log, hiding_damage):
+            fate = "damaged"
     given_back = max(log.bytes - live_bytes, 0) if fate in ("remove", "compact") else 0
     return LogUsage(log, source, ledgers, live_ledgers, fate, given_back)
 

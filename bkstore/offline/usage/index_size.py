@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 
 _BLOCK_BYTES = 512
 """The unit of `st_blocks`, in bytes."""
+
+_LOCATION_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +66,10 @@ def index_parts(
         yield from _index_file_parts(bookie, index, entry_counts, page_size)
         return
     parts = index.parts if isinstance(index, PartitionedIndex) else [index]
-    for number, part in enumerate(parts):
+    for dir_index, part in enumerate(parts):
         assert isinstance(part, RocksIndex)
         for sizes in part.sizes():
-            yield _database_part(number, sizes, part, entry_counts)
+            yield _database_part(dir_index, sizes, part, entry_counts)
 
 
 def _index_file_parts(
@@ -75,37 +78,39 @@ def _index_file_parts(
     entry_counts: Mapping[LedgerId, int | None],
     page_size: int,
 ) -> Iterator[IndexPart]:
-    """Yield the index files of each directory, summed."""
+    """Yield the index files of each directory, summed. The rows of a directory are None if the
+    entries of one of its ledgers could not be counted."""
     index_dirs = [str(index_dir) + os.sep for index_dir in bookie.folders.index]
+    # By directory: files, bytes of files, bytes on disk, rows, pages.
     sums: list[list[int]] = [[0, 0, 0, 0, 0] for _ in index_dirs]
     has_unread = [False] * len(index_dirs)
     for ledger_id, rows in entry_counts.items():
         path = index.path(ledger_id)
         if path is None:  # removed since the listing, which `check_unchanged` reports
             continue
-        directory = next(n for n, index_dir in enumerate(index_dirs) if path.startswith(index_dir))
+        dir_index = next(n for n, index_dir in enumerate(index_dirs) if path.startswith(index_dir))
         with convert_read_errors(path):
             stat = os.stat(path)
-        pages = -(-max(stat.st_size - HEADER_SIZE, 0) // page_size)
+        pages = -(-max(stat.st_size - HEADER_SIZE, 0) // page_size)  # rounded up
         file_counts = (1, stat.st_size, stat.st_blocks * _BLOCK_BYTES, rows or 0, pages)
-        sums[directory] = [a + b for a, b in zip(sums[directory], file_counts)]
-        has_unread[directory] |= rows is None
-    for directory, (files, file_bytes, disk_bytes, rows, pages) in enumerate(sums):
-        known_rows = None if has_unread[directory] else rows
-        row_bytes = None if has_unread[directory] else 8 * rows
-        sizes = (files, file_bytes, disk_bytes, known_rows, row_bytes, pages)
-        yield IndexPart(directory, "idx", str(bookie.folders.index[directory]), *sizes)
+        sums[dir_index] = list(map(operator.add, sums[dir_index], file_counts))
+        has_unread[dir_index] |= rows is None
+    for dir_index, (files, file_bytes, disk_bytes, rows, pages) in enumerate(sums):
+        row_counts = (None, None) if has_unread[dir_index] else (rows, _LOCATION_BYTES * rows)
+        sizes = (files, file_bytes, disk_bytes, *row_counts, pages)
+        yield IndexPart(dir_index, "idx", str(bookie.folders.index[dir_index]), *sizes)
 
 
 def _database_part(
-    number: int,
+    dir_index: int,
     sizes: DatabaseSizes,
     index: EntryIndex,
     entry_counts: Mapping[LedgerId, int | None],
 ) -> IndexPart:
-    """Return the part for one RocksDB database; its rows are counted from `entry_counts`."""
+    """Return the part for one RocksDB database. One of "locations" has a row for each entry of its
+    ledgers, as counted in `entry_counts` (None: unreadable); one of "ledgers" a row for each."""
     path = sizes.path
-    has_scoped_keys = path.name.endswith("-128")
+    has_scoped_keys = path.name.endswith("-128")  # its ledgers are those outside scope 0
     ledger_ids = [n for n in index.ledgers() if bool(n.scope) == has_scoped_keys]
     rows: int | None = len(ledger_ids)
     row_bytes: int | None = None
@@ -113,11 +118,12 @@ def _database_part(
         counts = [entry_counts[ledger_id] for ledger_id in ledger_ids]
         known = [count for count in counts if count is not None]
         rows = sum(known) if len(known) == len(counts) else None
-        row_bytes = None if rows is None else rows * (32 if has_scoped_keys else 24)
+        key_bytes = 24 if has_scoped_keys else 16
+        row_bytes = None if rows is None else rows * (key_bytes + _LOCATION_BYTES)
     files = _file_sizes(path)
     file_bytes, disk_bytes = (sum(sizes_of_files) for sizes_of_files in zip((0, 0), *files))
     stored = (len(files), file_bytes, disk_bytes, rows, row_bytes)
-    return IndexPart(number, path.name, str(path), *stored, None, sizes)
+    return IndexPart(dir_index, path.name, str(path), *stored, sizes=sizes)
 
 
 def _file_sizes(folder: Path) -> list[tuple[int, int]]:
