@@ -107,10 +107,11 @@ def _missing_cells(entries: Availability | None) -> tuple[Any, ...]:
     """Return the number of missing entries, their ranges unless too many, and their groups."""
     if entries is None:
         return None, None, None
-    groups = entries.groups
-    ranges_by_group = (groups[:, 1] - groups[:, 0]) // groups[:, 3].clip(1) + 1
-    ranges = entries.ranges() if int(ranges_by_group.sum()) <= MAX_RANGES else None
-    return len(entries), ranges, groups
+    # Each sequence of a group is a range; single sequences have the period 0.
+    first, last, _, period = entries.groups.T
+    range_count = int(((last - first) // period.clip(1) + 1).sum())
+    ranges = entries.ranges() if range_count <= MAX_RANGES else None
+    return len(entries), ranges, entries.groups
 
 
 def violations_table(violations: Iterable[Violation]) -> Table:

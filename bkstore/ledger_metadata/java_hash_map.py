@@ -8,9 +8,10 @@ from collections.abc import Iterable
 def hash_map_order(keys: Iterable[str]) -> list[str]:
     """Return the keys in the iteration order of a Java HashMap that has them."""
     key_list = list(keys)
-    bucket_count = 16
+    bucket_count = 16  # doubled when more than 3/4 full, as in Java
     while len(key_list) > bucket_count * 3 // 4:
         bucket_count *= 2
+    # The sort is stable: within a bucket the keys stay in the order of their insertion.
     return sorted(key_list, key=lambda key: _spread_hash(key) % bucket_count)
 
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bkstore.formats.entrylog import HEADER_SIZE
+from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import Finding, IndexBatch, LedgerState
 from tools.synthesize.cluster import StoredRanges, SyntheticCluster
@@ -21,7 +23,6 @@ RECORD_BYTES = 256
 
 ROUND_COUNT = 4
 _LOG_BYTES = 1 << 30
-_LOG_HEADER = 1024
 _IDS_PER_BATCH = 1 << 20
 _STATE = LedgerState(b"", fenced=False, limbo=False, explicit_lac=None)
 
@@ -31,7 +32,7 @@ class LogLedgers(NamedTuple):
 
     log: Int64Array
     ledger: Int64Array
-    records: Int64Array
+    record_counts: Int64Array
 
 
 class BookieEntries:
@@ -42,18 +43,17 @@ class BookieEntries:
     def __init__(self, cluster: SyntheticCluster, bookie: int, log_bytes: int = _LOG_BYTES) -> None:
         self._ensemble_size = cluster.shape.ensemble_size
         self._write_quorum = cluster.shape.write_quorum
-        self._scopes, self._numbers = cluster.ids()
+        self._scopes, self._numbers = cluster.ids()  # by ledger, which is an index here
         rows = slice(*cluster.starts[bookie : bookie + 2])
         self._stored = StoredRanges(*(column[rows] for column in cluster.stored_ranges))
-        lost = cluster.lost.bookie == bookie
+        # The (ledger, entry) pairs that are lost: one entry in each of some successive stripes.
+        own_losses = np.stack(cluster.lost[1:])[:, cluster.lost.bookie == bookie].T
         self._lost = {
-            (int(ledger), int(entry) + n * self._ensemble_size)
-            for ledger, entry, count in zip(
-                cluster.lost.ledger[lost], cluster.lost.entry[lost], cluster.lost.stripes[lost]
-            )
-            for n in range(int(count))
+            (ledger, entry + stripe * self._ensemble_size)
+            for ledger, entry, stripes in own_losses.tolist()
+            for stripe in range(stripes)
         }
-        self.per_log = (log_bytes - _LOG_HEADER) // RECORD_BYTES
+        self._records_per_log = (log_bytes - HEADER_SIZE) // RECORD_BYTES
 
     @property
     def index(self) -> BookieEntries:
@@ -88,14 +88,13 @@ class BookieEntries:
 
     def _count_stored_below(self, entries: Int64Array, slot: Int64Array) -> Int64Array:
         """Return how many of the entries below `entries` belong to `slot` of an ensemble."""
+        # W of each E entries do. For the rest, count the entries below each remainder by slot.
         size = self._ensemble_size
-        remainders = np.arange(size)
-        is_stored = (np.arange(size)[:, None] - remainders) % size < self._write_quorum
-        stored_before: Int64Array = np.concatenate(
-            (np.zeros((size, 1), np.int64), np.cumsum(is_stored, axis=1)), axis=1
-        )
+        is_stored = (np.arange(size)[:, None] - np.arange(size)) % size < self._write_quorum
+        no_entries = np.zeros((size, 1), np.int64)
+        stored_below = np.concatenate((no_entries, np.cumsum(is_stored, axis=1)), axis=1)
         below: Int64Array = entries // size * self._write_quorum
-        below += stored_before[slot, entries % size]
+        below += stored_below[slot, entries % size]
         return below
 
     @property
@@ -115,26 +114,29 @@ class BookieEntries:
         sizes = np.diff(self._round_bounds, axis=0).ravel()
         return (np.cumsum(sizes) - sizes).reshape(ROUND_COUNT, -1)
 
-    def _locations(self, ledger: Int64Array, rank: Int64Array) -> Int64Array:
-        round_number = rank * ROUND_COUNT // np.maximum(self._entry_counts[ledger], 1)
-        run = round_number, ledger
-        record = self._records_before_run[run] + rank - self._round_bounds[run]
-        log, slot = np.divmod(record, self.per_log)
-        return make_locations(log, _LOG_HEADER + slot * RECORD_BYTES + 4)
+    def _locations(self, ledger_index: Int64Array, rank: Int64Array) -> Int64Array:
+        """Return the locations of the records number `rank` of ledgers (indexes in `_ledgers`)."""
+        round_number = rank * ROUND_COUNT // np.maximum(self._entry_counts[ledger_index], 1)
+        run = round_number, ledger_index
+        record_number = self._records_before_run[run] + rank - self._round_bounds[run]
+        log, number_in_log = np.divmod(record_number, self._records_per_log)
+        return make_locations(log, HEADER_SIZE + number_in_log * RECORD_BYTES + SIZE_FIELD_BYTES)
 
     def logs(self) -> LogLedgers:
         """Return the number of records of each ledger in each entry log."""
         # A run is what one round writes of one ledger; logs cut runs wherever they are full.
-        starts = self._records_before_run.ravel()
-        log_starts = np.arange(0, self.total, self.per_log)
-        boundaries = np.unique(np.concatenate((starts, log_starts, [self.total])))
-        records = np.diff(boundaries)
-        run = np.searchsorted(starts, boundaries[:-1], side="right") - 1
-        count = self._ledgers.size
-        key = boundaries[:-1] // self.per_log * count + run % count
-        keys, key_index = np.unique(key, return_inverse=True)
-        record_counts = np.bincount(key_index, records, keys.size).astype(np.int64)
-        return LogLedgers(keys // count, self._ledgers[keys % count], record_counts)
+        run_starts = self._records_before_run.ravel()
+        log_starts = np.arange(0, self.total, self._records_per_log)
+        bounds = np.unique(np.concatenate((run_starts, log_starts, [self.total])))
+        # Between two bounds are records of one ledger in one log. Add these up by log and ledger.
+        run_numbers = np.searchsorted(run_starts, bounds[:-1], side="right") - 1
+        ledger_count = self._ledgers.size
+        log_numbers = bounds[:-1] // self._records_per_log
+        keys, key_indexes = np.unique(
+            log_numbers * ledger_count + run_numbers % ledger_count, return_inverse=True
+        )
+        record_counts = np.bincount(key_indexes, np.diff(bounds), keys.size).astype(np.int64)
+        return LogLedgers(keys // ledger_count, self._ledgers[keys % ledger_count], record_counts)
 
     def signed_ids(self, ledgers: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the scopes and numbers of ledgers, as signed integers."""
@@ -142,12 +144,13 @@ class BookieEntries:
 
     def rows(self, findings: list[Finding], batch: int = _IDS_PER_BATCH) -> Iterator[IndexBatch]:
         """Yield the index rows in order, generated from `batch` entry ids at a time."""
-        first_row = np.cumsum(self._entry_counts) - self._entry_counts
+        first_rows = np.cumsum(self._entry_counts) - self._entry_counts  # of each ledger
         rows_done = 0
         for ranges in self._split_ranges(batch):
             ledger, entry = self._stored_entries(ranges)
             ledger_index = np.searchsorted(self._ledgers, ledger)
-            rank = rows_done + np.arange(entry.size) - first_row[ledger_index]
+            # The rank of an entry is its number among the stored entries of its ledger.
+            rank = rows_done + np.arange(entry.size) - first_rows[ledger_index]
             rows_done += entry.size
             dir_index = np.broadcast_to(np.int64(0), entry.shape)
             scope, number = self.signed_ids(ledger)
@@ -171,9 +174,10 @@ class BookieEntries:
 
     def _stored_entries(self, ranges: StoredRanges) -> tuple[Int64Array, Int64Array]:
         """Return the columns (ledger, entry) of the entries that are stored of some ranges."""
+        # List all entry ids of the ranges, range by range; then keep those of the slot's stripe.
         spans = ranges.last - ranges.first + 1
         ends = np.cumsum(spans)
-        entry = np.arange(ends[-1]) + np.repeat(ranges.first - ends + spans, spans)
+        entry = np.arange(ends[-1]) + np.repeat(ranges.first - (ends - spans), spans)
         slot, ledger = np.repeat(ranges.slot, spans), np.repeat(ranges.ledger, spans)
         is_stored = (slot - entry) % self._ensemble_size < self._write_quorum
         for lost_ledger, lost_entry in self._lost:

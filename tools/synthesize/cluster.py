@@ -20,9 +20,9 @@ _SOUND, BELOW_WRITE, BELOW_ACK, NO_REPLICA, HOMELESS, LEFTOVERS, UNCLOSED, ORPHA
 SCOPE = LedgerId(2**63 + 5, 0).scope
 """The scope of scoped ledgers; above 2^63, like half of all scopes made from UUIDs."""
 
-_ROWS_PER_DRAW = 1 << 22
+_NUMBERS_PER_DRAW = 1 << 22
 _ORPHAN_STRIPES = 4
-_LEFTOVER_STRIPES = 2
+LEFTOVER_STRIPES = 2
 _MAX_LOST_STRIPES = 3
 
 
@@ -56,11 +56,12 @@ def bookie_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class _DrawnLedgers:
-    """The kind, size and ensembles of each ledger; `change` is 0 without an ensemble change."""
+    """The kind, size and first ensemble of each ledger. From entry `change_entry` on (0: never),
+    `new_bookie` is in the place of the one in `changed_slot`."""
 
     kind: Int64Array
     size: Int64Array
-    change: Int64Array
+    change_entry: Int64Array
     ensembles: Int64Array
     changed_slot: Int64Array
     new_bookie: Int64Array
@@ -77,7 +78,7 @@ class SyntheticCluster:
         self.stored_ranges = _stored_ranges(shape, self._drawn)
         self.starts = np.searchsorted(self.stored_ranges.bookie, np.arange(shape.bookies + 1))
         """The rows of `stored_ranges` of bookie b are starts[b] to starts[b + 1]."""
-        self.scoped = int(shape.scoped * self.kinds.size)
+        self.scoped_count = int(shape.scoped * self.kinds.size)
 
     @property
     def kinds(self) -> Int64Array:
@@ -92,12 +93,13 @@ class SyntheticCluster:
     @property
     def segments(self) -> Int64Array:
         """The number of segments of each ledger."""
-        return 1 + (self._drawn.change > 0)
+        return 1 + (self._drawn.change_entry > 0)
 
     def ids(self) -> tuple[Int64Array, Int64Array]:
         """Return scope and number of each ledger as signed integers, in unsigned order."""
         total = self.kinds.size
-        is_scoped = np.arange(total) >= total - self.scoped
+        is_scoped = np.arange(total) >= total - self.scoped_count  # the last ones
+        # Numbers are three apart; those of scoped ledgers lie around 2^63, where the sign changes.
         number = np.arange(total, dtype=np.uint64) * np.uint64(3) + np.uint64(1)
         number = np.where(is_scoped, number + np.uint64(2**63 - 3 * (total // 2)), number)
         scope = np.where(is_scoped, np.uint64(SCOPE), np.uint64(0))
@@ -108,9 +110,9 @@ class SyntheticCluster:
         drawn = self._drawn
         bookies = drawn.ensembles[ledger].tolist()
         segments = [(0, list(map(bookie_name, bookies)))]
-        if drawn.change[ledger]:
+        if drawn.change_entry[ledger]:
             bookies[drawn.changed_slot[ledger]] = int(drawn.new_bookie[ledger])
-            segments.append((int(drawn.change[ledger]), list(map(bookie_name, bookies))))
+            segments.append((int(drawn.change_entry[ledger]), list(map(bookie_name, bookies))))
         return segments
 
 
@@ -119,17 +121,20 @@ def _draw_ledgers(shape: ClusterShape, rng: np.random.Generator) -> _DrawnLedger
     kind = _draw_kinds(shape, rng)
     size = _draw_sizes(shape, rng)
     size[kind == ORPHAN] = _ORPHAN_STRIPES * shape.ensemble_size
+    # Draw a place for an ensemble change in each ledger, then drop most of them. Leftovers need
+    # one; orphans have no metadata in which it could be.
     min_segment = MIN_SEGMENT_STRIPES * shape.ensemble_size
-    change = min_segment + (rng.random(total) * (size - 2 * min_segment + 1)).astype(np.int64)
+    change_entry = min_segment + (rng.random(total) * (size - 2 * min_segment + 1)).astype(np.int64)
     is_unchanged = (rng.random(total) >= shape.changed) & (kind != LEFTOVERS)
-    change[is_unchanged | (kind == ORPHAN)] = 0
-    ensembles = _ensembles(total, shape, rng)
+    change_entry[is_unchanged | (kind == ORPHAN)] = 0
+    ensembles = _draw_ensembles(total, shape, rng)
     changed_slot = rng.integers(0, shape.ensemble_size, total)
-    new_bookie = _spare(ensembles, shape, rng)
-    return _DrawnLedgers(kind, size, change, ensembles, changed_slot, new_bookie)
+    new_bookie = _draw_new_bookies(ensembles, shape, rng)
+    return _DrawnLedgers(kind, size, change_entry, ensembles, changed_slot, new_bookie)
 
 
 def _draw_kinds(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
+    """Return the kind of each ledger: as many of each fault as asked for, in random order."""
     counts = {
         BELOW_WRITE: shape.below_write,
         BELOW_ACK: shape.below_ack,
@@ -147,77 +152,84 @@ def _draw_sizes(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
     """Return log-normal ledger sizes that add up to the entries that the bookies store."""
     weight = rng.lognormal(0, 1, shape.ledgers + shape.orphans)
     total = shape.bookies * shape.entries // shape.write_quorum
-    spare = total - shape.ledgers * shape.min_ledger_entries
-    sizes: Int64Array = (shape.min_ledger_entries + weight / weight.sum() * spare).astype(np.int64)
+    # Each ledger has the minimal size, and a random part of the entries beyond that.
+    remaining = total - shape.ledgers * shape.min_ledger_entries
+    shares = weight / weight.sum()
+    sizes: Int64Array = (shape.min_ledger_entries + shares * remaining).astype(np.int64)
     return sizes
 
 
-def _ensembles(total: int, shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
-    parts, rows = [], max(_ROWS_PER_DRAW // shape.bookies, 1)
-    for start in range(0, total, rows):
+def _draw_ensembles(total: int, shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
+    """Return int64[total, E]: distinct random bookies, drawn for some ledgers at a time."""
+    parts, ledgers_per_draw = [], max(_NUMBERS_PER_DRAW // shape.bookies, 1)
+    for start in range(0, total, ledgers_per_draw):
         # The bookies with the smallest random numbers of a row are an ensemble.
-        dice = rng.random((min(rows, total - start), shape.bookies))
-        chosen = np.argpartition(dice, shape.ensemble_size, axis=1)[:, : shape.ensemble_size]
+        numbers = rng.random((min(ledgers_per_draw, total - start), shape.bookies))
+        chosen = np.argpartition(numbers, shape.ensemble_size, axis=1)[:, : shape.ensemble_size]
         parts.append(rng.permuted(chosen, axis=1))
     return np.concatenate(parts).astype(np.int64)
 
 
-def _spare(ensembles: Int64Array, shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
+def _draw_new_bookies(
+    ensembles: Int64Array, shape: ClusterShape, rng: np.random.Generator
+) -> Int64Array:
     """Return a bookie for each ledger that is not in its ensemble."""
-    spare = rng.integers(0, shape.bookies, len(ensembles))
-    while (taken := (ensembles == spare[:, None]).any(axis=1)).any():
-        spare[taken] = rng.integers(0, shape.bookies, int(taken.sum()))
-    return spare
+    drawn = rng.integers(0, shape.bookies, len(ensembles))
+    while (is_in_ensemble := (ensembles == drawn[:, None]).any(axis=1)).any():
+        drawn[is_in_ensemble] = rng.integers(0, shape.bookies, int(is_in_ensemble.sum()))
+    return drawn
 
 
 def _stored_ranges(shape: ClusterShape, drawn: _DrawnLedgers) -> StoredRanges:
+    """Return what is stored: of all ledgers but those of which nothing is, the first segment, the
+    second one if there is a change, and leftovers of the second one at the replaced bookie."""
     stored = np.flatnonzero(drawn.kind != HOMELESS)
-    changed = stored[drawn.change[stored] > 0]
+    changed = stored[drawn.change_entry[stored] > 0]
     leftovers = np.flatnonzero(drawn.kind == LEFTOVERS)
-    ends = np.where(drawn.change > 0, drawn.change, drawn.size) - 1
+    first_ends = np.where(drawn.change_entry > 0, drawn.change_entry, drawn.size)[stored]
+    begins = drawn.change_entry[changed]
     new_ensembles = drawn.ensembles[changed]
     new_ensembles[np.arange(changed.size), drawn.changed_slot[changed]] = drawn.new_bookie[changed]
-    leftover_slots = drawn.changed_slot[leftovers]
-    leftover_ends = drawn.change[leftovers] + _LEFTOVER_STRIPES * shape.ensemble_size - 1
+    replaced_slots = drawn.changed_slot[leftovers]
+    replaced_bookies = drawn.ensembles[leftovers, replaced_slots]
+    leftover_begins = drawn.change_entry[leftovers]
+    leftover_lasts = leftover_begins + LEFTOVER_STRIPES * shape.ensemble_size - 1
     parts = [
-        _ensemble_ranges(stored, np.zeros_like(stored), ends[stored], drawn.ensembles[stored]),
-        _ensemble_ranges(changed, drawn.change[changed], drawn.size[changed] - 1, new_ensembles),
-        StoredRanges(
-            drawn.ensembles[leftovers, leftover_slots],
-            leftovers,
-            drawn.change[leftovers],
-            leftover_ends,
-            leftover_slots,
-        ),
+        _ensemble_ranges(stored, np.zeros_like(stored), first_ends - 1, drawn.ensembles[stored]),
+        _ensemble_ranges(changed, begins, drawn.size[changed] - 1, new_ensembles),
+        StoredRanges(replaced_bookies, leftovers, leftover_begins, leftover_lasts, replaced_slots),
     ]
-    joined = [np.concatenate(columns) for columns in zip(*parts)]
-    order = np.lexsort((joined[2], joined[1], joined[0]))
-    return StoredRanges(*(column[order] for column in joined))
+    ranges = StoredRanges(*(np.concatenate(columns) for columns in zip(*parts)))
+    order = np.lexsort((ranges.first, ranges.ledger, ranges.bookie))
+    return StoredRanges(*(column[order] for column in ranges))
 
 
 def _ensemble_ranges(
     ledger: Int64Array, first: Int64Array, last: Int64Array, ensembles: Int64Array
 ) -> StoredRanges:
+    """Return a range for each slot of each ledger's ensemble (a row of `ensembles`)."""
     size = ensembles.shape[1]
-    ledgers, begin, end = (np.repeat(column, size) for column in (ledger, first, last))
+    ledgers, begins, lasts = (np.repeat(column, size) for column in (ledger, first, last))
     slots = np.tile(np.arange(size), ledger.size)
-    return StoredRanges(ensembles.ravel(), ledgers, begin, end, slots)
+    return StoredRanges(ensembles.ravel(), ledgers, begins, lasts, slots)
 
 
 def _draw_losses(
     shape: ClusterShape, drawn: _DrawnLedgers, rng: np.random.Generator
 ) -> LostEntries:
-    """Draw the losses in first segments: some bookies lose the same entries of a ledger."""
+    """Draw the losses in first segments: some bookies lose the same entries of a ledger, one in
+    each of some successive stripes."""
     spare_replicas = shape.write_quorum - shape.ack_quorum
-    losing_bookies = {BELOW_WRITE: 1, BELOW_ACK: spare_replicas + 1, NO_REPLICA: shape.write_quorum}
+    loser_counts = {BELOW_WRITE: 1, BELOW_ACK: spare_replicas + 1, NO_REPLICA: shape.write_quorum}
     rows: list[tuple[int, ...]] = []
-    for kind, loser_count in losing_bookies.items():
+    for kind, loser_count in loser_counts.items():
         for ledger in np.flatnonzero(drawn.kind == kind).tolist():
-            segment_end = int(drawn.change[ledger] or drawn.size[ledger])
-            count = int(rng.integers(1, _MAX_LOST_STRIPES + 1))
-            entry = int(rng.integers(0, segment_end - (count - 1) * shape.ensemble_size))
-            losers = rng.permutation(shape.write_quorum)[:loser_count]
-            slots = (entry + losers) % shape.ensemble_size
-            rows += [(bookie, ledger, entry, count) for bookie in drawn.ensembles[ledger, slots]]
+            segment_end = int(drawn.change_entry[ledger] or drawn.size[ledger])
+            stripes = int(rng.integers(1, _MAX_LOST_STRIPES + 1))
+            entry = int(rng.integers(0, segment_end - (stripes - 1) * shape.ensemble_size))
+            # The entry's write set is its slot and the next ones; some of these lose it.
+            positions = rng.permutation(shape.write_quorum)[:loser_count]
+            slots = (entry + positions) % shape.ensemble_size
+            rows += [(bookie, ledger, entry, stripes) for bookie in drawn.ensembles[ledger, slots]]
     table = np.array(rows, np.int64).reshape(-1, 4)
     return LostEntries(*table[np.lexsort((table[:, 1], table[:, 0]))].T)

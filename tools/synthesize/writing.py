@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from bkstore.files.disk_changes import UnsyncedFiles
+from bkstore.formats.entrylog import HEADER_SIZE
 from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
@@ -102,7 +103,9 @@ def _cached_cluster(shape: ClusterShape) -> SyntheticCluster:
 def _write_bookie(task: _BookieTask) -> list[WrittenFile]:
     name = bookie_name(task.bookie)
     entries = BookieEntries(_cached_cluster(task.shape), task.bookie, task.log_bytes)
-    piece = DumpPiece(name, "index", 0, entries.total, False, False, ())
+    piece = DumpPiece(
+        name, "index", 0, weight=entries.total, live=False, with_lengths=False, logs=()
+    )
     index = cast(PieceIndex, entries)  # it has the methods that write_piece calls
     files = write_piece(piece, task.folder, _ignore_progress, UnsyncedFiles(), index).files
     for table in (*_log_tables(name, entries), Table.from_rows(BOOKIE_FINDINGS, [])):
@@ -115,21 +118,17 @@ def _write_bookie(task: _BookieTask) -> list[WrittenFile]:
 
 
 def _log_tables(bookie: str, entries: BookieEntries) -> Iterator[Table]:
-    log, ledger, records = entries.logs()
-    logs, first, ledgers = np.unique(log, return_index=True, return_counts=True)
-    record_counts = np.add.reduceat(records, first) if logs.size else records
-    yield _table(
-        ENTRY_LOGS,
-        bookie,
-        np.zeros(logs.size, np.int64),
-        logs,
-        [f"{log_id:x}.log" for log_id in logs.tolist()],
-        record_counts * RECORD_BYTES + 1024,
-        np.ones(logs.size, np.bool_),
-        ledgers,
-    )
-    dir_index, sizes = np.zeros(log.size, np.int64), records * RECORD_BYTES
-    yield _table(LOG_LEDGERS, bookie, dir_index, log, *entries.signed_ids(ledger), sizes)
+    """Yield the tables `entry_logs` and `log_ledgers` of a bookie, which has one directory."""
+    log, ledger, record_counts = entries.logs()
+    logs, first_rows, ledger_counts = np.unique(log, return_index=True, return_counts=True)
+    log_records = np.add.reduceat(record_counts, first_rows) if logs.size else record_counts
+    file_names = [f"{log_id:x}.log" for log_id in logs.tolist()]
+    file_bytes = HEADER_SIZE + log_records * RECORD_BYTES
+    dir_index, has_map = np.zeros(logs.size, np.int64), np.ones(logs.size, np.bool_)
+    columns = (dir_index, logs, file_names, file_bytes, has_map, ledger_counts)
+    yield _table(ENTRY_LOGS, bookie, *columns)
+    dir_index, ledger_bytes = np.zeros(log.size, np.int64), record_counts * RECORD_BYTES
+    yield _table(LOG_LEDGERS, bookie, dir_index, log, *entries.signed_ids(ledger), ledger_bytes)
 
 
 def _table(schema: Schema, bookie: str, *columns: Any) -> Table:

@@ -42,8 +42,8 @@ def read_live_list(path: str | os.PathLike[str]) -> set[LedgerId]:
 class LiveLedgers:
     """Tells live ledgers from garbage, directory by directory as garbage collection does.
 
-    A ledger is live if the index knows it and a list of live ledgers, if given, has it; with several
-    `directories` (db storage), only in its own one, number ``L mod directories``.
+    A ledger is live if the index knows it and a list of live ledgers, if given, has it; with
+    several `directories` (db storage), only in its own one, number ``L mod directories``.
 
     >>> live = LiveLedgers([LedgerId.of(3), LedgerId.of(4)], listed=[LedgerId.of(3)])
     >>> live.is_live_in(LedgerId.of(3), 0), live.is_live_in(LedgerId.of(4), 0)
