@@ -104,8 +104,10 @@ def _spark_totals(spark: Any) -> dict[str, float]:
 
 @contextmanager
 def _spark_session(memory: str, cores: int) -> Iterator[Any]:
+    """Yield a Spark session of one JVM, which is stopped at the end."""
     from bkstore.spark import start_session
 
+    # `_spark_totals` adds up all stages: Spark must not forget the first ones.
     settings = {"spark.ui.retainedStages": "100000", "spark.ui.retainedJobs": "100000"}
     spark = start_session("bkstore scale", f"local[{cores}]", memory, settings)
     try:

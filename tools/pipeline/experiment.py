@@ -62,28 +62,29 @@ def choose_steps(engines: Sequence[str], only: Sequence[str] = ()) -> Iterator[t
 def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each step of each engine, each in a process of its own."""
     options = run.options
-    entries = options.entries or run.scaled(ENTRIES, 600)
+    entries = options.entries or run.scaled(ENTRIES, minimum=600)
     engines = [name for name in options.engines if not _is_absent(run, name)]
     directory = options.world or run.directory
     run.report_progress(f"{entries} entries")
-    rows = prepare_world(directory, entries, options.ledgers)
+    row_count = prepare_world(directory, entries, options.ledgers)
     for engine, step in choose_steps(engines, options.only):
         run.report_progress(f"{step}, {engine}")
         measurement = run_in_process(engine, step, directory, run.rounds)
-        yield {"entries": entries, **_row(measurement, rows)}
+        yield {"entries": entries, **_row(measurement, row_count)}
 
 
 def _is_absent(run: LabRun, engine: str) -> bool:
     return engine in ("duckdb", "polars") and run.import_optional(engine) is None
 
 
-def _row(measurement: dict[str, Any], entries: int) -> Row:
+def _row(measurement: dict[str, Any], dumped_rows: int) -> Row:
     """Return the row of a step: the first round separately, and the median of the others."""
     row: Row = {name: measurement.get(name) for name in ("step", "engine", "rows", "error")}
     if row["error"] is None:
         samples = {name: measurement[name] for name in ("seconds", "cpu")}
         seconds, cpu = (median(values[1:] or values) for values in samples.values())
-        row_count = row["rows"] if "load" in row["step"] else entries
+        # A load reads one bookie, and says how many rows; other steps read all of the dump.
+        row_count = row["rows"] if "load" in row["step"] else dumped_rows
         row |= {
             "asked": DUCKDB_QUESTIONS[row["step"]] if row["engine"] == "duckdb" else None,
             "first": samples["seconds"][0],

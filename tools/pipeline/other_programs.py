@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+_ROWS_PER_WRITE_BATCH = 10_000
 
 Work = Callable[[], int]
 """Runs a step once; returns the number of rows in its answer, or of rows written."""
@@ -27,32 +30,37 @@ def _write_batch_steps(directory: Path) -> Iterator[tuple[str, Work]]:
     import pyarrow.dataset as ds
     from rocksdict import Rdict, WriteBatch
 
-    from bkstore.ids import LedgerId
+    from bkstore.ids import LedgerId, make_locations
     from bkstore.index.rocks.keys import encode_locations, entry_keys
     from bkstore.index.rocks.options import location_options
 
     def load() -> int:
+        """Load the entries of bookie b0, as `load` does; return their number."""
         target = directory / "loaded"
         shutil.rmtree(target, ignore_errors=True)
-        options, rows = location_options(), 0
+        options, row_count = location_options(), 0
         database = Rdict(str(target), options, column_families={"default": options})
         files = sorted((directory / "dump" / "entries").glob("b0-*.parquet"))
         columns = ["scope_id", "ledger_id", "entry_id", "log_id", "position"]
-        for row_batch in ds.dataset(list(map(str, files))).to_batches(columns=columns):
-            scope, ledger, entry, log, position = (row_batch[name].to_numpy() for name in columns)
-            starts = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(scope) != 0)) + 1
-            for first, end in zip([0, *starts], [*starts, entry.size]):
+        for rows in ds.dataset(list(map(str, files))).to_batches(columns=columns):
+            scope, ledger, entry, log, position = (rows[name].to_numpy() for name in columns)
+            # Where the ledger changes; a key is made of the ledger and the entry.
+            changes = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(scope) != 0)) + 1
+            for first, end in pairwise([0, *changes, entry.size]):
                 ledger_id = LedgerId.from_signed(int(scope[first]), int(ledger[first]))
                 keys = entry_keys(ledger_id, entry[first:end])
-                values = encode_locations((log[first:end] << 32) | position[first:end])
-                for start in range(0, len(keys), 10_000):
-                    batch, in_batch = WriteBatch(raw_mode=True), slice(start, start + 10_000)
+                values = encode_locations(make_locations(log[first:end], position[first:end]))
+                for start in range(0, len(keys), _ROWS_PER_WRITE_BATCH):
+                    batch, in_batch = (
+                        WriteBatch(raw_mode=True),
+                        slice(start, start + _ROWS_PER_WRITE_BATCH),
+                    )
                     for key, value in zip(keys[in_batch], values[in_batch]):
                         batch.put(key, value)
                     database.write(batch)
-            rows += row_batch.num_rows
+            row_count += rows.num_rows
         database.close()
-        return rows
+        return row_count
 
     yield "load to rocksdb", load
 
@@ -111,6 +119,7 @@ def _duckdb_steps(directory: Path) -> Iterator[tuple[str, Work]]:
         "comparison": _COMPARISON_SQL,
         "fragmentation": _FRAGMENTATION_SQL,
     }
+    # An answer is counted, not fetched: the work is the same.
     for step, query in queries.items():
         count_query = f"select count(*) from ({query.format(rows=rows)})"
         yield step, partial(_count_rows, duckdb, count_query)
@@ -147,6 +156,7 @@ def _count_rows(connection: Any, query: str) -> int:
 
 
 def _polars_steps(directory: Path) -> Iterator[tuple[str, Work]]:
+    """Yield the analyses as polars runs them; the comparison is of the dump with itself."""
     from importlib import import_module
 
     polars = import_module("polars")
@@ -155,19 +165,21 @@ def _polars_steps(directory: Path) -> Iterator[tuple[str, Work]]:
     def scan_rows() -> Any:
         return polars.scan_parquet(f"{directory}/dump/entries/*.parquet").select(*keys, "entry_id")
 
-    def count_runs() -> int:
-        is_break = polars.col("entry_id") != polars.col("entry_id").shift(1) + 1
+    def count_sequences() -> int:
+        # A sequence begins where the entry is not the next one of the same bookie and ledger; the
+        # first row has no row before it, so a null.
+        begins = polars.col("entry_id") != polars.col("entry_id").shift(1) + 1
         for key in keys:
-            is_break = is_break | (polars.col(key) != polars.col(key).shift(1))
-        with_runs = scan_rows().with_columns(run=is_break.fill_null(True).cum_sum())
-        ends = {"a": polars.col("entry_id").min(), "b": polars.col("entry_id").max()}
-        return int(with_runs.group_by(*keys, "run").agg(**ends).collect().height)
+            begins = begins | (polars.col(key) != polars.col(key).shift(1))
+        numbered = scan_rows().with_columns(sequence=begins.fill_null(True).cum_sum())
+        ends = {"first": polars.col("entry_id").min(), "last": polars.col("entry_id").max()}
+        return int(numbered.group_by(*keys, "sequence").agg(**ends).collect().height)
 
     def count_common() -> int:
         joined = scan_rows().join(scan_rows(), on=[*keys, "entry_id"])
         return int(joined.group_by(keys).len().collect().height)
 
-    yield "sequences", count_runs
+    yield "sequences", count_sequences
     yield "comparison", count_common
 
 

@@ -19,19 +19,22 @@ _CHECKOUT = Path(__file__).parents[2]
 
 def _read_process_tree() -> Iterator[tuple[str, str]]:
     """Yield the `/proc` texts (status, stat) of this process and its descendants."""
-    parent_and_texts = {}
+    parent_of: dict[int, int] = {}
+    texts_of: dict[int, tuple[str, str]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            texts = (path / "status").read_text(), (path / "stat").read_text()
+            status, stat = (path / "status").read_text(), (path / "stat").read_text()
         except OSError:
             continue  # the process has ended
-        parent_and_texts[int(path.name)] = int(texts[0].partition("PPid:")[2].split()[0]), texts
-    for pid in parent_and_texts:
+        pid = int(path.name)
+        parent_of[pid] = int(status.partition("PPid:")[2].split()[0])
+        texts_of[pid] = status, stat
+    for pid, texts in texts_of.items():
         ancestor = pid
-        while ancestor in parent_and_texts and ancestor != os.getpid():
-            ancestor = parent_and_texts[ancestor][0]
+        while ancestor in parent_of and ancestor != os.getpid():
+            ancestor = parent_of[ancestor]
         if ancestor == os.getpid():
-            yield parent_and_texts[pid][1]
+            yield texts
 
 
 def _peak_resident_bytes() -> int:
@@ -61,7 +64,7 @@ def run_step(engine: str, step: str, directory: Path, rounds: int) -> dict[str, 
         cpu_seconds.append(_cpu_seconds() - cpu_before)
     result = {"engine": engine, "step": step, "seconds": seconds, "cpu": cpu_seconds, "rows": rows}
     peak, own_peak = _peak_resident_bytes(), _own_peak_bytes()
-    return {**result, "peak": peak, "below": max(peak - own_peak, 0)}
+    return {**result, "peak": peak, "below": max(peak - own_peak, 0)}  # of descendants alone
 
 
 def run_in_process(engine: str, step: str, directory: Path, rounds: int) -> dict[str, Any]:

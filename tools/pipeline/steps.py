@@ -46,6 +46,7 @@ def _dump_steps(directory: Path) -> Iterator[tuple[str, Work]]:
 
 
 def _load_steps(directory: Path, spark: Any = None) -> Iterator[tuple[str, Work]]:
+    """Yield the loads of one bookie's dump, in this process unless a Spark session is given."""
     from bkstore.offline.load import load as load_locally
 
     target = directory / "loaded"
@@ -86,7 +87,8 @@ def _stop_spark(spark: Any) -> None:
 
 
 def engine_steps(engine: str, directory: Path) -> Iterator[tuple[str, Work]]:
-    """Yield an engine's steps over the world at `directory`, each with what does it once."""
+    """Yield an engine's steps, by name, with the function that runs the step once on the data of
+    `prepare_world` in `directory`."""
     if engine == "local":
         from bkstore.offline.analyses import LocalEngine
 
@@ -97,8 +99,8 @@ def engine_steps(engine: str, directory: Path) -> Iterator[tuple[str, Work]]:
         from bkstore.spark import start_session
         from bkstore.spark.analysis import SparkEngine
 
-        memory = {"spark.executor.memory": "1g"}
-        spark = start_session("pipeline", SPARK_MASTERS[engine], "1g", memory)
+        master, executor_memory = SPARK_MASTERS[engine], {"spark.executor.memory": "1g"}
+        spark = start_session("pipeline", master, driver_memory="1g", config=executor_memory)
         atexit.register(_stop_spark, spark)
         yield from _load_steps(directory, spark)
         yield from _analysis_steps(directory, SparkEngine(spark))

@@ -11,7 +11,10 @@ QUORUM = 2
 
 
 def make_world(directory: Path, entries: int, ledgers: int, seed: int = 1) -> None:
-    """Write the indexes of three bookies, with about `entries` rows in total, and metadata."""
+    """Write the indexes of three bookies, with about `entries` rows in total, and metadata.
+
+    Every second ledger has ids with the top bit set, and every fourth lacks 5 % of its entries.
+    """
     from bkstore.cluster import MemoryStore, snapshot
     from bkstore.formats.metadata.json_file import encode_file
     from bkstore.ids import LedgerId
@@ -38,6 +41,7 @@ def make_world(directory: Path, entries: int, ledgers: int, seed: int = 1) -> No
                 entry_ids = expected(0, last, bookie_index, len(BOOKIES), QUORUM).entries()
                 if number % 4 == 0:
                     entry_ids = entry_ids[rng.random(entry_ids.size) > 0.05]
+                # Records of 200 to 2,000 bytes, and another log after each MiB.
                 positions = np.cumsum(rng.integers(200, 2000, entry_ids.size)) + 1028
                 log_ids = positions // (1 << 20) + number % 50
                 index.put_many(ledger_id, entry_ids, (log_ids << 32) | (positions & 0x3FFFFFFF))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
 _LOADED_ATTRIBUTES = {"link": "href"} | dict.fromkeys(("script", "img", "iframe", "source"), "src")
-_UNLOADED_RELATIONS = {"canonical", "next", "prev", "alternate"}
+_REFERRING_RELATIONS = {"canonical", "next", "prev", "alternate"}
 _RAW_MARKDOWN_PATTERN = re.compile(r"```|\]\(|\{ #|^ ?[*-] \w", re.MULTILINE)
 _SITE_URL = "http://site.invalid/"
 
@@ -30,25 +30,26 @@ class _PageReader(HTMLParser):
         self.anchors: set[str] = set()
         self.links: list[PageLink] = []
         self.prose: list[str] = []
-        self._code = 0
+        self._code_depth = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = {name: value or "" for name, value in attrs}
         if "id" in attributes:
             self.anchors.add(attributes["id"])
         if tag in ("code", "pre", "script", "style"):
-            self._code += 1
-        attribute = "href" if tag == "a" else _LOADED_ATTRIBUTES.get(tag, "")
-        if attributes.get(attribute):
-            loaded = tag != "a" and attributes.get("rel", "") not in _UNLOADED_RELATIONS
-            self.links.append(PageLink(attributes[attribute], loaded))
+            self._code_depth += 1
+        # A browser loads the addresses of all tags but <a>, and <link> that only refers to a page.
+        address = attributes.get("href" if tag == "a" else _LOADED_ATTRIBUTES.get(tag, ""))
+        if address:
+            is_loaded = tag != "a" and attributes.get("rel", "") not in _REFERRING_RELATIONS
+            self.links.append(PageLink(address, is_loaded))
 
     def handle_endtag(self, tag: str) -> None:
         if tag in ("code", "pre", "script", "style"):
-            self._code -= 1
+            self._code_depth -= 1
 
     def handle_data(self, data: str) -> None:
-        if not self._code:
+        if not self._code_depth:
             self.prose.append(data)
 
 
@@ -86,9 +87,11 @@ def find_problems(site: Path) -> Iterator[str]:
             if target is None:
                 if link.is_loaded:
                     yield f"{page_name}: {link.address} is loaded from elsewhere"
-            elif not target[0].is_file():
+                continue
+            file, anchor = target
+            if not file.is_file():
                 yield f"{page_name}: {link.address} leads to no file"
-            elif target[1] and target[0] in readers and target[1] not in readers[target[0]].anchors:
+            elif anchor and file in readers and anchor not in readers[file].anchors:
                 yield f"{page_name}: {link.address} leads to no anchor"
         for raw_markdown in _RAW_MARKDOWN_PATTERN.finditer("".join(reader.prose)):
             yield f"{page_name}: {raw_markdown[0]!r} is left of the Markdown"

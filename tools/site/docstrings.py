@@ -37,16 +37,18 @@ def _separate_lists(lines: list[str]) -> list[str]:
     """Insert an empty line before each list that directly follows a paragraph."""
     separated: list[str] = []
     for line in lines:
-        is_item, before = _ITEM.match(line), separated[-1] if separated else " "
-        if is_item and not _ITEM.match(before) and not before.startswith(" "):
+        previous = separated[-1] if separated else " "
+        is_within_list = _ITEM.match(previous) or previous.startswith(" ")
+        if _ITEM.match(line) and not is_within_list:
             separated.append("")
         separated.append(line)
     return separated
 
 
 def to_markdown(text: str, find: FindAddress) -> str:
-    """Return a docstring as Markdown. Examples (``>>>``) become code blocks, as do indented lines,
-    as they stand; a paragraph of examples ends at an empty line, as for `doctest`.
+    """Return a docstring as Markdown, with a link for each name for which `find` has an address.
+    Examples (``>>>``) become code blocks, up to the next empty line. Indented paragraphs are kept
+    as they are: Markdown shows them as code.
 
     >>> print(to_markdown("Return <n>.\\n\\n>>> 1 + 1\\n2", lambda name: None))
     Return &lt;n>.

@@ -85,12 +85,13 @@ class Library:
     @cached_property
     def names_by_page(self) -> dict[str, list[PublicName]]:
         """Module -> the names that its page documents: its own, and those that others export."""
-        homes: dict[str, dict[str, PublicName]] = {module: {} for module in self.modules}
+        names_by_anchor: dict[str, dict[str, PublicName]] = {module: {} for module in self.modules}
         for module in self.modules:
             for name in self.names(module):
-                if name.module in homes and name.module != name.anchor:
-                    homes[name.module].setdefault(name.anchor, name)
-        return {module: list(names.values()) for module, names in homes.items()}
+                is_module = name.module == name.anchor  # these have a page of their own
+                if name.module in names_by_anchor and not is_module:
+                    names_by_anchor[name.module].setdefault(name.anchor, name)
+        return {module: list(names.values()) for module, names in names_by_anchor.items()}
 
     def path_of(self, module: str) -> Path:
         """Return the module's file, relative to the root."""
@@ -100,6 +101,7 @@ class Library:
         return file.resolve().relative_to(self.root.resolve())
 
     def _resolve(self, module: str, name: str) -> PublicName:
+        """Return a name that a module exports: a submodule, an object, or an unpacked value."""
         if f"{module}.{name}" in self.modules:
             return PublicName(name, f"{module}.{name}", f"{module}.{name}", None)
         member = self.modules[module].members.get(name)
@@ -110,12 +112,14 @@ class Library:
             item = member.final_target if isinstance(member, griffe.Alias) else member
         except griffe.AliasResolutionError as error:
             raise LookupError(f"{module}: {name} of its __all__ leads to nothing") from error
-        home = item.module.path
-        if home not in self.modules:
-            raise LookupError(f"{module}: {name} is at home in {home}, which is not public")
-        return PublicName(name, home, item.path, item)
+        defining_module = item.module.path
+        if defining_module not in self.modules:
+            text = f"{module}: {name} is at home in {defining_module}, which is not public"
+            raise LookupError(text)
+        return PublicName(name, defining_module, item.path, item)
 
     def _find_assignment(self, module: str, name: str) -> str:
+        """Return the source of the assignment that unpacks into a name, such as ``A, B = 1, 2``."""
         text = (self.root / self.path_of(module)).read_text(encoding="utf-8")
         for statement in ast.parse(text).body:
             if isinstance(statement, ast.Assign):

@@ -40,74 +40,86 @@ def build_pages(library: Library) -> list[Page]:
 
 
 class _PageWriter:
-    """Writes pages. `places`: anchor -> module; `shown`: module -> exported name -> anchor."""
+    """Writes pages. An anchor is the full name of a module's member, or of a member of that."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
-        self.shown = {m: {n.name: n.anchor for n in library.names(m)} for m in library.modules}
-        self.places: dict[str, str] = {}
-        self.items: dict[str, griffe.Object] = {}
-        self.classes: dict[str, set[str]] = {}
+        self.exported_anchors = {  # by module and name
+            module: {name.name: name.anchor for name in library.names(module)}
+            for module in library.modules
+        }
+        self.module_of_anchor: dict[str, str] = {}
+        self.object_at_anchor: dict[str, griffe.Object] = {}
+        self.anchors_of_class: dict[str, set[str]] = {}  # several if classes have one name
         for module, names in library.names_by_page.items():
             for name in names:
-                self.places[name.anchor] = module
+                self.module_of_anchor[name.anchor] = module
                 for item in [name.item, *self._members(name.item)]:
                     if item is not None:
-                        self.places[item.path] = module
-                        self.items[item.path] = item
+                        self.module_of_anchor[item.path] = module
+                        self.object_at_anchor[item.path] = item
                 if isinstance(name.item, griffe.Class):
-                    self.classes.setdefault(name.name, set()).add(name.anchor)
+                    self.anchors_of_class.setdefault(name.name, set()).add(name.anchor)
 
     def address(self, module: str, anchor: str) -> str:
+        """Return the address of an anchor, or of a module's page, as linked on a module's page."""
         page = page_path(self.library, module)
-        home = self.places.get(anchor, anchor)
-        path = os.path.relpath(page_path(self.library, home), os.path.dirname(page))
-        return path if home == anchor else f"{path}#{anchor}"
+        target_module = self.module_of_anchor.get(anchor, anchor)
+        path = os.path.relpath(page_path(self.library, target_module), os.path.dirname(page))
+        return path if target_module == anchor else f"{path}#{anchor}"
 
-    def find(self, module: str, scope: str, besides: frozenset[str] = frozenset()) -> FindAddress:
+    def address_finder(
+        self, module: str, scope: str, parameters: frozenset[str] = frozenset()
+    ) -> FindAddress:
         """Return the function that resolves names in the docstring of `scope` on a module's page.
 
         In classes and modules, members come first, then classes and modules of the whole package.
         In functions, methods of the same class are skipped, as such a word is usually a value.
         """
-        is_function = isinstance(self.items.get(scope), griffe.Function | griffe.Attribute)
+        scope_object = self.object_at_anchor.get(scope)
+        is_function = isinstance(scope_object, griffe.Function | griffe.Attribute)
 
-        def found(text: str) -> str | None:
+        def find_address(text: str) -> str | None:
             text = text.removesuffix("()")
             if text.endswith(".md") and re.fullmatch(r"docs/[\w/.-]+", text):
                 page_folder = os.path.dirname(page_path(self.library, module))
                 return os.path.relpath(text.removeprefix("docs/"), page_folder)
-            if not re.fullmatch(r"[A-Za-z]\w*(\.\w+)*", text) or text in besides:
+            if not re.fullmatch(r"[A-Za-z]\w*(\.\w+)*", text) or text in parameters:
                 return None
+            # What it may be: a name of this module, an export, a full name.
             prefix, _, name = text.rpartition(".")
-            exported = self.shown.get(prefix or module, {}).get(name, "")
+            exported = self.exported_anchors.get(prefix or module, {}).get(name, "")
             anchors = [f"{module}.{text}", exported, text]
             if not is_function:
                 anchors.insert(0, f"{scope}.{text}")
-            first, _, member = text.partition(".")
-            same_name = self.classes.get(first, set())
-            if len(same_name) == 1:
-                anchors.append(next(iter(same_name)) + ("." + member if member else ""))
+            # Or a class of any module, or its member, if no other class has this name.
+            class_name, _, member = text.partition(".")
+            class_anchors = self.anchors_of_class.get(class_name, set())
+            if len(class_anchors) == 1:
+                anchors.append(".".join([*class_anchors, member] if member else class_anchors))
             modules = {} if is_function and "." not in text else self.library.modules
             for anchor in anchors:
-                if anchor != scope and (anchor in self.places or anchor in modules):
+                if anchor != scope and (anchor in self.module_of_anchor or anchor in modules):
                     return self.address(module, anchor)
             return None
 
-        return found
+        return find_address
 
     def page(self, module: str) -> str:
+        """Return the Markdown of a module's page."""
         documented_module = self.library.modules[module]
         title = module if module.count(".") == 0 else module.partition(".")[2]
         text = documented_module.docstring.value if documented_module.docstring else ""
-        parts = [f"# {title} {{ #{module} }}", to_markdown(text, self.find(module, module))]
+        find_address = self.address_finder(module, scope=module)
+        parts = [f"# {title} {{ #{module} }}", to_markdown(text, find_address)]
         source_path = self.library.path_of(module).as_posix()
         parts.append(f"`{module}`, in [`{source_path}`](repository:{source_path})\n{{ .module }}")
-        own_names = self.library.names_by_page[module]
-        reexports = [n for n in self.library.names(module) if n.module not in (module, n.anchor)]
+        names = self.library.names(module)
+        # A name that is a module itself is in the table of submodules.
+        reexports = [name for name in names if name.module not in (module, name.anchor)]
         parts.extend(self._submodule_table(module))
         parts.extend(self._reexport_table(module, reexports))
-        for name in own_names:
+        for name in self.library.names_by_page[module]:
             parts.extend(self._name_section(module, name))
         return "\n\n".join(parts) + "\n"
 
@@ -121,18 +133,20 @@ class _PageWriter:
         if names:
             rows = [self._table_row(module, n.name, n.anchor, n.item) for n in names]
             ids = [f'<span id="{module}.{n.name}"></span>' for n in names]
-            yield "## Names shown here\n\n" + "".join(ids)
+            yield "## Names exported_anchors here\n\n" + "".join(ids)
             yield "\n".join(["| name | is |", "|---|---|", *rows])
 
-    def _table_row(self, module: str, text: str, anchor: str, item: griffe.Object | None) -> str:
+    def _table_row(self, module: str, name: str, anchor: str, item: griffe.Object | None) -> str:
+        """Return the row of a name on a module's page: link and first sentence, or its value."""
         docstring = item.docstring.value if item is not None and item.docstring else ""
-        description = to_markdown(first_sentence(docstring), self.find(module, anchor))
+        description = to_markdown(first_sentence(docstring), self.address_finder(module, anchor))
         if isinstance(item, griffe.Attribute) and not docstring:
             description = f"`{' '.join(signatures.signature_of(item).split())}`"
-        link = f"[`{text.rpartition('.')[2]}`]({self.address(module, anchor)})"
-        return f"| {link} | {description.replace('|', chr(92) + '|')} |"
+        description = description.replace("|", r"\|")
+        return f"| [`{name.rpartition('.')[2]}`]({self.address(module, anchor)}) | {description} |"
 
     def _name_section(self, module: str, name: PublicName) -> Iterator[str]:
+        """Yield the parts of the section on a name; one that an assignment unpacks has no item."""
         item = name.item
         kind = item.kind.value if item is not None else "attribute"
         yield _heading(2, name.name, name.anchor, kind)
@@ -150,7 +164,8 @@ class _PageWriter:
         yield _code_block(signatures.signature_of(item))
         if item.docstring:
             parameters = frozenset(_parameter_names(item))
-            yield to_markdown(item.docstring.value, self.find(module, item.path, parameters))
+            find_address = self.address_finder(module, item.path, parameters)
+            yield to_markdown(item.docstring.value, find_address)
 
     def _members(self, item: griffe.Object | None) -> list[griffe.Object]:
         """Return the documented methods, properties and attributes of a class, else nothing."""
@@ -171,13 +186,13 @@ class _PageWriter:
         links_by_class: dict[str, list[str]] = {}
         for member in item.inherited_members.values():
             target = member.final_target
-            if target.path in self.places and target.parent is not None:
-                text = f"[`{target.name}`]({self.address(module, target.path)})"
-                links_by_class.setdefault(target.parent.path, []).append(text)
-        for owner, links in links_by_class.items():
-            if owner in self.places:
-                link = f"[`{owner.rpartition('.')[2]}`]({self.address(module, owner)})"
-                yield f"From {link}: {', '.join(links)}."
+            if target.path in self.module_of_anchor and target.parent is not None:
+                link = f"[`{target.name}`]({self.address(module, target.path)})"
+                links_by_class.setdefault(target.parent.path, []).append(link)
+        for base, member_links in links_by_class.items():
+            if base in self.module_of_anchor:
+                base_link = f"[`{base.rpartition('.')[2]}`]({self.address(module, base)})"
+                yield f"From {base_link}: {', '.join(member_links)}."
 
 
 def _heading(level: int, text: str, anchor: str, kind: str) -> str:

@@ -24,10 +24,11 @@ def signature_of(item: griffe.Object) -> str:
 
 
 def _decorator_lines(item: griffe.Class | griffe.Function | griffe.Attribute) -> list[str]:
+    """Return the decorators that matter to a caller."""
     lines = []
     for decorator in getattr(item, "decorators", ()):
         text = str(decorator.value)
-        name = text.partition("(")[0]
+        name = text.partition("(")[0]  # without arguments
         if name.rpartition(".")[2] in _SHOWN_DECORATORS or name in _SHOWN_FULL_NAMES:
             lines.append(f"@{text}")
     return lines
@@ -44,26 +45,28 @@ def _parameter_source(parameter: griffe.Parameter) -> str:
 
 
 def _parameter_list(function: griffe.Function) -> list[str]:
-    parameters: list[str] = []
+    """Return the parameters as source, with "*" before the first keyword-only one unless it follows
+    `*args`, and "/" behind the last positional-only one."""
+    sources: list[str] = []
     kinds = [parameter.kind.value if parameter.kind else "" for parameter in function.parameters]
     for i, parameter in enumerate(function.parameters):
         if kinds[i] == "keyword-only" and not {"keyword-only", *_VARIADIC_MARKS} & set(kinds[:i]):
-            parameters.append("*")
-        parameters.append(_parameter_source(parameter))
+            sources.append("*")
+        sources.append(_parameter_source(parameter))
         if kinds[i] == "positional-only" and "positional-only" not in kinds[i + 1 :]:
-            parameters.append("/")
-    return parameters
+            sources.append("/")
+    return sources
 
 
 def _function_source(function: griffe.Function) -> str:
     head = "async def" if "async" in function.labels else "def"
     tail = f" -> {function.returns}" if function.returns is not None else ""
     parameters = _parameter_list(function)
-    line = f"{head} {function.name}({', '.join(parameters)}){tail}"
-    if len(line) > _MAX_LINE_LENGTH:
+    source = f"{head} {function.name}({', '.join(parameters)}){tail}"
+    if len(source) > _MAX_LINE_LENGTH:  # then one line for each parameter
         inside = "".join(f"    {parameter},\n" for parameter in parameters)
-        line = f"{head} {function.name}(\n{inside}){tail}"
-    return "\n".join([*_decorator_lines(function), line])
+        source = f"{head} {function.name}(\n{inside}){tail}"
+    return "\n".join([*_decorator_lines(function), source])
 
 
 def _attribute_source(item: griffe.Attribute) -> str:
@@ -85,11 +88,12 @@ def _field_lines(owner: griffe.Class) -> list[str]:
     """Return the fields of the class body, and the typed ones that methods assign to `self`. The
     values that methods assign are left out."""
     fields = []
+    methods = [(method.lineno or 0, method.endlineno or 0) for method in owner.functions.values()]
     for field in owner.attributes.values():
         line, is_typed = field.lineno or 0, field.annotation is not None
         if field.name.startswith("_") or "property" in field.labels:
             continue
-        if not any((m.lineno or 0) <= line <= (m.endlineno or 0) for m in owner.functions.values()):
+        if not any(first <= line <= last for first, last in methods):  # in the class body
             fields.append(_attribute_source(field))
         elif is_typed or "class-attribute" in field.labels:
             fields.append(f"{field.name}: {field.annotation}" if is_typed else field.name)
@@ -103,5 +107,5 @@ def _class_source(item: griffe.Class) -> str:
     constructor = item.members.get("__init__")
     if isinstance(constructor, griffe.Function) and "dataclass" not in item.labels:
         body.extend(_function_source(constructor).split("\n"))
-    lines = [head + ":" * bool(body), *(f"    {line}" for line in body)]
+    lines = [f"{head}:" if body else head, *(f"    {line}" for line in body)]
     return "\n".join([*_decorator_lines(item), *lines])
