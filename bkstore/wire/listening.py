@@ -103,6 +103,7 @@ class Listener:
         self._loop.add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
+        """Accept clients that wait in a socket's queue, not so many that others must wait."""
         for _ in range(_MAX_ACCEPTS_PER_EVENT):
             try:
                 connected, _ = listening.accept()

@@ -120,6 +120,7 @@ def decode_response(data: bytes | memoryview, *, extended: bool = False) -> Any:
 
 
 def _decode(message: Any, data: bytes | memoryview, kind: str) -> Any:
+    """Parse bytes into a message; return it. Raises `CorruptionError`, also for missing fields."""
     try:
         message.ParseFromString(bytes(data))
     except DecodeError as error:

@@ -172,7 +172,7 @@ def _with_first_chunks(answer: HttpResponse) -> HttpResponse:
         return answer
     chunks = coalesce_chunks(answer.body)
     first, second = next(chunks, b""), next(chunks, None)
-    if second is None:
+    if second is None:  # the body is complete
         return replace(answer, body=first)
     return replace(answer, body=chain((first, second), chunks))
 

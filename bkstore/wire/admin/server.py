@@ -165,7 +165,7 @@ class AdminServer(Closeable):
         return self.start()
 
     def close(self) -> None:
-        """Refuse requests, end running ones in seconds and all background jobs. Idempotent."""
+        """Refuse requests, end running ones within seconds, and background jobs. Idempotent."""
         if self._closed:
             return
         self._closed = True

@@ -43,6 +43,7 @@ class WireClients(Mapping[str, WireClient], Closeable):
         self._clients: dict[str, WireClient] = {}
 
     def __getitem__(self, bookie_id: str) -> WireClient:
+        """Return the client of a bookie; an id without a given address is taken as its address."""
         existing_client = self._clients.get(bookie_id)
         if existing_client is not None:
             return existing_client

@@ -52,6 +52,7 @@ class GroupSync:
         self._thread.join()
 
     def _run(self) -> None:
+        """Sync again and again, each time for all answers that wait by then, until closed."""
         while True:
             with self._changed:
                 while not (self._unsynced or self._is_closing):

@@ -52,7 +52,7 @@ class LongPolls:
         seconds_left = read.received_at + (read.timeout_millis or 0) / 1000 - self._loop.time()
         timer = self._loop.call_later(min(seconds_left, _MAX_WAIT_SECONDS), self.expire, read)
         self.waiting_reads[read] = callback, timer
-        if self._tick_timer is None:
+        if self._tick_timer is None:  # others may write to the bookie too: ask it regularly
             self._tick_timer = self._loop.call_later(_POLL_SECONDS, self._tick)
 
     def cancel(self, read: ReadOperation) -> None:

@@ -36,6 +36,7 @@ class Decommissions:
         self._executor.submit(self._decommission, store, bookie_id, delete_cookie)
 
     def _decommission(self, store: ClusterStore, bookie_id: str, delete_cookie: bool) -> None:
+        """Wait until no ledger needs the bookie, then delete its cookie, if requested; log it."""
         try:
             if self._wait_until_unused(store, bookie_id):
                 LOG.info("bookie %s is decommissioned: no ledger needs it", bookie_id)

@@ -274,6 +274,7 @@ def _count_consecutive(operations: Sequence[Operation], start: int) -> int:
 
 
 def _is_plain_read(operation: Operation) -> TypeGuard[ReadOperation]:
+    """Return whether it reads one entry by its id, without waiting or fencing."""
     return (
         isinstance(operation, ReadOperation)
         and operation.previous_lac is None
