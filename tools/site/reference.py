@@ -133,7 +133,7 @@ class _PageWriter:
         if names:
             rows = [self._table_row(module, n.name, n.anchor, n.item) for n in names]
             ids = [f'<span id="{module}.{n.name}"></span>' for n in names]
-            yield "## Names exported_anchors here\n\n" + "".join(ids)
+            yield "## Names shown here\n\n" + "".join(ids)
             yield "\n".join(["| name | is |", "|---|---|", *rows])
 
     def _table_row(self, module: str, name: str, anchor: str, item: griffe.Object | None) -> str:
