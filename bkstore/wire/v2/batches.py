@@ -118,7 +118,7 @@ def _framed_records(data: bytes, count: int, frame_size: int, entry_ids: Int64Ar
 
 
 def _is_groupable(header: int, size: int) -> bool:
-    """Return whether a message with this packet header and size can be part of a group."""
+    """Return whether a message can be in a group: an add of a record, or a read without fencing."""
     version, opcode = header >> 24, header >> 16 & 0xFF
     if not 1 <= version <= CURRENT_VERSION:
         return False
