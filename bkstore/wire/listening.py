@@ -127,9 +127,8 @@ class Listener:
             self._out_of_resources = True
             _log.warning("no client can be accepted: %s; they wait", error.strerror)
         self._loop.remove_reader(listening)
-        self._retry_timers[listening] = self._loop.call_later(
-            _RETRY_SECONDS, self._listen, listening
-        )
+        retry_timer = self._loop.call_later(_RETRY_SECONDS, self._listen, listening)
+        self._retry_timers[listening] = retry_timer
 
     async def _connect(self, connected: socket.socket) -> None:
         try:

@@ -139,10 +139,10 @@ def _authenticate(
 ) -> None:
     """Authenticate as a user; return at once if the bookie does not use authentication.
 
-    The last message is empty, and its answer is not waited for. Errors have `bookie_name`, the
-    bookie's. Raises `UnauthorizedAccess` if the bookie refuses or does not prove that it knows the
-    password; `BookieUnavailable` without an answer, as for a wrong password; `CorruptionError` for
-    a bad one.
+    The last message is empty, and its answer is not waited for. Errors begin with `bookie_name`.
+    Raises `UnauthorizedAccess` if the bookie refuses or does not prove that it knows the password;
+    `BookieUnavailable` without an answer, as for a wrong password; `CorruptionError` for an invalid
+    answer.
     """
     mechanism = DigestClient(user)
     token = b""
