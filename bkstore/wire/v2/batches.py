@@ -94,7 +94,7 @@ def decode_leading_group(
 
 @lru_cache(256)
 def _frame_layout(size: int, is_read: bool) -> np.dtype[np.void]:
-    """Return the layout of similar frames, as integers, which compare fast: `head` is the length and
+    """Return the layout of similar frames, as integers, which compare fast: `head` is length and
     packet header together, `key`, `key+8` and `key+16` are the bytes of the master key."""
     key_offset = _PREFIX_SIZE + _HEADER_SIZE
     ids_offset = _PREFIX_SIZE + (_HEADER_SIZE if is_read else _RECORD_OFFSET)
