@@ -16,7 +16,7 @@ _PROTOCOL_PROPERTY, _EXTENDED_PROTOCOL = "bkstore-protocol", "v3-extended"
 def build_service_info(
     host: str, port: int, *, tls: bool = False, extended: bool = False
 ) -> ServiceInfo:
-    """Return the registration of a bookie that listens there.
+    """Return the registration of a bookie; `extended` announces that it serves all scopes.
 
     >>> build_service_info("10.0.0.1", 3181, extended=True).properties
     {'bkstore-protocol': 'v3-extended'}

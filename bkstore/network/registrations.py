@@ -100,8 +100,7 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
         return any(self.get(bookie_id) is not old for bookie_id, old in old_clients.items())
 
     def writable_bookies(self, scope: int = 0) -> frozenset[str]:
-        """Return the bookies for new ledgers of a scope: writable, with an address, and `extended`
-        for scopes other than 0."""
+        """Return the writable bookies with an address; for scopes other than 0, `extended` ones."""
         clients = self._clients_of(self._store.writable_bookies() or frozenset())
         return frozenset(key for key, client in clients.items() if client.extended or not scope)
 
@@ -145,8 +144,7 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
             return client
 
     def _run_lookup(self, bookie: str) -> ScopedClient | None:
-        """Return the client of a bookie's registration; it is stored in `_clients` even if
-        `_refresh` no longer waits."""
+        """As `_read_client`, in a thread: keeps the client even if `_refresh` no longer waits."""
         try:
             return self._read_client(bookie)
         finally:

@@ -171,8 +171,7 @@ class Auditor:
         progress: Progress,
         throttle: Throttle,
     ) -> None:
-        """Check all ledgers after the last one of the resume file, `last_judged`; without rechecks,
-        this round is final."""
+        """Check all ledgers after the last one of the resume file; final without rechecks."""
         last_judged = outcomes.last_judged
         done = 0 if last_judged is None else bisect_right(ledgers, last_judged)
         final = self.options.rechecks == 0
@@ -288,8 +287,8 @@ class _Outcomes:
     def __init__(self, report: AuditReport, resume_file: ResumeFile | None, compat: bool) -> None:
         self.report = report
         self.to_recheck: list[LedgerId] = []
-        self.last_judged: LedgerId | None = None
-        self.rechecks = 0
+        self.last_judged: LedgerId | None = None  # in the first round
+        self.rechecks = 0  # rounds that are complete
         self._resume_file = resume_file
         self._compat = compat
         for step, outcome in [] if resume_file is None else resume_file.steps:

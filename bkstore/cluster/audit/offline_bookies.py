@@ -74,7 +74,7 @@ class GroupsBookie:
         """Return which entries of the ledger the bookie has; empty for an unknown ledger."""
         start, stop = self._rows.get(LedgerId.of(ledger), (0, 0))
         groups = self._groups.take(np.arange(start, stop))
-        if (groups.ends[:-1] <= groups.first[1:]).all():
+        if (groups.ends[:-1] <= groups.first[1:]).all():  # none overlaps the one before it
             return Availability.from_canonical(canonicalize(groups))
         # Groups of several directories overlap: merge them one by one.
         entries = Availability()

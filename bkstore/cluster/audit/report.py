@@ -146,7 +146,7 @@ class AuditReport(AuditCounts):
             detail = f"{reason}: {checked} judged without it"
             violation = Violation("bookie_unavailable", None, None, bookie, None, detail)
             self.violations.append(violation)
-        if self.without:  # ledgers that such a bookie alone makes unavailable
+        if self.without:  # ledgers for which only absent bookies gave no answer
             self.counts["bookie_unavailable"] += self.without
         self.violations.sort(key=lambda violation: violation.sort_key)
         self.unreadable.sort()

@@ -29,8 +29,8 @@ class Throttle:
         self._rate = rate
         self._now = now
         self._wait = wait
-        self._next_start: float | None = None
-        self.stopped = False
+        self._next_start: float | None = None  # when the rate allows the next group
+        self.stopped = False  # whether `wait` returned a true value
 
     def groups(self, ledgers: list[_T]) -> Iterator[list[_T]]:
         """Yield ledgers in groups, each when the rate allows it. If `wait` returns a true value,

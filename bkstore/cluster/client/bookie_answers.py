@@ -66,6 +66,7 @@ def call_bookie(
 def _call(
     bookies: Mapping[str, BookieClient], bookie_id: str, request: Callable[[BookieClient], _T]
 ) -> tuple[BookieAnswer[_T], BookieClient | None]:
+    """Return the answer, and the client that was used, None if the bookie has none."""
     client = None
     try:
         client = bookies.get(bookie_id)

@@ -109,13 +109,14 @@ class _Recovery:
         return self._close(last, length)
 
     def _fence(self) -> int:
-        """Fence the last ensemble; return the highest entry that is known to be confirmed: those
-        before the last segment were when it was added."""
+        """Fence the last ensemble; return the highest entry that is known to be confirmed, by an
+        LAC, or because a writer confirms all entries before it adds the last segment."""
         metadata = self.initial_metadata
         segment_start, ensemble = metadata.segments[-1]
         answers = list(self.access.call_bookies((bookie, self._fence_at) for bookie in ensemble))
         self._record_unresponsive(answers)
         has_answered = [answer.value is not None or answer.is_not_found for answer in answers]
+        # Entries may still be acknowledged unless the bookies that answered cover all write sets.
         if not is_covered(has_answered, metadata.write_quorum_size, metadata.ack_quorum_size):
             raise NotEnoughBookies(
                 f"ledger {self.access.ledger}: too few bookies could be fenced: "

@@ -212,7 +212,7 @@ class BackgroundCollector(Closeable):
         with self._pass_lock:
             self._check_open()
             started, succeeded, self._store_problem = self._clock(), False, None
-            problem: str | None = "the pass failed unexpectedly"
+            problem: str | None = "the pass failed unexpectedly"  # by any other exception
             try:
                 report = self._collect_garbage(forced_kinds)
                 problem, succeeded = self._store_problem, True

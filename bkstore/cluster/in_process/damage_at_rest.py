@@ -76,8 +76,8 @@ def _clear_slots(path: Path, entry_ids: Int64Array) -> Int64Array:
 
 
 def _delete_rows(path: Path, ledger: LedgerId, entry_ids: Int64Array) -> Int64Array:
-    # Imported here, because RocksDB is optional.
-    from bkstore.index.rocks.database import Database
+    """Delete the entries' rows in a database of locations; return the entries that it had."""
+    from bkstore.index.rocks.database import Database  # imported here: RocksDB is optional
     from bkstore.index.rocks.keys import entry_keys
     from bkstore.index.rocks.options import database_options
 

@@ -100,7 +100,7 @@ class DefaultPlacement:
         if len(available) < len(indexes):
             message = f"{len(indexes)} more bookies are needed, {len(available)} are available"
             raise NotEnoughBookies(message)
-        best, verdict = ensemble, Adherence.FAIL
+        best, verdict = ensemble, Adherence.FAIL  # no candidate yet
         for _ in range(self._attempt_count(len(available))):
             candidate = self._fill_gaps(list(ensemble), indexes, write_quorum, list(available))
             candidate_verdict, _ = self.judge(candidate, write_quorum, 1)  # A has no influence

@@ -89,12 +89,12 @@ class DirectoryValues:
         if layout not in (None, *LAYOUTS):
             raise InvalidArgument(f"unknown layout {layout!r}: {' or '.join(LAYOUTS)}")
         if not is_store(self.path):
-            self._create(layout or LAYOUTS[0])
+            self._create_store(layout or LAYOUTS[0])
         self.layout = self._read_marker()
         if layout not in (None, self.layout):
             raise UnsupportedLayout(f"{self.path} has the layout {self.layout}, not {layout}")
 
-    def _create(self, layout: str) -> None:
+    def _create_store(self, layout: str) -> None:
         if self.read_only or (self.path.exists() and not self._is_empty()):
             raise UnsupportedLayout(f"{self.path} is not a metadata store: it has no {MARKER_NAME}")
         with convert_write_errors(self.path):
@@ -110,7 +110,7 @@ class DirectoryValues:
         path = self.path / MARKER_NAME
         with convert_read_errors(path):
             lines = read_file(path, _MAX_MARKER_BYTES).split(b"\n")
-        # Three lines (see `_create`), and nothing after them.
+        # Three lines (see `_create_store`), and nothing after them.
         if len(lines) != 4 or lines[0] != MARKER_NAME.encode("ascii") or not lines[1].isdigit():
             reason = f"marker does not state {MARKER_NAME}, version and layout"
             raise CorruptionError(path, 0, reason)

@@ -193,7 +193,7 @@ class KeyValueStore:
             self._overwrite(key, b"")
         else:
             self._values.delete(key, None)
-        self._known_lists.add("unavailable")
+        self._known_lists.add("unavailable")  # no longer None, even if it is empty
 
     def underreplicated(self) -> Mapping[LedgerId, UnderreplicatedMark] | None:
         """As `MetadataStore.underreplicated`."""

@@ -373,6 +373,7 @@ class PipelinedWriter(LedgerWriter):
 
 
 def _next_payloads(source: Iterator[bytes]) -> list[bytes]:
+    """Return the payloads of the next batch, none at the end of the source."""
     payloads: list[bytes] = []
     byte_count = 0
     for data in islice(source, _MAX_BATCH_ENTRIES):

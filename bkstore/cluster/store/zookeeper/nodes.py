@@ -186,6 +186,7 @@ class Nodes:
 
     def make_folder(self, path: str) -> None:
         """Create a folder and those above it, with empty values, as BookKeeper does."""
+        # The root, and folders above it, are made with a new cluster only.
         if path == self.root or not path.startswith((f"{self.root}/", self.scopes_root)):
             raise self._no_cluster_error()
         data = self._marker() if path == self.scopes_root else b""

@@ -308,6 +308,7 @@ class Underreplication:
         return next((holder for holder in holders if holder is not None), None)
 
     def _list_votes(self) -> list[str]:
+        """Return the names of the votes' nodes, oldest first."""
         try:
             names = self._ask(self._nodes.location_of(_ELECTION_KEY), "get_children")
         except NoNodeError:
