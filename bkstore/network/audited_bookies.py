@@ -110,7 +110,7 @@ class AuditedBookie:
         self._clients = clients
         advice = "a real bookie with db storage cannot list entries; pass its directory"
         self._directory_advice = f": {advice} ({bookie_id}=DIR)"
-        self._has_listed = False
+        self._has_listed = False  # whether it has sent any list
         self._known_error: BkstoreError | None = None
         """The error for every ledger, without a request, until `_skipped_until` (monotonic)."""
         self._skipped_until = 0.0

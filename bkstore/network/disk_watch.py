@@ -58,9 +58,7 @@ class DiskWatch:
 
     def find_read_only_reason(self, read_only: bool) -> str | None:
         """Return why the bookie must be read-only, None if it need not; `read_only` is its state.
-
-        It must be while disks are full (by the limits), and for good after a failed sync.
-        """
+        It must be while disks are full (by the limits), and for good after a failed sync."""
         try:
             for path in self._bookie.storage.write_paths:
                 path.check_writable()

@@ -115,8 +115,8 @@ class RegisteredBookie(Closeable):
         id; a new bookie is called `bookie_id`, by default ``advertise:port``. In this order:
         compares cookies, replays the journal, opens the port, registers. With `extended` it serves,
         and announces, ledgers of all scopes. `garbage` has the settings of the collector, `server`
-        further arguments of `BookieServer`, `registration` of the class.
-        Raises what `validate_cookies`, `Bookie.open` and the class raise, after undoing the rest.
+        further arguments of `BookieServer`, `registration` of the class. Raises what
+        `validate_cookies`, `Bookie.open` and the class raise, after undoing the rest.
         """
         check_advertised_host(advertise or host)  # before any side effect
         with ExitStack() as undo:
@@ -165,10 +165,8 @@ class RegisteredBookie(Closeable):
         return self._registration.problem
 
     def check_disks(self) -> str | None:
-        """Become read-only, or writable again, by the disks' state; return why it is read-only.
-
-        The registration turns read-only before the server refuses adds, and writable after it.
-        """
+        """Become read-only, or writable again, by the disks' state; return why it is read-only. The
+        registration turns read-only before the server refuses adds, and writable after it."""
         with self._lock:
             reason = self._operator_reason or self._find_problem()
             reason = reason or self._watch.find_read_only_reason(self.read_only)

@@ -60,7 +60,7 @@ class BatchChecker:
         self._pool = pool
         self._is_compat = options.compat is not None
         self.snapshots = LedgerSnapshots(store, options, clock)
-        self._judge_placement = lru_cache(1 << 16)(placement.judge)  # many have one ensemble
+        self._judge_placement = lru_cache(1 << 16)(placement.judge)  # ensembles repeat
 
     def check(self, ledgers: list[LedgerId], *, final: bool) -> BatchOutcome:
         """Check some ledgers; those that change meanwhile are checked again (`redo_limit`). Unless

@@ -91,7 +91,7 @@ class ResumeFile(Closeable):
         try:
             head = parse_json(line) if is_whole else None
         except CorruptionError as error:
-            if line.startswith(_HEAD):
+            if line.startswith(_HEAD):  # an audit's file, but damaged
                 raise self._corruption(0, error.reason) from None
             head = None
         if not isinstance(head, dict) or head.get("format") != FORMAT:

@@ -198,22 +198,22 @@ class _Recovery:
         batch = RecordBatch.of(records, [entry.entry_id for entry in entries])
         ensemble = self.changed_metadata.segments[-1].ensemble
         started = time.monotonic()
-        silent = {
+        skipped = {
             bookie: answer
             for bookie, (answer, skip_until) in self.skipped_bookies.items()
             if started < skip_until
         }
-        previously_silent = set(silent)
-        may_batch = len(entries) > 1 and not previously_silent
+        previously_skipped = set(skipped)
+        may_batch = len(entries) > 1 and not previously_skipped
         if may_batch and add_to_all(self.access, batch, ensemble, recovery=True):
             return
-        # Singly: bookies that fail are replaced; those that do not respond are added to `silent`.
+        # Singly: bookies that fail are replaced; those that do not respond are added to `skipped`.
         for entry, record in zip(entries, records):
-            self._rewrite_entry(entry.entry_id, record, silent)
+            self._rewrite_entry(entry.entry_id, record, skipped)
         finished = time.monotonic()
         skip_until = finished + _BACKOFF_FACTOR * (finished - started)
-        for bookie in silent.keys() - previously_silent:
-            self.skipped_bookies[bookie] = (silent[bookie], skip_until)
+        for bookie in skipped.keys() - previously_skipped:
+            self.skipped_bookies[bookie] = (skipped[bookie], skip_until)
 
     def _rewrite_entry(
         self, entry_id: int, record: bytes, unresponsive: dict[str, BookieAnswer[int]]

@@ -236,6 +236,7 @@ class RegionPlacement(RackPlacement):
         regions = {_region_of(location) for location in self._locations.values()}
         min_regions = integer(1)("min_regions", min_regions)
         desired = max(min_regions, len(regions)) if desired_regions is None else desired_regions
+        # For `_judge_spread`, in place of the counts of racks.
         self._min_count, self._desired_count = _check_spread(min_regions, desired, "regions")
 
     def _judge_set(self, write_set: Sequence[str], racks: Sequence[str]) -> Verdict:

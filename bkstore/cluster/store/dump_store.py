@@ -94,6 +94,7 @@ class DumpStore(KeyValueStore):
             if ledger is not None:
                 self._keys[ledger] = file_path.removeprefix(top)
         self._ledgers_by_key = {key: ledger for ledger, key in self._keys.items()}
+        # `walk_files` also yields empty folders.
         others = (file_path[1:] for file_path, _, ledger in parsed_paths if ledger is None)
         self.other_files = tuple(name for name in others if not os.path.isdir(Path(folder) / name))
         values = DumpValues(f"{folder}{top}")

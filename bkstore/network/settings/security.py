@@ -43,10 +43,8 @@ def requires_sasl(conf: Configuration) -> bool:
 
 
 def read_tls(conf: Configuration) -> TlsFiles | None:
-    """Return the files of START_TLS, None if the file does not enable it.
-
-    Raises `IllegalOperation` for Java key stores, passwords, and a choice of protocols or ciphers.
-    """
+    """Return the files of START_TLS, None if the file does not enable it. Raises `IllegalOperation`
+    for Java key stores, passwords, and a choice of protocols or ciphers."""
     factory = conf.string("tlsProviderFactoryClass", None)
     if not factory:
         return None

@@ -218,7 +218,7 @@ class PipelinedWriter(LedgerWriter):
         """Record a bookie's answer, confirm entries, and send those held back."""
         self._answers[queue.bookie] = answer
         if answer.error is not None:
-            queue.failure = answer
+            queue.failure = answer  # a waiting thread then calls `_replace_failed_bookies`
             queue.batches.clear()
         else:
             for batch in sent:

@@ -23,9 +23,9 @@ class AppendBatch:
         self.ledger_length = ledger_length
         """Payload bytes of the ledger up to its last entry."""
         # Write sets repeat after E entries, so those of the first E entries are enough.
-        sizes = metadata.ensemble_size, metadata.write_quorum_size
-        distinct_entries = range(self.first, min(self.last + 1, self.first + sizes[0]))
-        self.write_sets = [frozenset(write_set(entry, *sizes)) for entry in distinct_entries]
+        size, quorum = metadata.ensemble_size, metadata.write_quorum_size
+        distinct_entries = range(self.first, min(self.last + 1, self.first + size))
+        self.write_sets = [frozenset(write_set(entry, size, quorum)) for entry in distinct_entries]
         self.bookie_indexes = frozenset().union(*self.write_sets)
         self.acks: set[int] = set()
         """Ensemble indexes of the bookies that have stored the batch."""

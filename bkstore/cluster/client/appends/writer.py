@@ -214,7 +214,7 @@ class LedgerWriter:
             answers = list(
                 access.call_bookies(
                     (bookie, lambda client: client.write_lac(access.ledger, body, access.key))
-                    for bookie in access.write_set_of(max(lac, 0), ensemble)
+                    for bookie in access.write_set_of(max(lac, 0), ensemble)  # LAC -1: of entry 0
                 )
             )
             ack_count = sum(answer.error is None for answer in answers)

@@ -32,7 +32,7 @@ class IdGenerator:
         """Return the next id; raises `InvalidArgument` when none is left. Short ids have 31 bits;
         when they are used up, the folder of long ids is made, and from then on ids are long."""
         request = self._nodes.connection.request
-        if self._is_long is None:
+        if self._is_long is None:  # not known yet
             has_long_ids = not self._short_only and request(self._long_folder, "exists")
             self._is_long = bool(has_long_ids)
         if not self._is_long:

@@ -76,7 +76,7 @@ class LedgerTree:
         >>> [LedgerTree("flat").is_folder("/00"), LedgerTree("hierarchical").is_folder("/00")]
         [False, True]
         """
-        # Such as /00/0012/L3456 or /000/0000/0000/0012/L3456: the first name shows the depth.
+        # A ledger is at /00/0012/L3456 or /000/0000/0000/0012/L3456: the first name shows which.
         first, *others = path[1:].split("/")
         if not self._first_folder_pattern.fullmatch(first):
             return False

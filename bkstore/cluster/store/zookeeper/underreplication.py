@@ -125,6 +125,7 @@ class Underreplication:
         return LedgerLock(ledger_id, None, self._nodes.connection.session)
 
     def _create_lock(self, ledger: LedgerId) -> bool:
+        """Create a ledger's lock; return False if another session, or an earlier call, has it."""
         self.create_layout()
         path = self._nodes.location_of(lock_path(ledger))
         request = RetriedRequest(self._nodes.connection, path)
