@@ -32,7 +32,7 @@ def check_sanity(
     with WireClient(endpoint, timeout=timeout, sasl=sasl, bookie_id=bookie_id) as wire_client:
         bookie_ids = frozenset({bookie_id})
         client = Client(store, {bookie_id: wire_client}, list_writable=lambda _: bookie_ids)
-        writer = client.create_ledger(1, 1, 1, digest_type="MAC")
+        writer = client.create_ledger(1, 1, 1, digest_type="MAC")  # E, W, A
         try:
             writer.append_many(_PAYLOADS)
             writer.close()

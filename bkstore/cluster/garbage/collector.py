@@ -78,7 +78,7 @@ class BackgroundCollector(Closeable):
         """When the next scheduled pass starts; infinite without a schedule."""
         self._forced_kinds: frozenset[CompactionKind] | None = None
         """The kinds that the requested pass may compact; None if no pass is requested."""
-        self._suspended: dict[CompactionKind, set[str]] = {"major": set(), "minor": set()}
+        self._suspended: dict[CompactionKind, set[str]] = {"major": set(), "minor": set()}  # why
         self._suspension_counts: dict[CompactionKind, int] = {"major": 0, "minor": 0}
         """How often each kind was suspended: a running compaction stops when it changes."""
         self._store_problem: str | None = None

@@ -97,6 +97,6 @@ def _summary(name: str, help_text: str, runtime: OpStats) -> Metric:
     from prometheus_client.metrics_core import SummaryMetricFamily
 
     family = SummaryMetricFamily(name, help_text, labels=("success",))
-    family.add_metric(("true",), runtime.succeeded, runtime.seconds_succeeded * 1000)
+    family.add_metric(("true",), runtime.succeeded, runtime.seconds_succeeded * 1000)  # in ms
     family.add_metric(("false",), runtime.failed, runtime.seconds_failed * 1000)
     return family

@@ -116,7 +116,7 @@ class DefaultPlacement:
     ) -> list[str]:
         """Fill the gaps of `ensemble` once, in place, with bookies taken from `free`."""
         for index in gaps:
-            ensemble[index] = ""
+            ensemble[index] = ""  # not chosen yet
         self._random.shuffle(free)
         for index in gaps:
             neighbors = _neighbors(ensemble, index, write_quorum)

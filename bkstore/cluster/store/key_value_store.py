@@ -73,7 +73,8 @@ class KeyValueStore:
     # -- ledgers
 
     def create(self, metadata: LedgerMetadata) -> int:
-        """As `MetadataStore.create`; raises `InvalidArgument` if the format cannot hold it."""
+        """As `MetadataStore.create`, also without digest type or password. Raises `InvalidArgument`
+        for metadata that their format version cannot hold."""
         key = self._key(metadata.ledger)
         try:
             version = self._values.put(key, encode(metadata, incomplete=True), None)

@@ -182,7 +182,7 @@ def _read_given(conf: Configuration, key_name: str) -> Any:
 
 
 def _read_storage(conf: Configuration) -> StorageKind | None:
-    """Return the storage that the file sets, None if it leaves the choice to others."""
+    """Return the storage that the file sets, None if it has only the defaults."""
     if "ledgerStorageClass" not in conf and _read_key(conf, "sortedLedgerStorageEnabled"):
         return None
     class_name = read_storage_class(conf)
@@ -265,7 +265,7 @@ def _read_options(
         if storage_suffix in ("", f"({storage})"):
             values[field_name] = _read_given(conf, key.name)
             given_keys.add(key.name)
-            # Check each value alone, so that an error names its key, and then all together.
+            # Check each value alone, so that an error names its key, unless it depends on others.
             if key.name not in _JOINT_KEYS:
                 _replace_options(key.name, defaults, {field_name: values[field_name]})
     joint_keys = ", ".join(key for key in _JOINT_KEYS if key in given_keys)

@@ -300,7 +300,7 @@ class PipelinedWriter(LedgerWriter):
     def _replace_possible(self, failed: Sequence[int]) -> None:
         """Replace as many failed bookies as possible; queue unconfirmed entries for new ones."""
         lac = self.last_confirmed
-        excluded = {bookie for bookie, entry in self._excluded_until.items() if lac < entry}
+        excluded = {bookie for bookie, until in self._excluded_until.items() if lac < until}
         for count in range(len(failed), 0, -1):
             if self._replace(failed[:count], excluded) is None:
                 continue

@@ -73,7 +73,7 @@ class Underreplication:
         self._nodes = nodes
         self._ask = nodes.connection.request
         self._now = now
-        self._prepared = False
+        self._has_layout = False
 
     # -- marks
 
@@ -81,7 +81,7 @@ class Underreplication:
         self, ledger: int | LedgerId, bookies: Iterable[str] = (), *, timed: bool = True
     ) -> bool:
         """Mark a ledger, or add bookies to its mark; return whether anything was written. The
-        mark's time is when the last bookie was added; without `timed` it is not set."""
+        mark's time is when the last bookie was added; without `timed` it stays as it was."""
         self.create_layout()
         key, new_bookies = mark_path(ledger), list(dict.fromkeys(bookies))
         while True:
@@ -178,7 +178,7 @@ class Underreplication:
 
     def create_layout(self) -> None:
         """Create the folder with its layout if it is missing; sends no requests after that."""
-        if self._prepared:
+        if self._has_layout:
             return
         for folder in ("ledgers", "locks"):
             self._nodes.make_folder(f"{self._nodes.root}{_ROOT_KEY}/{folder}")
@@ -192,7 +192,7 @@ class Underreplication:
         if layout is not None and layout.data != BASIC_LAYOUT:
             message = f"{self._nodes.location_of(key)}: unsupported layout {layout.data[:60]!r}"
             raise UnsupportedLayout(message)
-        self._prepared = True
+        self._has_layout = True
 
     @property
     def enabled(self) -> bool:
