@@ -141,23 +141,25 @@ class CrashFiles(Files):
         """Disable the syncs of one of `sync_sites` from now on."""
         self._ignored_sites.add(site)
 
-    def _count_call(self) -> None:
-        """Count a changing call; the first without power copies the databases as they are."""
+    def _count_call_or_lose_power(self) -> None:
+        """Count a changing call or raise `PowerLoss`; first copy the databases as they are then."""
         if self._stop_at_call is None or self.calls + 1 < self._stop_at_call:
             self.calls += 1
             return
         if not self.stopped:
             self.calls += 1
-            for key, (path, lengths) in self._state.databases.items():
-                self._copies.append(tempfile.mkdtemp(prefix="bkstore-crash-"))
-                copy_database(path, self._copies[-1])
-                self._state.databases[key] = (self._copies[-1], lengths)
+            for key, (path, synced_lengths) in self._state.databases.items():
+                copy = tempfile.mkdtemp(prefix="bkstore-crash-")
+                self._copies.append(copy)
+                copy_database(path, copy)
+                self._state.databases[key] = (copy, synced_lengths)
         raise PowerLoss
 
-    def _is_sync_ignored(self, call: str) -> bool:
+    def _record_sync_site(self, call: str) -> bool:
+        """Record who calls a sync; return whether it counts (not disabled by `ignore_site`)."""
         site = _calling_site(call)
         self.sync_sites.add(site)
-        return site in self._ignored_sites
+        return site not in self._ignored_sites
 
     # -- bytes
 
@@ -168,6 +170,7 @@ class CrashFiles(Files):
         with self._lock:
             exists = key_of(path) is not None
             if exists and flags & os.O_TRUNC and not flags & os.O_EXCL:
+                # Truncate by a call of its own, which saves the bytes that it removes.
                 fd = super().open(path, flags & ~os.O_TRUNC, mode)
                 try:
                     self.truncate(fd, 0)
@@ -177,78 +180,81 @@ class CrashFiles(Files):
                 return fd
             if exists or not flags & os.O_CREAT:
                 return super().open(path, flags, mode)
-            self._count_call()
+            self._count_call_or_lose_power()
             fd = super().open(path, flags, mode)
-            self._note_creation(path)
+            self._record_creation(path)
             return fd
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
         """Inherited."""
         content = bytes(data)
         with self._lock:
-            self._count_call()
-            self._changes_of(fd).write(fd, offset, content)
+            self._count_call_or_lose_power()
+            self._unsynced_bytes_of(fd).write(fd, offset, content)  # before it is overwritten
             super().pwrite(fd, content, offset)
 
     def truncate(self, fd: int, size: int) -> None:
         """Inherited."""
         with self._lock:
-            self._count_call()
-            self._changes_of(fd).truncate(fd, size)
+            self._count_call_or_lose_power()
+            self._unsynced_bytes_of(fd).truncate(fd, size)
             super().truncate(fd, size)
 
     def fsync(self, fd: int) -> None:
         """Record that the file's bytes and length are durable."""
         with self._lock:
-            self._count_call()
-            if not self._is_sync_ignored("fsync"):
-                self._state.unsynced.pop(stat_key(os.fstat(fd)), None)
+            self._count_call_or_lose_power()
+            if self._record_sync_site("fsync"):
+                self._state.bytes_of_file.pop(stat_key(os.fstat(fd)), None)
 
-    def _changes_of(self, fd: int) -> UnsyncedBytes:
+    def _unsynced_bytes_of(self, fd: int) -> UnsyncedBytes:
+        """Return the record of a file's unsynced changes, a new one for its first change."""
         info = os.fstat(fd)
         key = stat_key(info)
-        changes = self._state.unsynced.get(key)
-        if changes is None:
-            changes = UnsyncedBytes(info.st_size)
+        unsynced = self._state.bytes_of_file.get(key)
+        if unsynced is None:
+            unsynced = UnsyncedBytes(info.st_size)
             if info.st_nlink or key in self._state.nameless_fds:  # else no crash restores it
-                self._state.unsynced[key] = changes
-        return changes
+                self._state.bytes_of_file[key] = unsynced
+        return unsynced
 
     # -- names
 
     def mkdir(self, path: StrPath) -> None:
         """Inherited."""
         with self._lock:
-            exists = key_of(path) is not None
-            if not exists:
-                self._count_call()
+            if key_of(path) is not None:
+                super().mkdir(path)  # changes nothing
+                return
+            self._count_call_or_lose_power()
             super().mkdir(path)
-            if not exists:
-                self._note_creation(path)
+            self._record_creation(path)
 
     def replace(self, source: StrPath, target: StrPath) -> None:
         """Inherited."""
         with self._lock:
-            self._count_call()
-            new, old = key_of(source), key_of(target)
+            self._count_call_or_lose_power()
+            moved_file, replaced_file = key_of(source), key_of(target)
             with self._keep_open_if_unlinked(target):
                 super().replace(source, target)
             self._state.move_databases(os.path.abspath(source), os.path.abspath(target))
-            if new != old:  # rename(2) keeps both names of one file
-                names = {name_key_of(target): new, name_key_of(source): None}
-                self._state.names.add(names, {name_key_of(target): old, name_key_of(source): new})
+            if moved_file != replaced_file:  # if both name one file, rename(2) changes nothing
+                source_name, target_name = name_key_of(source), name_key_of(target)
+                new_files = {target_name: moved_file, source_name: None}
+                old_files = {target_name: replaced_file, source_name: moved_file}
+                self._state.names.add(new_files, old_files)
 
     def link(self, source: StrPath, target: StrPath) -> None:
         """Inherited."""
         with self._lock:
-            self._count_call()
+            self._count_call_or_lose_power()
             super().link(source, target)
-            self._state.names.add({name_key_of(target): key_of(source)}, {})
+            self._state.names.add({name_key_of(target): key_of(source)}, old_files={})
 
     def unlink(self, path: StrPath) -> None:
         """Inherited."""
         with self._lock:
-            self._count_call()
+            self._count_call_or_lose_power()
             if os.path.islink(path):  # no writer makes one: its removal counts as durable
                 super().unlink(path)
                 return
@@ -260,21 +266,21 @@ class CrashFiles(Files):
     def sync_dir(self, path: StrPath) -> None:
         """Record that the names in a directory are durable."""
         with self._lock:
-            self._count_call()
+            self._count_call_or_lose_power()
             directory = stat_key(os.stat(path))
-            if not self._is_sync_ignored("sync_dir"):
+            if self._record_sync_site("sync_dir"):
                 self._state.names.make_durable(directory)
                 self._release_held_files()
 
-    def _note_creation(self, path: StrPath) -> None:
-        place, key = name_key_of(path), key_of(path)
-        if key is not None:
-            self._state.unsynced.pop(key, None)  # of an earlier file with the same inode number
-        self._state.names.add({place: key}, {})
+    def _record_creation(self, path: StrPath) -> None:
+        key = key_of(path)
+        if key is not None:  # forget an earlier file with the same inode number
+            self._state.bytes_of_file.pop(key, None)
+        self._state.names.add({name_key_of(path): key}, old_files={})
 
     @contextmanager
     def _keep_open_if_unlinked(self, path: StrPath) -> Iterator[None]:
-        """Keep a descriptor of the file if the body removes its last name."""
+        """Keep a descriptor of a file whose last name the body removes: a crash may restore it."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -285,7 +291,7 @@ class CrashFiles(Files):
         try:
             yield
         finally:
-            if os.fstat(fd).st_nlink:
+            if os.fstat(fd).st_nlink:  # it still has a name
                 os.close(self._state.nameless_fds.pop(key))
 
     def _release_held_files(self) -> None:
@@ -293,7 +299,7 @@ class CrashFiles(Files):
         if self._state.nameless_fds:
             for key in set(self._state.nameless_fds) - self._state.names.referenced_files():
                 os.close(self._state.nameless_fds.pop(key))
-                self._state.unsynced.pop(key, None)
+                self._state.bytes_of_file.pop(key, None)
 
     # -- databases
 
@@ -306,19 +312,20 @@ class CrashFiles(Files):
             if options is not None:
                 options.enable_statistics()
                 self._wal_syncs[key] = (options, 0)
-            _, lengths = self._state.databases.get(key, ("", log_lengths(path)))
-            self._state.databases[key] = (os.path.abspath(path), lengths)
+            _, synced_lengths = self._state.databases.get(key, ("", log_lengths(path)))
+            self._state.databases[key] = (os.path.abspath(path), synced_lengths)
 
     def database_synced(self, path: StrPath) -> None:
         """Record that the write-ahead logs are durable at their present lengths. Does nothing if
         RocksDB's statistics count no new sync of them."""
         with self._lock:
-            self._count_call()
+            self._count_call_or_lose_power()
             key = stat_key(os.stat(path))
-            if self._has_synced_wal(key) and not self._is_sync_ignored("database_synced"):
+            if self._detect_wal_sync(key) and self._record_sync_site("database_synced"):
                 self._state.databases[key] = (os.path.abspath(path), log_lengths(path))
 
-    def _has_synced_wal(self, key: FileKey) -> bool:
+    def _detect_wal_sync(self, key: FileKey) -> bool:
+        """Return whether RocksDB has synced a write-ahead log since the last call."""
         if key not in self._wal_syncs:  # opened without options, so without statistics
             return True
         options, previous_syncs = self._wal_syncs[key]
@@ -352,7 +359,8 @@ class CrashFiles(Files):
 
 
 def _calling_site(call: str) -> str:
-    """Return the first caller outside of file layers as "module:function:call"."""
+    """Return the first caller outside of file layers as "module:function:call"; the wrapper of
+    `Files` that made the call stands before it."""
     frame, calls = sys._getframe(1), [call]
     while frame.f_back is not None and frame.f_globals["__name__"] in _LAYER_MODULES:
         if frame.f_globals["__name__"] == Files.__module__:

@@ -12,7 +12,7 @@ import shutil
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bkstore.files.disk_changes import StrPath
 from bkstore.index.rocks.scratch_links import in_use_error
@@ -28,7 +28,7 @@ FileKey = tuple[int, int]
 NameKey = tuple[FileKey, str]
 """A name in a directory."""
 
-Names = dict[NameKey, FileKey | None]
+FileOfName = dict[NameKey, FileKey | None]
 NamesByDirectory = dict[FileKey, dict[str, FileKey | None]]
 """Names and their files; None: no such name."""
 
@@ -88,12 +88,12 @@ class UnsyncedBytes:
         os.ftruncate(fd, self.size)
 
     def apply_surviving(self, fd: int, rng: random.Random) -> None:
-        """Apply a random choice of the changes to the durable version."""
+        """Apply a random choice of the changes to the durable version; all have the same chance."""
         chance = rng.random()
-        lost: set[int] = set()
+        lost_sectors: set[int] = set()
         for offset, data in self._changes:
             if data is not None:
-                _apply_surviving_sectors(fd, offset, data, lost, rng, chance)
+                _apply_surviving_sectors(fd, offset, data, lost_sectors, rng, chance)
             elif rng.random() < chance:
                 os.ftruncate(fd, offset)
             else:
@@ -103,13 +103,15 @@ class UnsyncedBytes:
 def _apply_surviving_sectors(
     fd: int, offset: int, data: bytes, lost_sectors: set[int], rng: random.Random, chance: float
 ) -> None:
+    """Apply one write: all or none of it, its first sectors, or some, but no sector of which an
+    earlier write was lost. Add the sectors lost now to `lost_sectors`."""
     end = offset + len(data)
     sectors = range(offset // SECTOR_BYTES, -(-end // SECTOR_BYTES))
-    pattern = rng.choice(("whole or not", "prefix", "scattered"))
+    pattern = rng.choice(("all or none", "prefix", "scattered"))
     keep_all, prefix_length = rng.random() < chance, rng.randint(0, len(sectors))
-    kept_sectors = prefix_length if pattern == "prefix" else len(sectors) * keep_all
+    kept_count = prefix_length if pattern == "prefix" else len(sectors) * keep_all
     for i, sector in enumerate(sectors):
-        survives = rng.random() < chance if pattern == "scattered" else i < kept_sectors
+        survives = rng.random() < chance if pattern == "scattered" else i < kept_count
         if not survives:
             lost_sectors.add(sector)
         elif sector not in lost_sectors:
@@ -123,10 +125,10 @@ def _apply_surviving_sectors(
 
 
 class NameChange(NamedTuple):
-    """One change of names, and all names and files that it involves."""
+    """One change: the new files of names, and all names and files that it involves."""
 
-    names: Names
-    touched: frozenset[object]
+    new_files: FileOfName
+    touched: frozenset[NameKey | FileKey]
 
 
 class UnsyncedNames:
@@ -135,45 +137,47 @@ class UnsyncedNames:
     def __init__(self) -> None:
         self.durable: NamesByDirectory = {}
         """The durable file of each name with pending changes."""
-        self._pending: dict[int, NameChange] = {}  # by number, in order
-        self._pending_in: dict[FileKey, list[int]] = {}
+        self._pending_changes: dict[int, NameChange] = {}  # by number, in order
+        self._pending_numbers_in: dict[FileKey, list[int]] = {}
         self._change_numbers = count()
 
-    def add(self, names: Names, before: Names) -> None:
-        """Record one change: the files that places (folder, name) have now, None for a removal.
-        `before` has the files of those places that existed: durable unless they changed before."""
+    def add(self, new_files: FileOfName, old_files: FileOfName) -> None:
+        """Record one change: the files that names have now, None for a removal. `old_files` has the
+        files of those names that existed: durable unless the names have pending changes."""
         change_number = next(self._change_numbers)
-        touched = {*names, *names.values(), *before.values()} - {None}
-        self._pending[change_number] = NameChange(names, frozenset(touched))
-        for place in names:
-            folder, name = place
-            self.durable.setdefault(folder, {}).setdefault(name, before.get(place))
-            self._pending_in.setdefault(folder, []).append(change_number)
+        files = {*new_files.values(), *old_files.values()} - {None}
+        touched: frozenset[Any] = frozenset({*new_files, *files})
+        self._pending_changes[change_number] = NameChange(new_files, touched)
+        for name_key in new_files:
+            folder, name = name_key
+            self.durable.setdefault(folder, {}).setdefault(name, old_files.get(name_key))
+            self._pending_numbers_in.setdefault(folder, []).append(change_number)
 
     def make_durable(self, folder: FileKey, last_change: float = float("inf")) -> None:
-        """Make the changes in a directory durable, up to the number `last_change`. A rename from
-        another directory makes the earlier changes there durable, too."""
-        pending = self._pending_in.pop(folder, [])
+        """Make the changes in a directory durable, up to the number `last_change`. A rename from or
+        to another directory makes the earlier changes there durable, too."""
+        pending = self._pending_numbers_in.pop(folder, [])
         later = [number for number in pending if number > last_change]
-        last_settled_in: dict[FileKey, int] = {}
+        last_settled_in: dict[FileKey, int] = {}  # by other directory that a settled rename changed
         for number in pending[: len(pending) - len(later)]:
-            change = self._pending.pop(number, None)
-            for (parent, name), key in change.names.items() if change else ():
+            change = self._pending_changes.pop(number, None)  # None: settled by the other directory
+            for (parent, name), key in change.new_files.items() if change else ():
                 self.durable.setdefault(parent, {})[name] = key
                 if parent != folder:
                     last_settled_in[parent] = number
+        # `durable` has only names with pending changes: drop the others of this directory.
         names = self.durable.pop(folder, {})
-        if later:  # keep the durable names under changes that are still pending
-            self._pending_in[folder] = later
-            places = {place for number in later for place in self._pending[number].names}
-            self.durable[folder] = {name: names[name] for owner, name in places if owner == folder}
-        for parent, number in last_settled_in.items():  # earlier changes where renames began
+        if later:
+            self._pending_numbers_in[folder] = later
+            changed = {key for number in later for key in self._pending_changes[number].new_files}
+            self.durable[folder] = {name: names[name] for owner, name in changed if owner == folder}
+        for parent, number in last_settled_in.items():
             self.make_durable(parent, number)
 
     def referenced_files(self) -> set[FileKey | None]:
         """Return the files that may have a changed name after a crash."""
         keys = {key for names in self.durable.values() for key in names.values()}
-        keys.update(key for change in self._pending.values() for key in change.names.values())
+        keys.update(*(change.new_files.values() for change in self._pending_changes.values()))
         return keys
 
     def choose_surviving(self, rng: random.Random | None) -> NamesByDirectory:
@@ -182,12 +186,12 @@ class UnsyncedNames:
         if rng is None:
             return surviving
         chance = rng.random()
-        lost_items: set[object] = set()
-        for change in self._pending.values():
-            if lost_items & change.touched or rng.random() >= chance:
-                lost_items |= change.touched  # later changes of these are lost, too
+        lost_names_and_files: set[object] = set()
+        for change in self._pending_changes.values():
+            if lost_names_and_files & change.touched or rng.random() >= chance:
+                lost_names_and_files |= change.touched  # later changes of these are lost, too
                 continue
-            for (folder, name), key in change.names.items():
+            for (folder, name), key in change.new_files.items():
                 surviving[folder][name] = key
         return surviving
 
@@ -202,7 +206,7 @@ def log_lengths(path: StrPath) -> dict[str, int]:
 
 def copy_database(source: str, target: str) -> None:
     """Copy a database; start over if RocksDB added, changed or removed a file meanwhile. Raises
-    `DirectoryInUse` if it never is at rest."""
+    `DirectoryInUse` if each attempt meets a change."""
     for _ in range(_MAX_COPY_ATTEMPTS):
         for name in os.listdir(target):
             os.unlink(os.path.join(target, name))
@@ -218,7 +222,7 @@ def copy_database(source: str, target: str) -> None:
 
 
 def _list_sizes(folder: str) -> dict[str, int]:
-    """Return the files of a database with their lengths; 0 for logs, which may grow."""
+    """Return the files of a database with their lengths; 0 for write-ahead logs, which may grow."""
     sizes = {}
     for name in os.listdir(folder):
         if not name.startswith("LOG"):  # RocksDB's information log
@@ -227,8 +231,9 @@ def _list_sizes(folder: str) -> dict[str, int]:
     return sizes
 
 
-def _truncate_logs(folder: Path, lengths: dict[str, int], rng: random.Random | None) -> None:
-    """Truncate write-ahead logs; one keeps unsynced bytes only if all earlier ones are whole.
+def _truncate_logs(folder: Path, synced_lengths: dict[str, int], rng: random.Random | None) -> None:
+    """Truncate write-ahead logs to their synced lengths; with `rng`, some keep unsynced bytes, too.
+    A log keeps any only if all earlier ones are whole.
 
     Names stay: RocksDB syncs the directory after opening a database, and before a manifest drops
     the previous log (seen by tracing 9.8.4). Until then an empty log is as good as none.
@@ -236,7 +241,7 @@ def _truncate_logs(folder: Path, lengths: dict[str, int], rng: random.Random | N
     earlier_logs_whole = True
     for log in sorted(folder.glob("*.log")):
         size = log.stat().st_size
-        kept_size = min(lengths.get(log.name, 0), size)
+        kept_size = min(synced_lengths.get(log.name, 0), size)
         if rng is not None and earlier_logs_whole:
             kept_size = rng.choice((kept_size, size, rng.randint(kept_size, size)))
         earlier_logs_whole = kept_size == size
@@ -250,7 +255,7 @@ def _truncate_logs(folder: Path, lengths: dict[str, int], rng: random.Random | N
 class UnsyncedState:
     """Everything that is not durable."""
 
-    unsynced: dict[FileKey, UnsyncedBytes] = field(default_factory=dict)
+    bytes_of_file: dict[FileKey, UnsyncedBytes] = field(default_factory=dict)
     names: UnsyncedNames = field(default_factory=UnsyncedNames)
     nameless_fds: dict[FileKey, int] = field(default_factory=dict)
     """Open descriptors of files without a name."""
@@ -265,31 +270,32 @@ class UnsyncedState:
 
 
 class CrashImage:
-    """One power loss: the names that survive, and their files."""
+    """One power loss: the names that survive, and their files. `rng` chooses unsynced changes."""
 
     def __init__(self, state: UnsyncedState, root: str, rng: random.Random | None) -> None:
         self._state = state
-        self._keep = rng
-        self._names = state.names.choose_surviving(rng)
+        self._rng = rng
+        self._surviving_names = state.names.choose_surviving(rng)
         self._directory_paths: dict[FileKey, str] = {}
         self._file_paths: dict[FileKey, str] = {}
-        for folder, _, names in os.walk(root):
+        for folder, _, names in os.walk(root):  # present paths: not all names survive
             self._directory_paths[stat_key(os.stat(folder))] = folder
             for name in names:
                 path = os.path.join(folder, name)
                 self._file_paths[stat_key(os.lstat(path))] = path
-        self._built_files: dict[FileKey, Path] = {}
+        self._built_files: dict[FileKey, Path] = {}  # for further names of the same file
 
     def build(self, source: str, target: Path) -> None:
         """Build what is left of the directory `source` in `target`."""
         source_key = stat_key(os.stat(source))
         if source_key in self._state.databases:
-            path, lengths = self._state.databases[source_key]
+            path, synced_lengths = self._state.databases[source_key]
             copy_database(path, str(target))
-            _truncate_logs(target, lengths, self._keep)
+            _truncate_logs(target, synced_lengths, self._rng)
             return
+        # The present names, with the surviving version of those that have unsynced changes.
         names = {name: key_of(os.path.join(source, name)) for name in os.listdir(source)}
-        names.update(self._names.get(source_key, {}))
+        names.update(self._surviving_names.get(source_key, {}))
         for name, key in sorted(names.items()):
             if key in self._directory_paths:
                 (target / name).mkdir()
@@ -300,6 +306,7 @@ class CrashImage:
                 self._build_file(key, target / name)
 
     def _build_file(self, key: FileKey, target: Path) -> None:
+        """Build a file: its present bytes, made durable ones, then the surviving changes."""
         held_fd, path = self._state.nameless_fds.get(key), self._file_paths.get(key, "")
         if held_fd is None and not os.path.isfile(path):
             return  # a socket or the like, or removed bypassing the layer
@@ -308,11 +315,11 @@ class CrashImage:
             target_fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
             try:
                 _copy_sparse(source_fd, target_fd)
-                unsynced = self._state.unsynced.get(key)
+                unsynced = self._state.bytes_of_file.get(key)
                 if unsynced is not None:
                     unsynced.restore(target_fd)
-                    if self._keep is not None:
-                        unsynced.apply_surviving(target_fd, self._keep)
+                    if self._rng is not None:
+                        unsynced.apply_surviving(target_fd, self._rng)
             finally:
                 os.close(target_fd)
         finally:
@@ -329,6 +336,7 @@ def _copy_sparse(source: int, target: int) -> None:
             start = os.lseek(source, start, os.SEEK_DATA)
         except OSError:  # only a hole is left
             return
-        data = os.pread(source, min(1 << 20, os.lseek(source, start, os.SEEK_HOLE) - start), start)
+        size_of_data = os.lseek(source, start, os.SEEK_HOLE) - start
+        data = os.pread(source, min(1 << 20, size_of_data), start)
         os.pwrite(target, data, start)
         start += len(data)

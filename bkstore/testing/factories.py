@@ -85,7 +85,7 @@ class _Factory(Generic[_T]):
             except PowerLoss:
                 continue
             except BkstoreError as error:
-                if not getattr(instance.files, "done", None):
+                if not getattr(instance.files, "done", None):  # the faults of a `FaultPlan`
                     errors.append(error)
         return errors
 

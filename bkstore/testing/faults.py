@@ -69,10 +69,11 @@ class FaultPlan(Files):
         self.syncs = 0
         """The number of syncs of files, directories and databases, failed ones included."""
         self._lock = RLock()
-        self._paths: dict[int, str] = {}
-        self._planned_writes: dict[int, tuple[str, int, int]] = {}  # kind, kept bytes, errno
-        self._planned_syncs: dict[int, int] = {}
-        self._free_bytes: int | None = None
+        self._path_of_fd: dict[int, str] = {}
+        # By number, as `writes` counts: kind of failure, number of bytes written before it, errno.
+        self._planned_writes: dict[int, tuple[str, int, int]] = {}
+        self._planned_sync_errors: dict[int, int] = {}  # errno by number, as `syncs` counts
+        self._free_bytes: int | None = None  # by which files may grow; None: no limit
 
     def fail_write(self, n: int = 1, error: int = errno.EIO) -> None:
         """Make the n-th write from now on fail with errno `error`, writing nothing."""
@@ -92,7 +93,7 @@ class FaultPlan(Files):
         """Make the n-th sync from now on fail with errno `error`, syncing nothing."""
         integer(1)("n", n)
         with self._lock:
-            self._planned_syncs[self.syncs + n] = error
+            self._planned_sync_errors[self.syncs + n] = error
 
     def disk_full(self, after_bytes: int = 0) -> None:
         """Let files grow by `after_bytes` more, then fail with ENOSPC until `free` is called.
@@ -115,34 +116,36 @@ class FaultPlan(Files):
         """As `Files.pwrite`, unless planned to fail."""
         with self._lock, memoryview(data) as buffer, buffer.cast("B") as view:
             self.writes += 1
-            fault = self._planned_writes.pop(self.writes, None)
-            write_size = len(view) if fault is None else min(fault[1], len(view))
-            fitting = self._take_free_bytes(fd, offset, write_size)
-            if fitting < write_size:
-                fault, write_size = ("disk_full", fitting, errno.ENOSPC), fitting
-            if write_size or fault is None:
-                with view[:write_size] as head:
+            planned = self._planned_writes.pop(self.writes, None)
+            failure, keep_bytes, error = planned or (None, len(view), 0)
+            size = min(keep_bytes, len(view))
+            fitting_size = self._take_free_bytes(fd, offset, size)
+            if fitting_size < size:
+                failure, size, error = "disk_full", fitting_size, errno.ENOSPC
+            if size or failure is None:  # an empty write is passed on unless it is to fail
+                with view[:size] as head:
                     self.files.pwrite(fd, head, offset)
-            if fault is not None:
-                self._fail(fault[0], self._path_of(fd), offset + write_size, fault[2])
+            if failure is not None:
+                self._fail(failure, self._path_of(fd), offset + size, error)
 
     def truncate(self, fd: int, size: int) -> None:
         """As `Files.truncate`; extending a file needs free bytes."""
         with self._lock:
             length = os.fstat(fd).st_size
-            if size > length and self._take_free_bytes(fd, length, size - length) < size - length:
+            added = size - length
+            if added > 0 and self._take_free_bytes(fd, offset=length, size=added) < added:
                 self._fail("disk_full", self._path_of(fd), length, errno.ENOSPC)
             self.files.truncate(fd, size)
 
     def _take_free_bytes(self, fd: int, offset: int, size: int) -> int:
-        """Return how many of `size` bytes fit on the disk, and count them as used."""
+        """Return how many of `size` bytes fit on the disk, and count new ones as used."""
         if self._free_bytes is None or not size:
             return size
         length = os.fstat(fd).st_size
-        fitting = min(max(length + self._free_bytes - offset, 0), size)
-        if fitting:
-            self._free_bytes -= max(offset + fitting - length, 0)
-        return fitting
+        fitting_size = min(max(length + self._free_bytes - offset, 0), size)
+        if fitting_size:
+            self._free_bytes -= max(offset + fitting_size - length, 0)
+        return fitting_size
 
     def fsync(self, fd: int) -> None:
         """As `Files.fsync`, unless planned to fail."""
@@ -162,12 +165,12 @@ class FaultPlan(Files):
     def _count_sync(self, path: str) -> None:
         with self._lock:
             self.syncs += 1
-            error = self._planned_syncs.pop(self.syncs, None)
+            error = self._planned_sync_errors.pop(self.syncs, None)
             if error is not None:
                 self._fail("fail_sync", path, None, error)
 
     def _path_of(self, fd: int) -> str:
-        return self._paths.get(fd, f"descriptor {fd}")
+        return self._path_of_fd.get(fd, f"descriptor {fd}")
 
     def _fail(self, what: str, path: str, offset: int | None, error: int) -> None:
         self.done.append(Fault(what, path, offset))
@@ -177,13 +180,13 @@ class FaultPlan(Files):
         """Inherited."""
         with self._lock:
             fd = self.files.open(path, flags, mode)
-            self._paths[fd] = os.fspath(path)
+            self._path_of_fd[fd] = os.fspath(path)
             return fd
 
     def close(self, fd: int) -> None:
         """Inherited."""
         with self._lock:
-            self._paths.pop(fd, None)
+            self._path_of_fd.pop(fd, None)
             self.files.close(fd)
 
     def mkdir(self, path: StrPath) -> None:
@@ -283,6 +286,7 @@ def _clear_slot(file: Path, entry: int) -> bool:
 
 
 def _delete_row(path: Path, ledger: LedgerId, entry: int) -> bool:
+    """Delete an entry's key from a database of locations; return whether it existed."""
     # Imported here, so that RocksDB is loaded only when needed.
     from bkstore.index.rocks.database import Database
     from bkstore.index.rocks.keys import entry_key

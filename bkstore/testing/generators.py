@@ -60,9 +60,9 @@ def late_and_duplicate(
     """
     rng = np.random.default_rng(seed)
     repeated = entries[rng.random(entries.size) < duplicate]
-    arrival = np.arange(entries.size, dtype=np.int64)
+    # Times of arrival: the index of each entry, later by a random delay for some; then sort by it.
     is_late = rng.random(entries.size) < late
-    arrival = arrival + is_late * rng.integers(1, 65, entries.size)
+    arrival = np.arange(entries.size) + is_late * rng.integers(1, 65, entries.size)
     repeat_arrival = np.searchsorted(entries, repeated) + rng.integers(1, 65, repeated.size)
     order = np.argsort(np.concatenate((arrival, repeat_arrival)), kind="stable")
     return np.concatenate((entries, repeated))[order]
@@ -108,9 +108,10 @@ def locations(count: int, seed: int = 0, log_id: int = 0, log_bytes: int = 1 << 
     >>> locations(1).tolist(), locations(1, log_id=2).tolist() == [2 << 32 | 1028]
     ([1028], True)
     """
-    sizes = np.random.default_rng(seed).integers(60, 500, count, dtype=np.int64) + 4
-    offsets = np.cumsum(sizes) - sizes
-    log = offsets // log_bytes
-    log_starts = np.searchsorted(log, log)  # the first row of the same log
-    result: Int64Array = (log + log_id) << 32 | (offsets - offsets[log_starts] + _FIRST_POSITION)
+    sizes = np.random.default_rng(seed).integers(60, 500, count, dtype=np.int64) + 4  # with prefix
+    offsets = np.cumsum(sizes) - sizes  # as if all were in one log
+    logs = offsets // log_bytes
+    first_rows = np.searchsorted(logs, logs)  # for each row, the first one of its log
+    positions = offsets - offsets[first_rows] + _FIRST_POSITION
+    result: Int64Array = (logs + log_id) << 32 | positions
     return result

@@ -57,8 +57,8 @@ def pytest_report_header() -> str | None:
     return f"bkstore: files that tests leave open are not checked on {sys.platform}"
 
 
-def _expand(words: list[str], origin: str) -> list[str]:
-    kinds = list(STORAGES) if words == ["all"] else words
+def _check_kinds(names: list[str], origin: str) -> list[str]:
+    kinds = list(STORAGES) if names == ["all"] else names
     unknown = [kind for kind in kinds if kind not in STORAGES]
     if unknown or not kinds:
         found, allowed = ", ".join(unknown) or "nothing", ", ".join(STORAGES)
@@ -69,7 +69,8 @@ def _expand(words: list[str], origin: str) -> list[str]:
 def _configured_kinds(config: pytest.Config) -> list[str]:
     option: str | None = config.getoption("--bkstore-storage")
     text = config.getini("bkstore_storage") if option is None else option
-    return _expand([word.strip() for word in text.split(",") if word.strip()], "bkstore_storage")
+    names = [word.strip() for word in text.split(",") if word.strip()]
+    return _check_kinds(names, "bkstore_storage")
 
 
 def _kinds_of_test(config: pytest.Config, item: Any) -> list[str]:
@@ -77,7 +78,7 @@ def _kinds_of_test(config: pytest.Config, item: Any) -> list[str]:
     marker = item.get_closest_marker("bkstore_storage")
     if marker is None:
         return _configured_kinds(config)
-    return _expand(list(marker.args) or ["all"], f"marker bkstore_storage of {item.nodeid}")
+    return _check_kinds(list(marker.args) or ["all"], f"marker bkstore_storage of {item.nodeid}")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -105,7 +106,7 @@ def bkstore_faults(request: _Request) -> FaultPlan:
     from bkstore.testing.faults import FaultPlan
 
     plan = FaultPlan()
-    for name, factory in request.node.stash.get(_DIRECT_FACTORIES, {}).items():
+    for name, factory in request.node.stash.get(_FACTORIES_WITHOUT_PLAN, {}).items():
         if factory.has_opened:
             pytest.fail(
                 f"bkstore_faults is requested after {name} created something, which it cannot "
@@ -170,7 +171,7 @@ def bkstore_ensemble(request: _Request, bkstore_kind: StorageKind) -> Iterator[E
     _close_all(factory)
 
 
-_DIRECT_FACTORIES = pytest.StashKey[dict[str, Any]]()
+_FACTORIES_WITHOUT_PLAN = pytest.StashKey[dict[str, Any]]()
 """A test's factories that write without its fault plan, by fixture name."""
 
 
@@ -186,7 +187,7 @@ def _manage(request: _Request, factory: _Factory) -> Iterator[_Factory]:
         factory.files = request.getfixturevalue("bkstore_faults")
     else:
         assert request.fixturename is not None
-        request.node.stash.setdefault(_DIRECT_FACTORIES, {})[request.fixturename] = factory
+        request.node.stash.setdefault(_FACTORIES_WITHOUT_PLAN, {})[request.fixturename] = factory
     yield factory
     _close_all(factory)
 

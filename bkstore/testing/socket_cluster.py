@@ -85,7 +85,7 @@ class _SocketBookie(LocalBookie):
         self._server: BookieServer | None = None
         self._port = 0
         self._connections: dict[str, WireClient] = {}
-        self._connecting = Lock()
+        self._connections_lock = Lock()
 
     def start(self) -> None:
         super().start()
@@ -98,25 +98,28 @@ class _SocketBookie(LocalBookie):
         bookie = super()._detach()
         server, self._server = self._server, None
         if server is not None:
+            # The server's close waits until each client has closed its connection. An idle client
+            # notices the server's end only when it is used, or when it looks at `connected`.
             closer = Thread(target=server.close)
             closer.start()
-            while closer.is_alive():  # close waits until idle clients notice, by `connected`
+            while closer.is_alive():
                 for connection in list(self._connections.values()):
                     connection.connected  # noqa: B018
                 closer.join(0.005)
         return bookie
 
     def hang_up(self) -> None:
-        with self._connecting:
+        with self._connections_lock:
             connections, self._connections = self._connections, {}
         for connection in connections.values():
             connection.close()
 
     def ask(self, client: str, work: Callable[[WireClient], _T]) -> _T:
+        """Call `work` with a client's connection; `BookieUnavailable` if it is partitioned away."""
         try:
             if self.unreachable_from & {client, ALL_CLIENTS}:
                 raise BookieUnavailable(f"{self.bookie_id} cannot be reached")
-            with self._connecting:
+            with self._connections_lock:
                 if client not in self._connections:
                     self._connections[client] = self._connect(("127.0.0.1", self._port))
                 connection = self._connections[client]

@@ -75,7 +75,7 @@ class StreamWriter:
 
     def initial_world(self) -> dict[str, Any]:
         """Return the world before the first event, without objects."""
-        base = self.shape.base
+        base = self.shape.base  # the first offset of each stream
         offsets = {"start_offset": base, "end_offset": base}
         first_range = {"range_index": 0, "epoch": 0, "start": base, "end": base}
         streams = [
@@ -86,7 +86,11 @@ class StreamWriter:
         return {"streams": streams, "nodes": nodes, "stream_objects": []}
 
     def events(self, objects: int) -> Iterator[dict[str, Any]]:
-        """Yield events until `objects` stream set objects are added, others in between."""
+        """Yield events until `objects` stream set objects are added, others in between.
+
+        Nodes take turns at random. In its turn a node writes a slice of some of its streams: to a
+        stream object, to the stream set object of this turn, or to a lost object. Then some move.
+        """
         shape, rng = self.shape, self._rng
         written = 0
         while written < objects:
@@ -95,7 +99,7 @@ class StreamWriter:
             count = min(len(owned), rng.randint(*shape.streams_per_object))
             slices = []
             for stream in sorted(rng.sample(owned, count)):
-                start, end = self._take_slice(stream)
+                start, end = self._write_slice(stream)
                 if rng.random() < shape.stream_object_share:
                     stream_object = {"object_id": self.new_object_id(), "stream_id": stream}
                     stream_object |= {"start": start, "end": end}
@@ -113,12 +117,10 @@ class StreamWriter:
 
     def move(self, stream: int, node: int) -> dict[str, Any]:
         """Move a stream to a node; return the event."""
-        self._node_of_stream[stream] = node
-        return self._new_event(
-            "move", stream_id=stream, closed_at=self._end_offsets[stream], node_id=node
-        )
+        self._node_of_stream[stream], end = node, self._end_offsets[stream]
+        return self._new_event("move", stream_id=stream, closed_at=end, node_id=node)
 
-    def _take_slice(self, stream: int) -> tuple[int, int]:
+    def _write_slice(self, stream: int) -> tuple[int, int]:
         start = self._end_offsets[stream]
         self._end_offsets[stream] += self._rng.randint(*self.shape.slice_records)
         return start, self._end_offsets[stream]
@@ -133,15 +135,15 @@ def stream_image(shape: WorldShape, objects: int, seed: int = 0) -> StreamImage:
     writer = StreamWriter(shape, seed)
     image = StreamImage.from_json(writer.initial_world())
     for event in writer.events(objects):
-        image = image.apply(event, check=False)
+        image = image.apply(event, check=False)  # a `StreamWriter` yields valid events
     return image
 
 
 def random_queries(
     image: StreamImage, count: int, seed: int = 0, limit: int = 4
 ) -> list[tuple[int, int, int, int]]:
-    """Return (stream, start, end, limit) of random look-ups; one in eight is to the tail (-1).
-    Starts lie within the stream, ends up to 1000 records further; limits are 1 to `limit`."""
+    """Return (stream, start, end, limit) of random lookups; one in eight has no end (-1). Starts
+    lie within the stream, ends up to 1000 records further; limits are 1 to `limit`."""
     rng = random.Random(seed)  # noqa: S311
     streams = list(image.streams.values())
     queries = []

@@ -126,20 +126,22 @@ class Workload:
 
     def _records_of(self, shape: LedgerShape) -> Iterator[bytes]:
         """Yield a ledger's records for this bookie; lengths count all entries of the ledger."""
-        coder, length, ledger_id = Coder(self.digest, self.password), 0, shape.ledger
+        coder, ledger_length, ledger_id = Coder(self.digest, self.password), 0, shape.ledger
+        min_size, max_size = self.payload
         for first in range(0, shape.entry_count, _CHUNK):
+            # Payloads depend on seed, ledger and entry only, so all bookies get the same.
             rng = np.random.default_rng((self.seed, ledger_id.scope, ledger_id.ledger, first))
             stop = min(first + _CHUNK, shape.entry_count)
-            sizes = rng.integers(self.payload[0], self.payload[1] + 1, _CHUNK).tolist()
-            payloads, start = rng.bytes(sum(sizes)), 0
-            for entry in range(first, stop):
-                size = sizes[entry - first]
-                length += size
+            sizes = rng.integers(min_size, max_size + 1, _CHUNK).tolist()
+            payloads, payload_start = rng.bytes(sum(sizes)), 0
+            for entry, size in zip(range(first, stop), sizes):
+                ledger_length += size
+                payload_end = payload_start + size
                 if shape.is_stored_here(entry):
                     lac = max(entry - self.in_flight, NO_ENTRY)
-                    payload = payloads[start : start + size]
-                    yield coder.encode(Entry(ledger_id, entry, lac, length, payload))
-                start += size
+                    payload = payloads[payload_start:payload_end]
+                    yield coder.encode(Entry(ledger_id, entry, lac, ledger_length, payload))
+                payload_start = payload_end
 
 
 def _ids_of(shape: LedgerShape) -> Iterator[tuple[int, int, int]]:
@@ -156,6 +158,7 @@ def _columns_of(rows: list[tuple[int, int, int]]) -> Arrivals:
 
 
 def _take_turns(streams: list[Iterator[_T]], order: WriteOrder, seed: int) -> Iterator[_T]:
+    """Yield the items of all streams, each stream's in order, interleaved as `order` says."""
     rng = random.Random(f"turns {seed}")  # noqa: S311  # not for secrets
     unfinished = list(streams)
     turn = 0
@@ -165,7 +168,7 @@ def _take_turns(streams: list[Iterator[_T]], order: WriteOrder, seed: int) -> It
         try:
             yield next(unfinished[turn])
         except StopIteration:
-            del unfinished[turn]
+            del unfinished[turn]  # it is now the next one's turn, after the last the first one's
             turn = turn % len(unfinished) if unfinished else 0
         else:
             if order == "round robin":  # else the same one goes on until it ends
@@ -175,19 +178,20 @@ def _take_turns(streams: list[Iterator[_T]], order: WriteOrder, seed: int) -> It
 def _delay_and_repeat(stream: Iterator[_T], load: Workload) -> Iterator[_T]:
     """Delay some items and repeat some, by at most `window` turns."""
     rng = random.Random(f"late {load.seed}")  # noqa: S311  # not for secrets
-    delayed: list[tuple[int, int, _T]] = []  # due turn, number, item
+    # A heap of (due turn, number, item); the numbers order equal turns, so items are not compared.
+    delayed: list[tuple[int, int, _T]] = []
     number = 0
     for turn, item in enumerate(stream):
         while delayed and delayed[0][0] <= turn:
-            yield heapq.heappop(delayed)[2]
+            _, _, due_item = heapq.heappop(delayed)
+            yield due_item
         is_late, is_repeated = rng.random() < load.late, rng.random() < load.duplicate
         if not is_late:
             yield item
         for _ in range(is_late + is_repeated):
             number += 1
             heapq.heappush(delayed, (turn + rng.randint(1, load.window), number, item))
-    while delayed:
-        yield heapq.heappop(delayed)[2]
+    yield from (item for _, _, item in sorted(delayed))
 
 
 def _ledger_ids(count: int, first_ledger: int, scopes: Sequence[int]) -> list[LedgerId]:
@@ -215,9 +219,9 @@ def ledger_shaped(
     if not 1 <= ledgers <= entries:
         raise InvalidArgument(f"{entries} entries in {ledgers} ledgers")
     weights = 1.0 / np.arange(1, ledgers + 1) ** skew
-    spare = entries - ledgers
+    spare = entries - ledgers  # what is left after one entry for each ledger
     bounds = np.rint(np.cumsum(weights) / weights.sum() * spare).astype(np.int64)
-    counts = 1 + np.diff(bounds, prepend=0)
+    counts = 1 + np.diff(bounds, prepend=0)  # differences of rounded sums: they add up exactly
     shuffled = np.random.default_rng(seed).permutation(counts).tolist()
     ledger_ids = _ledger_ids(ledgers, first_ledger, scopes)
     shapes = tuple(LedgerShape(ledger_id, count) for ledger_id, count in zip(ledger_ids, shuffled))

@@ -86,10 +86,11 @@ class ZooKeeperServer:
         if self._process is not None:
             raise IllegalOperation(f"ZooKeeper in {self.path} is running")
         deadline = time.monotonic() + timeout
+        # A port that the caller chose, and that is taken, stays taken.
         attempts = _MAX_ATTEMPTS if self.port == 0 or self._has_served else 1
         for retries_left in reversed(range(attempts)):
             port = self.port or _find_free_port()
-            process = self._process = self._spawn(self._command(port))
+            process = self._process = self._spawn(self._write_configuration(port))
             if self._await_serving(process, port, deadline):
                 self.port, self._has_served = port, True
                 return self
@@ -102,8 +103,8 @@ class ZooKeeperServer:
                 time.sleep(_RETRY_SECONDS)
         raise MetadataUnavailable(f"ZooKeeper in {self.path} does not serve")
 
-    def _command(self, port: int) -> list[str]:
-        """Write the configuration file; return the command line."""
+    def _write_configuration(self, port: int) -> list[str]:
+        """Write the configuration file of a server on `port`; return its command line."""
         config = self.path / "zookeeper.cfg"
         config.write_text(
             f"tickTime={self._tick}\ndataDir={self.path / 'data'}\nclientPort={port}\n"
@@ -165,6 +166,7 @@ def _find_free_port() -> int:
 
 
 def _query_status(port: int) -> bytes:
+    """Return the answer to ZooKeeper's command ``srvr``, b"" if none comes."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(b"srvr")

@@ -351,4 +351,4 @@ class TestNames:
         disk.files.sync_dir(disk.root)
 
         assert {} == held
-        assert {} == disk.files._state.unsynced
+        assert {} == disk.files._state.bytes_of_file

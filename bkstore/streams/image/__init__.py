@@ -2,8 +2,8 @@
 
 `stream_image` has `StreamImage`: read it first. It consists of `streams_and_nodes` and of
 `object_ranges`, the contents of stream set objects. `json_form` reads and writes it, `events`
-derive the next one, `slice_checks` validate it. `compaction_limits` selects objects, `compaction`
-joins them by `folding` their slices.
+derive the next one, `slice_checks` validate it. `compaction_limits` selects objects for
+`compaction`, which joins them by `folding` their slices.
 """
 
 __all__ = [

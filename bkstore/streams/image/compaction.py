@@ -47,15 +47,14 @@ def compact_event(
     """
     ids = plan.object_ids
     _check_plan(image, plan, loaded)
-    first = 0
-    while first < len(ids) - 1:
-        last = _end_of_run(ids, first, loaded, max_streams)
-        folded = Fold(image, plan.node_id, [loaded[object_id] for object_id in ids[first:last]])
+    for first in range(len(ids) - 1):
+        stop = _find_stop(ids, first, loaded, max_streams)
+        folded = Fold(image, plan.node_id, [loaded[object_id] for object_id in ids[first:stop]])
         if folded.usable_count > 1:
             removed = ids[first : first + folded.usable_count]
+            # Again without the objects that cannot be joined.
             folded = Fold(image, plan.node_id, [loaded[object_id] for object_id in removed])
             return _make_event(image.node(plan.node_id), removed, folded, new_id)
-        first += 1
     return None
 
 
@@ -70,8 +69,8 @@ def _check_plan(image: StreamImage, plan: CompactionPlan, loaded: _Loaded) -> No
         raise InvalidArgument(f"object {missing[0]} is to be compacted, but was not loaded")
 
 
-def _end_of_run(ids: tuple[int, ...], first: int, loaded: _Loaded, max_streams: int) -> int:
-    """Return the end of the longest run from `first` on with at most `max_streams` streams."""
+def _find_stop(ids: tuple[int, ...], first: int, loaded: _Loaded, max_streams: int) -> int:
+    """Return the greatest `stop` for which ``ids[first:stop]`` have up to `max_streams` streams."""
     streams = loaded[ids[first]].streams
     for index in range(first + 1, len(ids)):
         streams = np.union1d(streams, loaded[ids[index]].streams)
@@ -83,11 +82,13 @@ def _end_of_run(ids: tuple[int, ...], first: int, loaded: _Loaded, max_streams: 
 def _make_event(
     node: Node, removed: tuple[int, ...], folded: Fold, new_id: Callable[[], int]
 ) -> dict[str, Any]:
+    """Return the event that replaces `removed` objects by what they fold to: one object with the
+    streams that became a single piece, and a stream object for each piece of the others."""
     rows = np.stack((folded.streams, folded.starts, folded.ends), axis=1)
     ranges = rows[folded.is_only_piece].tolist()
     added = []
     if ranges:
-        order_id = node.order_and_object_ids[node.positions[removed[0]]][0]
+        order_id, _ = node.order_and_object_ids[node.positions[removed[0]]]
         added = [{"object_id": new_id(), "order_id": order_id, "ranges": ranges}]
     stream_objects = [
         {"object_id": new_id(), "stream_id": stream, "start": start, "end": end}

@@ -44,27 +44,28 @@ def plan_compactions(
         optional(integer(1))(name, limit)
     number(0, 1, above=True)("target", target)
     integer(2)("max_objects", max_objects)
+    # The number of objects that each node is to have: first as many as now.
     goals = {node_id: len(node) for node_id, node in sorted(image.nodes.items())}
     if per_node is not None:
         target_count = max(1, int(per_node * target))
         goals = {node: target_count if count > per_node else count for node, count in goals.items()}
     if per_cluster is not None and sum(goals.values()) > per_cluster:
-        max_length = _max_list_length(list(goals.values()), int(per_cluster * target))
-        goals = {node: min(max_length, count) for node, count in goals.items()}
+        max_goal = _find_max_goal(list(goals.values()), int(per_cluster * target))
+        goals = {node: min(max_goal, count) for node, count in goals.items()}
     return [
         CompactionPlan(node_id, group)
         for node_id, goal in goals.items()
         for group in _split_evenly(image.nodes[node_id].object_ids, goal, max_objects)
-        if len(group) > 1
+        if len(group) > 1  # a single object stays as it is
     ]
 
 
-def _max_list_length(counts: list[int], room: int) -> int:
-    """Return the greatest list length with which all lists fit into `room` objects; at least 1."""
+def _find_max_goal(counts: list[int], max_sum: int) -> int:
+    """Return the greatest limit that cuts `counts` to a sum of at most `max_sum`; at least 1."""
     low, high = 1, max(counts)
     while low < high:
         middle = (low + high + 1) // 2
-        fits = sum(min(middle, count) for count in counts) <= room
+        fits = sum(min(middle, count) for count in counts) <= max_sum
         low, high = (middle, high) if fits else (low, middle - 1)
     return low
 

@@ -34,34 +34,37 @@ from bkstore.streams.image.streams_and_nodes import (
 
 _Event = Mapping[str, Any]
 _AddedRanges = list[tuple[int, ObjectRanges]]
+_NO_OBJECTS: _AddedRanges = []
 _Change = tuple[ImageParts, _AddedRanges]
-"""The parts after an event, and the ranges of each object that it added."""
+"""The parts after an event, and (object id, ranges) of each object that it added."""
 
 
 def apply_event(parts: ImageParts, event: _Event, check: bool = True) -> ImageParts:
-    """Return the parts after the event, or `parts` itself; raises `InvalidArgument`."""
+    """Return the parts after the event, `parts` itself for a query; raises `InvalidArgument`."""
     op = event.get("op") if isinstance(event, Mapping) else None
     if op == "query":
         return parts
     if not isinstance(op, str) or op not in _EVENTS:
         raise InvalidArgument(f"unknown event {op!r:.60}: one of {', '.join(_EVENTS)}, query")
     try:
-        changed, added = _EVENTS[op](parts, event)
-        changed = _set_end_offsets(changed, event)
-        if check and added:
-            _check_added(changed, added)
+        changed_parts, added_ranges = _EVENTS[op](parts, event)
+        changed_parts = _set_end_offsets(changed_parts, event)
+        if check and added_ranges:
+            _check_added(changed_parts, added_ranges)
     except InvalidArgument as error:
         raise InvalidArgument(f"event {op}: {error}") from None
-    return changed
+    return changed_parts
 
 
 def _set_end_offsets(parts: ImageParts, event: _Event) -> ImageParts:
+    """Return the parts with the stream ends that the event states, by stream id as JSON text."""
     end_offsets = event.get("end_offsets", {})
     if not isinstance(end_offsets, Mapping):
         raise InvalidArgument("end_offsets must be an object")
     changed = {}
     for stream_key in end_offsets:
-        stream = _get_stream(parts, int(stream_key) if str(stream_key).isdecimal() else -1)
+        stream_id = int(stream_key) if str(stream_key).isdecimal() else -1  # no stream has -1
+        stream = _get_stream(parts, stream_id)
         end_offset = read_number(end_offsets, stream_key)
         if end_offset != stream.end_offset:
             changed[stream.stream_id] = replace(stream, end_offset=end_offset)
@@ -85,7 +88,8 @@ def _check_new(parts: ImageParts, object_ids: list[int]) -> None:
 
 
 def _add_object(parts: ImageParts, event: _Event) -> _Change:
-    return _replace_objects(parts, read_number(event, "node_id"), [], [event.get("object")], [])
+    node_id, new_object = read_number(event, "node_id"), event.get("object")
+    return _replace_objects(parts, node_id, removed=[], added=[new_object], stream_objects=[])
 
 
 def _add_stream_object(parts: ImageParts, event: _Event) -> _Change:
@@ -110,29 +114,31 @@ def _replace_objects(
 ) -> _Change:
     """Return the parts after replacing `removed` objects of a node, and the ranges of new objects.
 
-    `added` are stream set objects in JSON form, `stream_objects` (stream id, stream object) pairs.
+    `added` are stream set objects of the node in JSON form, `stream_objects` further new objects as
+    (stream id, stream object) pairs. A new object may have the id of a removed one.
     """
     node = parts.nodes.get(node_id) or Node(node_id)
     for object_id in removed:
         if object_id not in node.positions:
             raise InvalidArgument(f"node {node_id} has no object {object_id}")
     removed_ids = set(removed)
-    objects = {key: ranges for key, ranges in parts.objects.items() if key not in removed_ids}
+    objects = {id_: ranges for id_, ranges in parts.objects.items() if id_ not in removed_ids}
     parts = parts._replace(objects=objects)
-    ordered = [pair for pair in node.order_and_object_ids if pair[1] not in removed_ids]
+    listed_ids = [ids for ids in node.order_and_object_ids if ids[1] not in removed_ids]
     new_objects, added_ranges = list(map(object_from_json, added)), []
     new_ids = [object_id for _, object_id, _ in new_objects]
     _check_new(parts, new_ids + [item.object_id for _, item in stream_objects])
     for order_id, object_id, ranges in new_objects:
         objects[object_id] = ranges
-        ordered.append((order_id, object_id))
+        listed_ids.append((order_id, object_id))
         added_ranges.append((object_id, ranges))
-    nodes = {**parts.nodes, node_id: Node.of(node_id, ordered)}
+    nodes = {**parts.nodes, node_id: Node.of(node_id, listed_ids)}
     parts, inserted_ranges = _insert_stream_objects(parts._replace(nodes=nodes), stream_objects)
     return parts, added_ranges + inserted_ranges
 
 
 def _insert_stream_objects(parts: ImageParts, added: Iterable[tuple[int, StreamObject]]) -> _Change:
+    """Return the parts with added (stream id, stream object) pairs, and the ranges of those."""
     stream_objects, added_ranges = dict(parts.stream_objects), []
     for stream_id, stream_object in added:
         all_objects = (*stream_objects.get(stream_id, ()), stream_object)
@@ -142,6 +148,7 @@ def _insert_stream_objects(parts: ImageParts, added: Iterable[tuple[int, StreamO
 
 
 def _trim(parts: ImageParts, event: _Event) -> _Change:
+    """Return the parts after raising a stream's start and removing the stream objects before it."""
     stream = _get_stream(parts, read_number(event, "stream_id"))
     start = read_number(event, "start_offset")
     if start < stream.start_offset:
@@ -152,36 +159,38 @@ def _trim(parts: ImageParts, event: _Event) -> _Change:
     if missing:
         raise InvalidArgument(f"stream {stream.stream_id} has no object {min(missing)}")
     kept = tuple(item for item in stream_objects if item.object_id not in removed)
-    end = max(start, stream.end_offset)
+    end = max(start, stream.end_offset)  # of a stream that is trimmed beyond its known end
     trimmed = replace(stream, start_offset=start, end_offset=end)
     streams = {**parts.streams, stream.stream_id: trimmed}
     all_stream_objects = {**parts.stream_objects, stream.stream_id: kept}
-    return parts._replace(streams=streams, stream_objects=all_stream_objects), []
+    return parts._replace(streams=streams, stream_objects=all_stream_objects), _NO_OBJECTS
 
 
 def _move(parts: ImageParts, event: _Event) -> _Change:
+    """Return the parts after closing a stream's last range and opening one of the event's node."""
     stream = _get_stream(parts, read_number(event, "stream_id"))
-    closed, node_id = read_number(event, "closed_at"), read_number(event, "node_id")
+    closed_at, node_id = read_number(event, "closed_at"), read_number(event, "node_id")
     if not stream.ranges:
         raise InvalidArgument(f"stream {stream.stream_id} has no range to close")
     last = stream.ranges[-1]
-    if closed < last.start:
+    if closed_at < last.start:
         raise InvalidArgument(f"stream {stream.stream_id}: its last range begins at {last.start}")
     ranges = (
         *stream.ranges[:-1],
-        last._replace(end=closed),
-        OwnershipRange(last.range_index + 1, last.epoch + 1, closed, closed, node_id),
+        last._replace(end=closed_at),
+        OwnershipRange(last.range_index + 1, last.epoch + 1, closed_at, closed_at, node_id),
     )
     streams = {**parts.streams, stream.stream_id: replace(stream, ranges=ranges)}
-    return parts._replace(streams=streams), []
+    return parts._replace(streams=streams), _NO_OBJECTS
 
 
-def _check_added(parts: ImageParts, added: _AddedRanges) -> None:
-    streams = np.unique(np.concatenate([ranges.streams for _, ranges in added]))
-    new_ids, slices = {object_id for object_id, _ in added}, []
+def _check_added(parts: ImageParts, added_ranges: _AddedRanges) -> None:
+    """Make the checks of `check_slices`, restricted to the streams of added objects."""
+    streams = np.unique(np.concatenate([ranges.streams for _, ranges in added_ranges]))
+    new_ids, slices = {object_id for object_id, _ in added_ranges}, []
     for node in parts.nodes.values():
         node_slices = list(_columns_of_streams(parts, node, streams))
-        if not new_ids.isdisjoint(node.positions):
+        if not new_ids.isdisjoint(node.positions):  # other nodes have not changed
             check_ascending(node, node_slices)
         slices += node_slices
     for stream in streams.tolist():
@@ -195,6 +204,7 @@ def _columns_of_streams(parts: ImageParts, node: Node, wanted: Int64Array) -> It
         ranges = parts.objects.get(object_id)
         if ranges is None or not len(ranges) or not wanted.size:
             continue
+        # The row where each wanted stream is, if the object has it: its streams ascend.
         rows = np.minimum(ranges.streams.searchsorted(wanted), len(ranges) - 1)
         matching_rows = rows[ranges.streams[rows] == wanted]
         if matching_rows.size:

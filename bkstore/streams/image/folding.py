@@ -29,7 +29,7 @@ class Fold:
         self._image = image
         self._node_id = node_id
         # All slices of all objects, sorted by stream and start, without trimmed ones.
-        object_index = np.repeat(np.arange(len(objects)), [len(ranges) for ranges in objects])
+        object_indexes = np.repeat(np.arange(len(objects)), [len(ranges) for ranges in objects])
         streams, starts, ends = (
             np.concatenate([getattr(ranges, name) for ranges in objects])
             for name in ("streams", "starts", "ends")
@@ -38,12 +38,14 @@ class Fold:
         order = order[ends[order] > self._start_offsets(streams[order])]
         streams, starts, ends = streams[order], starts[order], ends[order]
         # A piece begins at each slice that does not join the one before it.
-        piece_starts = np.flatnonzero(~self._continues(streams, starts, ends))
+        piece_starts = np.flatnonzero(~self._find_joins(streams, starts, ends))
         self.streams, self.starts = streams[piece_starts], starts[piece_starts]
-        self.ends = ends[np.append(piece_starts[1:], len(ends))[: len(piece_starts)] - 1]
+        # It ends with the slice before the next piece, the last one with the last slice.
+        piece_stops = np.append(piece_starts[1:], len(ends))[: len(piece_starts)]
+        self.ends = ends[piece_stops - 1]
         _, piece_streams, counts = np.unique(self.streams, return_inverse=True, return_counts=True)
         self.is_only_piece = counts[piece_streams] == 1
-        self.usable_count = self._count_usable(object_index[order][piece_starts], len(objects))
+        self.usable_count = self._count_usable(object_indexes[order][piece_starts], len(objects))
 
     def _stream(self, stream: int) -> Stream | None:
         return self._image.streams.get(int(stream))
@@ -55,38 +57,41 @@ class Fold:
         offsets = [0 if stream is None else stream.start_offset for stream in known_streams]
         return np.array(offsets, np.int64)[rows]
 
-    def _continues(self, streams: Int64Array, starts: Int64Array, ends: Int64Array) -> BoolArray:
+    def _find_joins(self, streams: Int64Array, starts: Int64Array, ends: Int64Array) -> BoolArray:
         """Return for each row whether it continues the previous row at an offset of this node."""
         joins = np.zeros(len(streams), np.bool_)
         joins[1:] = (streams[1:] == streams[:-1]) & (starts[1:] == ends[:-1])
-        for row in np.flatnonzero(joins & self._is_shared_per_row(streams)).tolist():
+        # Only these need a look at who owned the offset; the node owns all of the other streams.
+        for row in np.flatnonzero(joins & self._has_other_owners_per_row(streams)).tolist():
             stream = self._stream(streams[row])
             joins[row] = stream is None or stream.node_at(starts.item(row)) == self._node_id
         return joins
 
-    def _is_shared_per_row(self, streams: Int64Array) -> BoolArray:
-        """Return for each row whether its stream has also belonged to other nodes."""
+    def _has_other_owners_per_row(self, streams: Int64Array) -> BoolArray:
+        """Return for each row whether others than this node, or none, own offsets of its stream."""
         distinct, rows = np.unique(streams, return_inverse=True)
-        is_shared = [self._is_shared(self._stream(stream)) for stream in distinct.tolist()]
+        is_shared = [self._has_other_owners(self._stream(stream)) for stream in distinct.tolist()]
         return np.array(is_shared, np.bool_)[rows]
 
-    def _is_shared(self, stream: Stream | None) -> bool:
+    def _has_other_owners(self, stream: Stream | None) -> bool:
         if stream is None:
             return False  # a stream without metadata is unreadable
-        ranges = stream.ranges
-        return not (len(ranges) == 1 and ranges[0][2:] == (0, ranges[0].end, self._node_id))
+        first = stream.ranges[0] if len(stream.ranges) == 1 else None
+        return first is None or first.start != 0 or first.node_id != self._node_id
 
-    def _count_usable(self, object_indexes: Int64Array, count: int) -> int:
-        """Return the index of the first object with a piece that can neither join nor move out."""
-        fixed = ~self.is_only_piece & self._is_shared_per_row(self.streams)
-        for row in np.flatnonzero(fixed).tolist():
+    def _count_usable(self, object_indexes: Int64Array, object_count: int) -> int:
+        """Return how many objects, from the first on, may become one. Each piece begins in one of
+        `object_indexes`. Several pieces of a stream become stream objects, which the node must own
+        throughout. If it does not, the object where the second piece begins is not usable."""
+        is_fixed = ~self.is_only_piece & self._has_other_owners_per_row(self.streams)
+        for row in np.flatnonzero(is_fixed).tolist():
             stream = self._stream(self.streams[row])
-            span = self.starts.item(row), self.ends.item(row)
-            fixed[row] = stream is not None and not _owns(self._node_id, stream, *span)
-        for stream_id in np.unique(self.streams[fixed]).tolist():
+            start, end = self.starts.item(row), self.ends.item(row)
+            is_fixed[row] = stream is not None and not _owns(self._node_id, stream, start, end)
+        for stream_id in np.unique(self.streams[is_fixed]).tolist():
             second_piece = np.flatnonzero(self.streams == stream_id)[1]
-            count = min(count, int(object_indexes[second_piece]))
-        return count
+            object_count = min(object_count, int(object_indexes[second_piece]))
+        return object_count
 
 
 def _owns(node_id: int, stream: Stream, start: int, end: int) -> bool:
@@ -96,5 +101,7 @@ def _owns(node_id: int, stream: Stream, start: int, end: int) -> bool:
         range_index = stream.range_at(offset)
         if range_index is None or stream.ranges[range_index].node_id != node_id:
             return False
-        offset = end if range_index == len(stream.ranges) - 1 else stream.ranges[range_index].end
+        if range_index == len(stream.ranges) - 1:  # the last range is open
+            return True
+        offset = stream.ranges[range_index].end
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,7 +21,7 @@ _MAX_NUMBER = 2**63 - 1
 
 
 @contextmanager
-def _at_place(place: str) -> Iterator[None]:
+def _prefix_errors(place: str) -> Iterator[None]:
     """Prefix the message of an `InvalidArgument` with its place in the JSON."""
     try:
         yield
@@ -57,10 +57,10 @@ def read_numbers(document: Any, key: str) -> list[int]:
     return items
 
 
-def _stream(row: Any) -> Stream:
+def _read_stream(row: Any) -> Stream:
     ranges = []
     for index, range_row in enumerate(read_rows(row, "ranges")):
-        with _at_place(f"ranges[{index}]"):
+        with _prefix_errors(f"ranges[{index}]"):
             values = (read_number(range_row, key) for key in OwnershipRange._fields)
             ranges.append(OwnershipRange(*values))
     return Stream(
@@ -74,7 +74,7 @@ def _stream(row: Any) -> Stream:
 def object_from_json(row: Any) -> tuple[int, int, ObjectRanges]:
     """Return (order id, object id, ranges) of a stream set object."""
     object_id = read_number(row, "object_id")
-    with _at_place(f"object {object_id}"):
+    with _prefix_errors(f"object {object_id}"):
         return read_number(row, "order_id"), object_id, ObjectRanges.of(read_rows(row, "ranges"))
 
 
@@ -90,42 +90,44 @@ def parts_from_json(document: Any) -> ImageParts:
     """Return the parts of the image that a JSON object describes; see `StreamImage.from_json`."""
     streams: dict[int, Stream] = {}
     for index, row in enumerate(read_rows(document, "streams")):
-        with _at_place(f"streams[{index}]"):
-            stream = _stream(row)
+        with _prefix_errors(f"streams[{index}]"):
+            stream = _read_stream(row)
             _check_unique(streams, stream.stream_id, "stream")
             streams[stream.stream_id] = stream
-    nodes, objects = _nodes(read_rows(document, "nodes"))
-    stream_objects = _stream_objects(read_rows(document, "stream_objects"), objects)
+    nodes, objects = _read_nodes(read_rows(document, "nodes"))
+    stream_objects = _read_stream_objects(read_rows(document, "stream_objects"), objects)
     parts = ImageParts(streams, nodes, stream_objects, objects)
     check_slices(parts)
     return parts
 
 
-def _nodes(node_rows: list[Any]) -> tuple[dict[int, Node], dict[int, ObjectRanges]]:
+def _read_nodes(node_rows: list[Any]) -> tuple[dict[int, Node], dict[int, ObjectRanges]]:
+    """Return the nodes, and the ranges of all their stream set objects by object id."""
     nodes: dict[int, Node] = {}
     objects: dict[int, ObjectRanges] = {}
     for index, row in enumerate(node_rows):
-        with _at_place(f"nodes[{index}]"):
-            node_id, ordered = read_number(row, "node_id"), []
+        with _prefix_errors(f"nodes[{index}]"):
+            node_id, order_and_object_ids = read_number(row, "node_id"), []
             _check_unique(nodes, node_id, "node")
             for order_id, object_id, ranges in map(object_from_json, read_rows(row, "objects")):
                 _check_unique(objects, object_id, "object")
                 objects[object_id] = ranges
-                ordered.append((order_id, object_id))
-            nodes[node_id] = Node.of(node_id, ordered)
+                order_and_object_ids.append((order_id, object_id))
+            nodes[node_id] = Node.of(node_id, order_and_object_ids)
     return nodes, objects
 
 
-def _stream_objects(
+def _read_stream_objects(
     object_rows: list[Any], objects: Mapping[int, ObjectRanges]
 ) -> dict[int, tuple[StreamObject, ...]]:
+    """Return each stream's objects, sorted by start; `objects` are those whose ids are taken."""
     by_stream: dict[int, list[StreamObject]] = {}
-    ids: dict[int, int] = dict.fromkeys(objects, 0)
+    known_ids = set(objects)
     for index, row in enumerate(object_rows):
-        with _at_place(f"stream_objects[{index}]"):
+        with _prefix_errors(f"stream_objects[{index}]"):
             stream_id, stream_object = stream_object_from_json(row)
-            _check_unique(ids, stream_object.object_id, "object")
-            ids[stream_object.object_id] = 0
+            _check_unique(known_ids, stream_object.object_id, "object")
+            known_ids.add(stream_object.object_id)
             by_stream.setdefault(stream_id, []).append(stream_object)
     return {
         stream_id: tuple(sorted(stream_objects, key=lambda item: item.start))
@@ -133,13 +135,13 @@ def _stream_objects(
     }
 
 
-def _check_unique(known: Mapping[int, object], key: int, noun: str) -> None:
-    if key in known:
-        raise InvalidArgument(f"{noun} {key} appears twice")
+def _check_unique(known_ids: Container[int], id_: int, noun: str) -> None:
+    if id_ in known_ids:
+        raise InvalidArgument(f"{noun} {id_} appears twice")
 
 
 def parts_to_json(parts: ImageParts) -> dict[str, Any]:
-    """Return the JSON object; raises `InvalidArgument` if the table lacks an object of a node."""
+    """Return the JSON object; raises `InvalidArgument` if a listed object is not in `objects`."""
     return {
         "streams": [
             {

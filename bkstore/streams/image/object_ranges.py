@@ -35,7 +35,7 @@ class ObjectRanges:
         index blocks. Raises `InvalidArgument` for negative numbers, start > end, or overlaps.
         """
         rows = _checked_rows(list(ranges))
-        rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+        rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]  # by stream, then start
         streams, starts, ends = rows[:, 0], rows[:, 1], rows[:, 2]
         same_stream = streams[1:] == streams[:-1]
         overlaps = np.flatnonzero(same_stream & (starts[1:] < ends[:-1]))
@@ -45,6 +45,7 @@ class ObjectRanges:
                 f"stream {streams[index]}: slices {_format_slice(rows[index])} and "
                 f"{_format_slice(rows[index + 1])} overlap"
             )
+        # The first and last row of each stream; the slices cut off an item too many without rows.
         first_rows = np.flatnonzero(np.concatenate(([True], ~same_stream)))[: len(rows)]
         last_rows = np.append(first_rows[1:], len(rows))[: len(first_rows)] - 1
         return cls(streams[first_rows].copy(), starts[first_rows].copy(), ends[last_rows].copy())
@@ -79,13 +80,13 @@ def _format_slice(row: Any) -> str:
 
 
 def _checked_rows(ranges: list[Iterable[int]]) -> Int64Array:
-    """Return int64[n, 3] of the ranges that are not empty; raises `InvalidArgument`."""
+    """Return int64[n, 3] of the ranges that are not empty. Raises `InvalidArgument`."""
     if not ranges:
         return np.empty((0, 3), np.int64)
     try:
         rows: Int64Array = np.array(ranges)
     except (ValueError, TypeError, OverflowError):  # of different lengths
-        rows = np.empty(0)  # type: ignore[assignment]
+        rows = np.empty(0)  # type: ignore[assignment]  # which the next check refuses
     if rows.dtype != np.int64 or rows.shape != (len(ranges), 3):
         raise InvalidArgument("ranges must be [stream, start, end] of 64-bit numbers each")
     invalid_rows = np.flatnonzero((rows < 0).any(axis=1) | (rows[:, 1] > rows[:, 2]))

@@ -12,7 +12,7 @@ from bkstore.streams.image.streams_and_nodes import ImageParts, Node
 
 def check_slices(parts: ImageParts) -> None:
     """Raise `InvalidArgument` unless slices are disjoint and ascend with order ids. O(n log n)."""
-    slices = []
+    slices = []  # of all nodes, then of the stream objects
     for node in parts.nodes.values():
         node_slices = [
             slice_columns(parts.objects[object_id], object_id, position)
@@ -33,7 +33,7 @@ def slices_of_stream_objects(parts: ImageParts, stream: int) -> list[Int64Array]
 
 
 def slice_columns(ranges: ObjectRanges, object_id: int, position: int = 0) -> Int64Array:
-    """Return int64[5, n]: streams, starts, ends, object id, position in the node's list."""
+    """Return int64[5, n]: streams, starts, ends, object id, position in the node's list (or 0)."""
     ids = np.full(len(ranges), object_id), np.full(len(ranges), position)
     return np.stack((ranges.streams, ranges.starts, ranges.ends, *ids))
 

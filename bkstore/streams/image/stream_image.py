@@ -68,21 +68,15 @@ class StreamImage:
     @cached_property
     def node_of(self) -> dict[int, int]:
         """The node of each listed stream set object."""
-        return {
-            object_id: node.node_id for node in self.nodes.values() for object_id in node.object_ids
-        }
+        return {id_: node.node_id for node in self.nodes.values() for id_ in node.object_ids}
 
     def removed_since(self, older: StreamImage) -> set[int]:
         """Return the stream set objects that an older image lists and this one does not."""
-        old_ids: set[int] = set()
-        for node_id, node in older.nodes.items():
-            if self.nodes.get(node_id) is not node:
-                old_ids.update(node.object_ids)
-        return {object_id for object_id in old_ids if object_id not in self.node_of}
+        return set(older.added_since(self))
 
     def added_since(self, older: StreamImage) -> list[int]:
         """Return the stream set objects that this image lists and an older one does not."""
-        return [
+        return [  # images share the nodes that did not change, which need no comparison
             object_id
             for node_id, node in self.nodes.items()
             if older.nodes.get(node_id) is not node

@@ -29,7 +29,7 @@ class _Chain:
         self._stream = stream
         self._stream_objects = context.image.stream_objects_of(stream.stream_id)
         self._stream_object_starts = [stream_object.start for stream_object in self._stream_objects]
-        self._searches: dict[int, NodeSearch] = {}
+        self._search_of_node: dict[int, NodeSearch] = {}  # each goes on where it ended
         self._next_offset = start
         self.objects: list[AnswerObject] = []
 
@@ -45,32 +45,33 @@ class _Chain:
     def _next_stream_object(self) -> AnswerObject | None:
         """Return the stream object at the next offset; only the answer's first may begin before."""
         candidates = self._stream_objects
-        index = bisect_right(self._stream_object_starts, self._next_offset)
-        while index and candidates[index - 1].end <= candidates[index - 1].start:
-            index -= 1  # skip empty objects
-        if index == 0:
+        last = bisect_right(self._stream_object_starts, self._next_offset) - 1
+        while last >= 0 and candidates[last].end <= candidates[last].start:
+            last -= 1  # skip empty objects
+        if last < 0:
             return None
-        _, start, end = candidates[index - 1]
+        object_id, start, end = candidates[last]
         if end <= self._next_offset or (self.objects and start != self._next_offset):
             return None
-        return AnswerObject("SO", *candidates[index - 1])
+        return AnswerObject("SO", object_id, start, end)
 
     def _next_stream_set_object(self) -> AnswerObject | None:
         """Return the next object of the node that owns the offset, None if it has none."""
         node_id = self._stream.node_at(self._next_offset)
         if node_id is None:
             return None
-        if node_id not in self._searches:
+        if node_id not in self._search_of_node:
             node = self._context.image.node(node_id)
-            self._searches[node_id] = NodeSearch(node, self._context)
-        match = self._searches[node_id].find(self._next_offset, contains=not self.objects)
+            self._search_of_node[node_id] = NodeSearch(node, self._context)
+        match = self._search_of_node[node_id].find(self._next_offset, contains=not self.objects)
         return None if match is None else AnswerObject("SSO", *match)
 
 
 def build_chain(
     context: SearchContext, stream: Stream, start: int, end: int, limit: int
 ) -> list[AnswerObject]:
-    """Return the objects from `start` to `end` (-1: none), `limit`, a hole or the data's end."""
+    """Return the objects from offset `start` on, each continuing the one before it. They stop at
+    offset `end` (-1: no end), after `limit` objects, or where no object continues them."""
     chain = _Chain(context, stream, start)
     while len(chain.objects) < limit and chain.extend():
         if end != -1 and chain.objects[-1].end >= end:
@@ -81,8 +82,8 @@ def build_chain(
 def check_answer(objects: Sequence[AnswerObject], start: int, limit: int) -> None:
     """Raise `CorruptionError` if an answer exceeds the limit or has a gap after `start`.
 
-    Upstream checks each answer likewise. The metadata are inconsistent, or an object does not hold
-    what its metadata or filter claimed.
+    Upstream checks each answer likewise. It fails if the metadata are inconsistent, or if an object
+    does not hold what its metadata or filter claimed. The first object may begin before `start`.
     """
     if len(objects) > limit:
         raise CorruptionError(None, None, f"{len(objects)} objects found, limit {limit}")

@@ -19,78 +19,85 @@ from bkstore.streams.lookup.stats import WaveTrace
 
 
 class NodeSearch:
-    """A cursor in a node's list; `_slices` has the known slice (or None) at each position."""
+    """A cursor in a node's list of objects. A position is an index in that list."""
 
     def __init__(self, node: Node, context: SearchContext) -> None:
         self._node = node
         self._context = context
         self._cursor = 0
-        self._slices: dict[int, tuple[int, int] | None] = {}
-        self._filter_positives: set[int] = set()
-        self._starts: list[tuple[int, int]] = []
-        self._has_jumped = False
+        # The slice (start, end) of the stream by position; None: the object lacks the stream.
+        self._known_slices: dict[int, tuple[int, int] | None] = {}
+        self._known_starts: list[tuple[int, int]] = []  # (start, position) of the slices, sorted
+        self._filter_positives: set[int] = set()  # positions that a filter did not exclude
+        self._has_advanced = False
         self._found_any = False
         self._wave_count = 0
         self._misses_in_a_row = 0
         self._preload_count = 0
-        self._preload_due = context.is_tail_read and context.options.tail_first
+        self._preload_due = context.is_tail_read and context.options.tail_first  # else after a miss
         context.stats.nodes += 1
         context.stats.listed += len(node)
 
     def find(self, offset: int, contains: bool) -> FoundSlice | None:
         """Return the next object whose slice begins at `offset`, None if this node has none.
 
-        With `contains` the slice may begin before. Each pass of the loop loads the object under the
-        cursor or moves the cursor forward. Raises what a failed load raised.
+        With `contains` the slice may begin before it. Each pass of the loop loads the object under
+        the cursor or moves the cursor forward. Raises the exception of a failed load.
         """
-        self._advance(offset)
+        self._advance_cursor(offset)
         while self._cursor < len(self._node):
-            if not self._is_known(self._cursor):
+            if not self._resolve_without_load(self._cursor):
                 self._load_next(offset)
-                self._advance(offset)
+                self._advance_cursor(offset)
                 continue
-            slice_range = self._slices[self._cursor]
+            position, slice_range = self._cursor, self._known_slices[self._cursor]
             if slice_range is not None and slice_range[1] > offset:
-                if slice_range[0] > offset or (slice_range[0] < offset and not contains):
-                    return None
+                start, end = slice_range
+                if start > offset or (start < offset and not contains):
+                    return None  # slices ascend, so no later one begins at the offset
                 self._found_any = True
                 self._cursor += 1
-                return FoundSlice(self._node.object_ids[self._cursor - 1], *slice_range)
+                return FoundSlice(self._node.object_ids[position], start, end)
             self._cursor += 1
         return None
 
     # -- moving the cursor
 
-    def _advance(self, offset: int) -> None:
-        """Move the cursor to the last object known to begin at or before the offset."""
-        context, first = self._context, not self._has_jumped
-        self._has_jumped = True
-        if context.strategy == "load-all" or (context.strategy == "sparse-index" and not first):
+    def _advance_cursor(self, offset: int) -> None:
+        """Move the cursor forward to the last object known to begin at or before the offset."""
+        context, is_first = self._context, not self._has_advanced
+        self._has_advanced = True
+        # "load-all" has no index, "sparse-index" asks its own once, as upstream.
+        if context.strategy == "load-all" or (context.strategy == "sparse-index" and not is_first):
             return
-        target, known_count = self._cursor, bisect_right(self._starts, (offset, len(self._node)))
-        if known_count:
-            target = max(target, self._starts[known_count - 1][1])
+        target = self._cursor
+        starts_up_to_offset = bisect_right(self._known_starts, (offset, len(self._node)))
+        if starts_up_to_offset:
+            target = max(target, self._known_starts[starts_up_to_offset - 1][1])
         if context.strategy == "sparse-index" or context.index is not None:
-            index_position = self._shared_position(offset)
+            index_position = self._find_in_index(offset)
             target = max(target, index_position or 0)
-            if first:
+            if is_first:
                 context.stats.index_hits += index_position is not None
                 context.stats.index_misses += index_position is None
-        context.stats.skipped += target - self._cursor if first else 0
-        context.stats.jumps += not first and target > self._cursor
+        context.stats.skipped += target - self._cursor if is_first else 0
+        context.stats.jumps += not is_first and target > self._cursor
         self._cursor = target
 
-    def _shared_position(self, offset: int) -> int | None:
-        """Return the position from the index shared by lookups, None if it has no entry."""
-        index = self._context.index
-        if index is not None:
-            return self._lazy_position(index, offset)
-        sparse = self._context.sparse_indexes.get(self._node.node_id)
-        object_id = None if sparse is None else sparse.floor(self._context.stream, offset)
+    def _find_in_index(self, offset: int) -> int | None:
+        """Return the position that the index shared by lookups has for an offset, None for none."""
+        offset_index = self._context.index
+        if offset_index is not None:
+            return self._find_in_offset_index(offset_index, offset)
+        sparse_index = self._context.sparse_indexes.get(self._node.node_id)
+        if sparse_index is None:
+            return None
+        object_id = sparse_index.floor(self._context.stream, offset)
         return None if object_id is None else self._node.positions.get(object_id)
 
-    def _lazy_position(self, index: OffsetRangeIndex, offset: int) -> int | None:
-        """Return the position from the index; removes entries whose object is gone."""
+    def _find_in_offset_index(self, index: OffsetRangeIndex, offset: int) -> int | None:
+        """Return the position from the index. Entries of objects that this list lacks are skipped;
+        if the newest image lacks them, too, they are removed."""
         context, key = self._context, (self._context.stream, self._node.node_id)
         index_entry = index.floor(*key, offset)
         while index_entry is not None:
@@ -105,50 +112,54 @@ class NodeSearch:
 
     # -- known slices
 
-    def _is_known(self, position: int) -> bool:
-        """Return whether a slice is known without a load; records what objects and filters say."""
-        if position in self._slices:
+    def _resolve_without_load(self, position: int) -> bool:
+        """Find out an object's slice without a load: from this search, the cache of loaded objects,
+        or a filter that excludes the stream. Record it and return True; False if it must load."""
+        if position in self._known_slices:
             return True
         context, object_id = self._context, self._node.object_ids[position]
-        kept_ranges = context.loader.get_cached(object_id)
-        if kept_ranges is not None:
+        cached_ranges = context.loader.get_cached(object_id)
+        if cached_ranges is not None:
             context.stats.kept += 1
-            self._record_slice(position, kept_ranges.slice_of(context.stream))
+            self._record_slice(position, cached_ranges.slice_of(context.stream))
             return True
         if context.probe is not None:
-            refused = context.probe.refuses(object_id)
-            if refused:
+            excluded = context.probe.refuses(object_id)
+            if excluded:
                 context.stats.filter_refusals += 1
-                self._slices[position] = None
+                self._known_slices[position] = None
                 return True
-            if refused is not None:
+            if excluded is not None:  # None: the object has no filter yet
                 self._filter_positives.add(position)
         return False
 
     def _record_slice(self, position: int, slice_range: tuple[int, int] | None) -> None:
-        if position not in self._slices:
-            self._slices[position] = slice_range
+        if position not in self._known_slices:
+            self._known_slices[position] = slice_range
             if slice_range is not None:
-                insort(self._starts, (slice_range[0], position))
+                insort(self._known_starts, (slice_range[0], position))
 
     # -- loading
 
     def _load_next(self, offset: int) -> None:
-        """Load a preload wave if one is due, else the next wave of the search."""
-        if self._may_preload(after_miss=True):
+        """Load a wave of objects: far-off ones if a preload is due, else those from the cursor on.
+        An "eager" preload has no wave of its own, but adds to those of the search."""
+        preload = self._context.options.preload
+        if preload == "miss" and self._preload_due and self._may_preload():
             self._preload_due = False
             self._preload_count += 1
-            search_positions = self._preload_positions(self._cursor - 1)
-            if search_positions:
-                self._load_wave([], search_positions)
+            preload_positions = self._choose_preload_positions(after=self._cursor - 1)
+            if preload_positions:
+                self._load_wave([], preload_positions)
                 return
-        search_positions = self._next_wave(offset)
+        search_positions = self._choose_search_positions(offset)
         if not search_positions:
             return  # all are known by now: loaded by another lookup, or refused by filters
-        preload_positions: list[int] = []
-        if self._context.options.preload == "eager" and self._may_preload(after_miss=False):
+        preload_positions = []
+        if preload == "eager" and self._may_preload():
             self._preload_count += 1
-            preload_positions = self._preload_positions(self._last_seen(search_positions[-1]))
+            last_near = self._end_of_known_run(search_positions[-1])
+            preload_positions = self._choose_preload_positions(after=last_near)
         self._load_wave(search_positions, preload_positions)
         self._wave_count += 1
         hit = any(self._covers(position, offset) for position in search_positions)
@@ -156,53 +167,54 @@ class NodeSearch:
         self._preload_due = True
 
     def _covers(self, position: int, offset: int) -> bool:
-        slice_range = self._slices.get(position)
+        slice_range = self._known_slices.get(position)
         return slice_range is not None and slice_range[0] <= offset < slice_range[1]
 
-    def _may_preload(self, after_miss: bool) -> bool:
+    def _may_preload(self) -> bool:
+        """Return whether far-off objects may still be loaded: only until a first slice is found."""
         context = self._context
-        return (
-            context.uses_preloads
-            and not self._found_any
-            and self._preload_count < context.options.preloads
-            and (not after_miss or (self._preload_due and context.options.preload == "miss"))
-        )
+        has_preloads_left = self._preload_count < context.options.preloads
+        return context.uses_preloads and not self._found_any and has_preloads_left
 
-    def _next_wave(self, offset: int) -> list[int]:
-        options, size = self._context.options, len(self._node)
-        end = size
+    def _choose_search_positions(self, offset: int) -> list[int]:
+        """Return the positions of the next wave: the first from the cursor on that must load."""
+        options, end = self._context.options, len(self._node)
+        max_count = end
         if not self._context.loads_whole_list:
-            size = options.wave_size(self._wave_count, self._misses_in_a_row)
+            max_count = options.wave_size(self._wave_count, self._misses_in_a_row)
         if options.cut_waves:
             # Stop before the first object known to begin after the offset.
-            next_start = bisect_right(self._starts, (offset, end))
-            if next_start < len(self._starts):
-                end = min(end, self._starts[next_start][1])
-        positions = range(self._cursor, max(end, self._cursor + 1))
-        return list(islice((index for index in positions if not self._is_known(index)), size))
+            starts_up_to_offset = bisect_right(self._known_starts, (offset, end))
+            if starts_up_to_offset < len(self._known_starts):
+                end = min(end, self._known_starts[starts_up_to_offset][1])
+        candidates = range(self._cursor, max(end, self._cursor + 1))
+        unknown = (position for position in candidates if not self._resolve_without_load(position))
+        return list(islice(unknown, max_count))
 
-    def _last_seen(self, position: int) -> int:
-        """Return the last position of the known run that follows a wave up to `position`."""
-        while position + 1 < len(self._node) and self._is_known(position + 1):
+    def _end_of_known_run(self, position: int) -> int:
+        """Return the last position of the known run right after `position`, itself without one."""
+        while position + 1 < len(self._node) and self._resolve_without_load(position + 1):
             position += 1
         return position
 
-    def _preload_positions(self, last: int) -> list[int]:
-        """Return unknown positions after `last`: at the end for a tail read, else spread evenly."""
+    def _choose_preload_positions(self, after: int) -> list[int]:
+        """Return unknown positions after `after`: spread evenly, or for a tail read those at the end,
+        then those before them."""
         options, count = self._context.options, len(self._node)
         if self._context.is_tail_read:
             end = count - options.tail * (self._preload_count - 1)
-            candidates: Iterable[int] = range(max(end - options.tail, last + 1, 0), max(end, 0))
+            candidates: Iterable[int] = range(max(end - options.tail, after + 1, 0), max(end, 0))
         else:
-            gap, spread = count - 1 - last, options.spread
-            candidates = sorted({last + step * gap // spread for step in range(1, spread + 1)})
-        return [index for index in candidates if index > last and not self._is_known(index)]
+            gap, spread = count - 1 - after, options.spread
+            candidates = sorted({after + step * gap // spread for step in range(1, spread + 1)})
+        later = (position for position in candidates if position > after)
+        return [position for position in later if not self._resolve_without_load(position)]
 
     def _load_wave(self, search_positions: list[int], preload_positions: list[int]) -> None:
-        """Load both together; raises a failure among the wanted, counts one among the preloads."""
+        """Load both together. A failed load of the search raises, a failed preload is counted."""
         context, ids = self._context, self._node.object_ids
-        searched = tuple(ids[index] for index in search_positions)
-        preloaded = tuple(ids[index] for index in preload_positions)
+        searched = tuple(ids[position] for position in search_positions)
+        preloaded = tuple(ids[position] for position in preload_positions)
         wave = context.loader.fetch((*searched, *preloaded), context.image)
         stats = context.stats
         stats.waves += 1
@@ -224,7 +236,7 @@ class NodeSearch:
             return
         context = self._context
         slice_range = loaded_ranges.slice_of(context.stream)
-        if slice_range is None:
+        if slice_range is None:  # if a filter let the object pass, that was a false positive
             context.stats.without_stream += 1
             context.stats.filter_false_positives += position in self._filter_positives
         self._record_slice(position, slice_range)

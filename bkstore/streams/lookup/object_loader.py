@@ -50,7 +50,7 @@ class ObjectLoader(Closeable):
         workers = integer(1)("workers", workers)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bkstore-load")
         self._lock = threading.Lock()
-        self._running: dict[int, Future[ObjectRanges]] = {}
+        self._running_loads: dict[int, Future[ObjectRanges]] = {}
         self._cached: OrderedDict[int, ObjectRanges] = OrderedDict()
         self._closed = False
         forks.register(self)
@@ -88,7 +88,7 @@ class ObjectLoader(Closeable):
                 self._cached.pop(object_id, None)
 
     def fetch(self, object_ids: Iterable[int], image: StreamImage) -> LoadedWave:
-        """Load objects concurrently and wait for all; failures are returned in the wave."""
+        """Load objects concurrently and wait for all. A failed or late load is in `failures`."""
         loads = {object_id: self._start_load(object_id, image) for object_id in object_ids}
         wave = LoadedWave({}, {}, sum(was_running for _, was_running in loads.values()))
         late = wait([future for future, _ in loads.values()], self._timeout).not_done
@@ -105,18 +105,18 @@ class ObjectLoader(Closeable):
     def _start_load(self, object_id: int, image: StreamImage) -> tuple[Future[ObjectRanges], bool]:
         """Return the future of an object's load, and whether it was already running."""
         with self._lock:
-            running = self._running.get(object_id)
+            running = self._running_loads.get(object_id)
             if running is not None:
                 return running, True
             self.check_open()
             future = self._pool.submit(self._load, object_id, image)
-            self._running[object_id] = future
+            self._running_loads[object_id] = future
             return future, False
 
     def _load(self, object_id: int, image: StreamImage) -> ObjectRanges:
-        """Load an object; runs on a thread of the pool.
+        """Load an object; runs on a thread of the pool. A failure of `on_load` uncaches it, too.
 
-        It leaves `_running` before its future completes, so that a retry starts a new load.
+        It leaves `_running_loads` before its future completes, so that a retry starts a new load.
         """
         try:
             ranges = self._reader.load(object_id, image)
@@ -127,7 +127,7 @@ class ObjectLoader(Closeable):
             raise
         finally:
             with self._lock:
-                self._running.pop(object_id, None)
+                self._running_loads.pop(object_id, None)
         return ranges
 
     def _cache(self, object_id: int, ranges: ObjectRanges) -> None:

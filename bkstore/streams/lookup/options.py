@@ -46,12 +46,12 @@ class LookupOptions:
     def __post_init__(self) -> None:
         check_fields(self, _CHECKS)
 
-    def wave_size(self, waves: int, missed: int) -> int:
-        """Return the size of the next wave after `waves` waves, the last `missed` in vain."""
+    def wave_size(self, wave_count: int, misses_in_a_row: int) -> int:
+        """Return the size of the wave after `wave_count` waves, the last of which were misses."""
         if self.growth == "growing":
-            return self.batch + waves // 5
+            return self.batch + wave_count // 5
         if self.growth == "doubling":
-            return self.batch << min(missed, 30)
+            return self.batch << min(misses_in_a_row, 30)  # longer than any list by then
         return self.batch
 
 

@@ -25,7 +25,7 @@ class LookupResult:
 
     @property
     def kind(self) -> str:
-        """One of `LookupTotals.RESULTS`, "error" excepted."""
+        """The outcome: "invalid" arguments, "empty", "complete", or "prefix": ended too early."""
         if self.status == "invalid":
             return "invalid"
         if not self.objects:

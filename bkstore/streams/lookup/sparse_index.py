@@ -44,9 +44,9 @@ class SparseRangeIndex:
 
     def __init__(self, max_bytes: int = 1 << 20) -> None:
         self._max_entries = integer(ENTRY_BYTES)("max_bytes", max_bytes) // ENTRY_BYTES
-        # In the order of eviction: all streams, and those with entries between their ends.
-        self._streams: OrderedDict[int, _Entries] = OrderedDict()
-        self._with_middle: OrderedDict[int, None] = OrderedDict()
+        # In the order of eviction: all streams, and a set of those with entries between their ends.
+        self._entries_of_stream: OrderedDict[int, _Entries] = OrderedDict()
+        self._streams_with_middle: OrderedDict[int, None] = OrderedDict()
         self._lock = threading.Lock()
         self.entries = 0
         self.evictions = 0
@@ -55,18 +55,18 @@ class SparseRangeIndex:
         """Add an object's slices; evicts entries when the index is full."""
         with self._lock:
             for stream, start in zip(ranges.streams.tolist(), ranges.starts.tolist()):
-                entries = self._streams.get(stream)
+                entries = self._entries_of_stream.get(stream)
                 if entries is None:
-                    entries = self._streams[stream] = _Entries()
+                    entries = self._entries_of_stream[stream] = _Entries()
                 index = bisect_left(entries.starts, start)
-                if entries.starts[index : index + 1] == [start]:
+                if entries.starts[index : index + 1] == [start]:  # the newest object counts
                     entries.objects[index] = object_id
                     continue
                 entries.starts.insert(index, start)
                 entries.objects.insert(index, object_id)
                 self.entries += 1
                 if len(entries.starts) > 2 * _KEPT_AT_ENDS:
-                    self._with_middle.setdefault(stream)
+                    self._streams_with_middle.setdefault(stream)  # keeps its turn if it is queued
                 while self.entries > self._max_entries:
                     self._evict()
 
@@ -76,36 +76,38 @@ class SparseRangeIndex:
         if not removed_ids:
             return
         with self._lock:
-            for stream, entries in list(self._streams.items()):
-                keeps = [object_id not in removed_ids for object_id in entries.objects]
-                if not all(keeps):
-                    self.entries -= keeps.count(False)
-                    entries.starts = list(compress(entries.starts, keeps))
-                    entries.objects = list(compress(entries.objects, keeps))
-                    self._after_removal(stream, entries)
+            for stream, entries in list(self._entries_of_stream.items()):
+                is_kept = [object_id not in removed_ids for object_id in entries.objects]
+                if not all(is_kept):
+                    self.entries -= is_kept.count(False)
+                    entries.starts = list(compress(entries.starts, is_kept))
+                    entries.objects = list(compress(entries.objects, is_kept))
+                    self._dequeue_if_short(stream, entries)
 
     def floor(self, stream: int, offset: int) -> int | None:
         """Return the object of the greatest start up to `offset`, None if none is known."""
         with self._lock:
-            entries = self._streams.get(stream)
+            entries = self._entries_of_stream.get(stream)
             count = bisect_right(entries.starts, offset) if entries else 0
             return entries.objects[count - 1] if entries and count else None
 
     def _evict(self) -> None:
-        """Remove one entry from the middle of the stream whose turn it is. Visits one stream."""
-        stream = next(iter(self._with_middle or self._streams))
-        entries = self._streams[stream]
+        """Remove an entry of the stream whose turn it is, one with a middle if there is any: the
+        first entry after those kept at its start, else its last."""
+        stream = next(iter(self._streams_with_middle or self._entries_of_stream))
+        entries = self._entries_of_stream[stream]
         index = min(_KEPT_AT_ENDS, len(entries.starts) - 1)
         del entries.starts[index], entries.objects[index]
         self.entries -= 1
         self.evictions += 1
-        self._streams.move_to_end(stream)
-        if stream in self._with_middle:
-            self._with_middle.move_to_end(stream)
-        self._after_removal(stream, entries)
+        self._entries_of_stream.move_to_end(stream)
+        if stream in self._streams_with_middle:
+            self._streams_with_middle.move_to_end(stream)
+        self._dequeue_if_short(stream, entries)
 
-    def _after_removal(self, stream: int, entries: _Entries) -> None:
+    def _dequeue_if_short(self, stream: int, entries: _Entries) -> None:
+        """Take a stream out of the orders of eviction where it has too few entries for them."""
         if len(entries.starts) <= 2 * _KEPT_AT_ENDS:
-            self._with_middle.pop(stream, None)
+            self._streams_with_middle.pop(stream, None)
         if not entries.starts:
-            del self._streams[stream]
+            del self._entries_of_stream[stream]

@@ -15,7 +15,7 @@ class WaveTrace:
     preloaded: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        """Return the wave as ``[0,2,3] P[14,22]``."""
+        """Return the object ids as ``[0,2,3] P[14,22]``; those after ``P`` were preloaded."""
         parts = []
         if self.searched:
             parts.append(f"[{','.join(map(str, self.searched))}]")

@@ -82,7 +82,7 @@ class StreamLookup(Closeable):
         self._clock = clock
         self._image: StreamImage = _check_image("image", image)
         self._update_lock = threading.Lock()
-        self._sparse: dict[int, SparseRangeIndex] = {}
+        self._sparse_of_node: dict[int, SparseRangeIndex] = {}
         self._loader = ObjectLoader(
             _check_reader("reader", reader),
             self._on_load,
@@ -91,7 +91,7 @@ class StreamLookup(Closeable):
             timeout=self.options.load_timeout,
         )
         if strategy == "sparse-index":
-            self._update_sparse(StreamImage(), image)
+            self._update_sparse_indexes(StreamImage(), image)
 
     def close(self) -> None:
         """Stop the loading threads. Idempotent."""
@@ -105,41 +105,41 @@ class StreamLookup(Closeable):
         return self._image
 
     def update(self, image: StreamImage) -> None:
-        """Switch to the next image and evict what left it; running queries keep their image."""
+        """Switch to the next image and evict objects that it lacks; running queries keep theirs."""
         _check_image("image", image)
         with self._update_lock:
             old_image, self._image = self._image, image
             removed_ids = image.removed_since(old_image)
-            self._drop(removed_ids)
+            self._evict_objects(removed_ids)
             if self.strategy == "sparse-index":
-                self._update_sparse(old_image, image)
+                self._update_sparse_indexes(old_image, image)
 
-    def _drop(self, object_ids: set[int]) -> None:
+    def _evict_objects(self, object_ids: set[int]) -> None:
         self.filters.drop(object_ids)
         self.index.forget_objects(object_ids)
         self._loader.forget(object_ids)
 
-    def _update_sparse(self, old_image: StreamImage, image: StreamImage) -> None:
+    def _update_sparse_indexes(self, old_image: StreamImage, image: StreamImage) -> None:
         """Add each node's new objects to its sparse index, and remove those that are gone."""
         removed_ids = image.removed_since(old_image)
-        for sparse in self._sparse.values():
-            sparse.remove(removed_ids)
+        for sparse_index in self._sparse_of_node.values():
+            sparse_index.remove(removed_ids)
         for object_id in image.added_since(old_image):
             ranges, node_id = image.objects.get(object_id), image.node_of[object_id]
-            if ranges is not None:
-                if node_id not in self._sparse:
-                    self._sparse[node_id] = SparseRangeIndex(self.options.sparse_bytes)
-                self._sparse[node_id].add(object_id, ranges)
+            if ranges is not None:  # upstream's node indexes what it uploads, without a load
+                if node_id not in self._sparse_of_node:
+                    self._sparse_of_node[node_id] = SparseRangeIndex(self.options.sparse_bytes)
+                self._sparse_of_node[node_id].add(object_id, ranges)
 
     def _on_load(self, object_id: int, ranges: ObjectRanges, image: StreamImage) -> None:
-        """Add a loaded object to index and filters, unless it has left the image meanwhile."""
+        """Add a loaded object to index and filters, unless it has left the newest image by now."""
         if self.strategy in ("index", "bloom"):
             node_id = image.node_of[object_id]
             self.index.put_object(node_id, object_id, ranges.streams, ranges.starts)
         if self.strategy == "bloom":
             self.filters.build(object_id, ranges.streams)
-        if self._is_gone(object_id):  # checked last: a later update drops it by itself
-            self._drop({object_id})
+        if self._is_gone(object_id):  # checked last: an update after this evicts it by itself
+            self._evict_objects({object_id})
 
     def _is_gone(self, object_id: int) -> bool:
         return object_id not in self._image.node_of
@@ -148,7 +148,7 @@ class StreamLookup(Closeable):
 
     @property
     def stats(self) -> dict[str, float]:
-        """Counts of all lookups so far, and the sizes of index and filters."""
+        """Counts of all lookups so far, and sizes and evictions of index and filters."""
         index, filters = self.index, self.filters
         return {
             **self.totals.as_dict(),
@@ -165,7 +165,7 @@ class StreamLookup(Closeable):
 
         ``end=-1`` means as far as the limit allows. The status is "invalid" for a negative stream
         or limit, a start after the end, an unknown stream, and a start before the stream's. Raises
-        what a failed load raised, which the next lookup retries, and `IllegalOperation` if closed.
+        the exception of a failed load, which the next lookup retries; `IllegalOperation` if closed.
         """
         for name, value in (("stream", stream), ("start", start), ("end", end), ("limit", limit)):
             if type(value) is not int:
@@ -191,22 +191,23 @@ class StreamLookup(Closeable):
         metadata = image.streams.get(stream)
         is_valid = stream >= 0 and limit >= 0 and (end == -1 or start <= end)
         if metadata is None or not is_valid or start < metadata.start_offset:
-            return LookupResult("invalid", [], None, False, stats)
+            return LookupResult("invalid", [], covered_to=None, satisfied=False, stats=stats)
         if limit == 0 or start == end:
-            return LookupResult("ok", [], None, False, stats)
-        context = self._context(image, metadata, end, stats)
+            return LookupResult("ok", [], covered_to=None, satisfied=False, stats=stats)
+        context = self._new_context(image, metadata, end, stats)
         objects = build_chain(context, metadata, start, end, limit)
         check_answer(objects, start, limit)
         stats.objects = len(objects)
         if not objects:
-            return LookupResult("ok", [], None, False, stats)
+            return LookupResult("ok", [], covered_to=None, satisfied=False, stats=stats)
         covered_to = objects[-1].end
         is_satisfied = len(objects) == limit or (end != -1 and covered_to >= end)
         return LookupResult("ok", objects, covered_to, is_satisfied, stats)
 
-    def _context(
+    def _new_context(
         self, image: StreamImage, stream: Stream, end: int, stats: QueryStats
     ) -> SearchContext:
+        """Return what the searches of one lookup share; `end` -1 means as far as possible."""
         return SearchContext(
             image=image,
             stream=stream.stream_id,
@@ -217,6 +218,6 @@ class StreamLookup(Closeable):
             stats=stats,
             index=self.index if self.strategy in ("index", "bloom") else None,
             probe=self.filters.probe(stream.stream_id) if self.strategy == "bloom" else None,
-            sparse_indexes=self._sparse,
+            sparse_indexes=self._sparse_of_node,
             is_gone=self._is_gone,
         )

@@ -41,7 +41,7 @@ class BookieProcess:
         self._options = list(options)
         self._process: subprocess.Popen[bytes] | None = None
         self._stop_requested = False
-        self._log_base = 0
+        self._log_start = 0  # where the output of the last process begins in the log
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ class BookieProcess:
             command = [sys.executable, "-m", "bkstore", "serve", str(self.directory), "--create"]
             command += ["--metadata", uri, "--bookie-id", self.id, "--storage", self.storage]
             command += ["--extended", "--host", HOST, "--port", str(port), *self._options]
-            self._log_base = self.log.stat().st_size if self.log.exists() else 0
+            self._log_start = self.log.stat().st_size if self.log.exists() else 0
             self._stop_requested = False
             self._process = self._group.start(command, self.log)
 
@@ -94,7 +94,9 @@ class BookieProcess:
         not registered by the time `deadline` of the monotonic clock.
         """
         while True:
-            code = self.exit_code  # before the log, which is whole if it has ended
+            code = (
+                self.exit_code
+            )  # read before the log, which is then whole if the process has ended
             log_text = self._read_log()
             match = _SERVING.search(log_text)
             if match is not None and _REGISTERED.search(log_text) and code is None:
@@ -102,13 +104,13 @@ class BookieProcess:
                 return
             if code is not None or time.monotonic() > deadline:
                 cause = "did not register in time" if code is None else f"ended ({code})"
-                lines = last_lines(self.log, self._log_base)
+                lines = last_lines(self.log, self._log_start)
                 raise BookieUnavailable(f"bookie {self.id} {cause}: {lines} ({self.log})")
             time.sleep(_POLL_SECONDS)
 
     def _read_log(self) -> bytes:
         with open(self.log, "rb") as file:
-            file.seek(self._log_base)
+            file.seek(self._log_start)
             return file.read()
 
     def ask_to_stop(self) -> None:

@@ -38,7 +38,7 @@ from bkstore.testing.zookeeper_server import ZooKeeperServer
 _SESSION_SECONDS = 4.0
 _START_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 30.0
-_LOST_PATIENCE = 2.0
+_SHORT_STOP_SECONDS = 2.0
 """Seconds until a stopping bookie is killed that cannot deregister as ZooKeeper is down."""
 
 _MAX_BOOKIES = 100
@@ -81,22 +81,22 @@ class Ensemble(Closeable):
         timeout: float = _START_SECONDS,
         command: bool = False,
     ) -> None:
-        kinds: Sequence[StorageKind] = [storage] if isinstance(storage, str) else list(storage)
-        self._kinds = [check_storage("storage", kind) for kind in kinds]
+        storages: Sequence[StorageKind] = [storage] if isinstance(storage, str) else list(storage)
+        self._storages = [check_storage("storage", kind) for kind in storages]
         self._timeout = number(0, 3600, above=True)("timeout", timeout)
-        tick = round(number(0.1, 60)("session", session) * 1000 / _SESSION_TICKS)
-        count = None if bookies is None else integer(1, _MAX_BOOKIES)("bookies", bookies)
+        tick_ms = round(number(0.1, 60)("session", session) * 1000 / _SESSION_TICKS)
+        bookie_count = optional(integer(1, _MAX_BOOKIES))("bookies", bookies)
         port = integer(0, 65535)("port", port)
-        if not self._kinds:
+        if not self._storages:
             raise InvalidArgument("storage is an empty list")
         gc_seconds = optional(number(0))("gc_wait", gc_wait)
-        self._options = [] if gc_seconds is None else ["--gc-wait", f"{gc_seconds:g}"]
-        self._command = boolean("command", command)
+        self._serve_options = [] if gc_seconds is None else ["--gc-wait", f"{gc_seconds:g}"]
+        self._run_by_command = boolean("command", command)
         self._lock = threading.RLock()
         self._bookies: dict[str, BookieProcess] = {}
         self._undo = ExitStack()
         self._closed = False
-        with ExitStack() as undo:
+        with ExitStack() as undo:  # undone at once if a step raises, else by `close`
             self.path, self._lock_fd = _acquire_directory(path, undo)
             self._state_file = StateFile(self.path)
             undo.callback(self._state_file.close)
@@ -107,13 +107,13 @@ class Ensemble(Closeable):
             self.zookeeper_log = self.path / "zookeeper.log"
             self._zookeeper = ZooKeeperServer(
                 self.path / "zookeeper",
-                tick=tick,
+                tick=tick_ms,
                 sync=boolean("sync", sync),
                 port=_choose_port(port, state.port),
-                spawn=lambda words: self._group.start(words, self.zookeeper_log),
+                spawn=lambda command: self._group.start(command, self.zookeeper_log),
             )
-            for planned in _plan(state, count, self._kinds):
-                self._make_bookie(planned)
+            for bookie_state in _plan(state, bookie_count, self._storages):
+                self._make_bookie(bookie_state)
             self.save_state()
             self._undo = undo.pop_all()
         forks.register(self)
@@ -144,18 +144,18 @@ class Ensemble(Closeable):
         lines of a process that ended or took too long, and stops what it has started;
         `IllegalOperation` if the one bookie is running.
         """
-        with self._changing():
+        with self._saving_state():
             if bookie is not None:
-                self._start([self._find_bookie(bookie)])
+                self._start_all([self._find_bookie(bookie)])
                 return self
-            started = self._zookeeper.pid is None
+            was_down = self._zookeeper.pid is None
             try:
-                if started:
+                if was_down:
                     self.start_zookeeper()
                 self._format()
-                self._start([member for member in self._bookies.values() if not member.running])
+                self._start_all([bookie for bookie in self._bookies.values() if not bookie.running])
             except BaseException:
-                if started:
+                if was_down:
                     self._zookeeper.kill()
                 raise
         return self
@@ -165,14 +165,14 @@ class Ensemble(Closeable):
 
         A bookie is killed after 30 seconds, or 2 if it cannot deregister without ZooKeeper.
         """
-        patience = _LOST_PATIENCE if self._zookeeper.pid is None else STOP_TIMEOUT_SECONDS
-        with self._changing():
+        stop_timeout = _SHORT_STOP_SECONDS if self._zookeeper.pid is None else STOP_TIMEOUT_SECONDS
+        with self._saving_state():
             if bookie is not None:
-                self._find_bookie(bookie).stop(patience)
+                self._find_bookie(bookie).stop(stop_timeout)
                 return
-            for member in self._bookies.values():  # concurrently
+            for member in self._bookies.values():  # all first, so that they stop concurrently
                 member.ask_to_stop()
-            deadline = time.monotonic() + patience
+            deadline = time.monotonic() + stop_timeout
             for member in self._bookies.values():
                 member.stop(max(0.0, deadline - time.monotonic()))
             self._zookeeper.stop()
@@ -197,7 +197,7 @@ class Ensemble(Closeable):
 
     def kill(self, bookie: str | BookieProcess) -> None:
         """Send SIGKILL to a bookie. It stays registered until its session expires."""
-        with self._changing():
+        with self._saving_state():
             self._find_bookie(bookie).kill()
 
     def add_bookie(
@@ -210,25 +210,25 @@ class Ensemble(Closeable):
             is_valid = isinstance(id_, str) and BOOKIE_ID_PATTERN.fullmatch(id_)
             if not is_valid or id_ in self._bookies:
                 raise InvalidArgument(f"{id_!r:.60} is not valid as a new bookie's id")
-            kind = storage or self._kinds[len(self._bookies) % len(self._kinds)]
+            kind = storage or self._storages[len(self._bookies) % len(self._storages)]
             new = self._make_bookie(BookieState(id_, check_storage("storage", kind)))
         self.start(new)
         return new
 
     def _make_bookie(self, state: BookieState) -> BookieProcess:
-        process = BookieProcess(state, self.path, self._group, self._options)
+        process = BookieProcess(state, self.path, self._group, self._serve_options)
         self._bookies[state.id] = process
         return process
 
     def kill_zookeeper(self) -> None:
         """Send SIGKILL to ZooKeeper; `start_zookeeper` continues with its data."""
-        with self._changing():
+        with self._saving_state():
             self._zookeeper.kill()
 
     def start_zookeeper(self) -> None:
         """Start ZooKeeper, on its last port if it had one. Raises `MetadataUnavailable` with its
         last lines if it does not serve, `IllegalOperation` if it is running."""
-        with self._changing():
+        with self._saving_state():
             if self._zookeeper.pid is not None:
                 raise IllegalOperation(f"ZooKeeper of {self.path} is running")
             self._zookeeper.kill()  # else `start` refuses while an ended process is not reaped
@@ -250,7 +250,8 @@ class Ensemble(Closeable):
             raise InvalidArgument(f"no bookie {id_!r:.60}: there are {', '.join(self._bookies)}")
         return process
 
-    def _start(self, bookies: Iterable[BookieProcess]) -> None:
+    def _start_all(self, bookies: Iterable[BookieProcess]) -> None:
+        """Start bookies concurrently; return when all have registered. Kill all if one fails."""
         deadline = time.monotonic() + self._timeout
         launched: list[BookieProcess] = []
         try:
@@ -265,14 +266,16 @@ class Ensemble(Closeable):
             raise
 
     def _load_state(self, manager: str | None) -> EnsembleState:
+        """Return the directory's state, else write and return a new one. None: any manager."""
         contents = StateFile.read(self.path)
         if contents is None:
             state = EnsembleState(manager=manager or "hierarchical")
             self._state_file.write(state)
             return state
-        if manager not in (None, contents[0].manager):
-            raise InvalidArgument(f"{self.path}: has the ledger manager {contents[0].manager}")
-        return contents[0]
+        state, _ = contents
+        if manager not in (None, state.manager):
+            raise InvalidArgument(f"{self.path}: has the ledger manager {state.manager}")
+        return state
 
     def _format(self) -> None:
         if not self._formatted:
@@ -282,7 +285,7 @@ class Ensemble(Closeable):
             self.save_state()
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _saving_state(self) -> Iterator[None]:
         """Save the state after the body. Raises if the ensemble is closed."""
         self._check_open()
         try:
@@ -297,7 +300,7 @@ class Ensemble(Closeable):
                 port=self._zookeeper.port,
                 manager=self._manager,
                 formatted=self._formatted,
-                command=self._command,
+                command=self._run_by_command,
                 namespace=process_namespace(),
                 pid=os.getpid(),
                 zookeeper_pid=self._zookeeper.pid,
@@ -335,6 +338,7 @@ def _acquire_directory(path: StrPath | None, undo: ExitStack) -> tuple[Path, int
 
 
 def _check_usable(directory: Path) -> None:
+    """Raise `InvalidArgument` unless a path is missing, empty or an ensemble's directory."""
     if not directory.exists() and not directory.is_symlink():
         return
     if not directory.is_dir():
@@ -355,14 +359,14 @@ def _choose_port(requested: int, last_port: int) -> int:
 
 
 def _plan(state: EnsembleState, count: int | None, kinds: list[StorageKind]) -> list[BookieState]:
-    """Return the bookies of the state, and new ones up to `count` (3 if there are none)."""
-    bookies, known = list(state.bookies), len(state.bookies)
-    if count is not None and count < known:
+    """Return the bookies of the state, and new ones up to `count`, by default 3 if it has none."""
+    bookies, known_count = list(state.bookies), len(state.bookies)
+    if count is not None and count < known_count:
         too_few = f"{count} would be too few for their ledgers"
-        raise InvalidArgument(f"there are {known} bookies, {too_few}")
-    while len(bookies) < (count or known or 3):
+        raise InvalidArgument(f"there are {known_count} bookies, {too_few}")
+    while len(bookies) < (count or known_count or 3):
         bookie_id = _next_bookie_id([bookie.id for bookie in bookies])
-        bookies.append(BookieState(bookie_id, kinds[len(bookies) % len(kinds)]))
+        bookies.append(BookieState(bookie_id, kinds[len(bookies) % len(kinds)]))  # dealt out
     return bookies
 
 

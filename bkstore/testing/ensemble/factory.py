@@ -52,16 +52,16 @@ class EnsembleFactory:
         except MissingDependency as error:
             if self._report_missing is None:
                 raise
-            self._report_missing(str(error))
+            self._report_missing(str(error))  # does not return
         self._ensembles.append((ensemble, options))
         return ensemble.start()
 
     def reopen(self, ensemble: Ensemble) -> Ensemble:
         """Close an ensemble, and start a new one on its directory."""
-        for known, options in self._ensembles:
-            if known is ensemble:
-                known.close()
-                return self(path=known.path, **options)
+        for own, options in self._ensembles:
+            if own is ensemble:
+                own.close()
+                return self(path=own.path, **options)
         raise InvalidArgument("this factory did not make it")
 
     def close_all(self) -> list[BkstoreError]:

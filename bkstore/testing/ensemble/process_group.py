@@ -40,15 +40,17 @@ class ProcessGroup:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
-                process_group=self._live_group_id(),
+                process_group=self._ensure_group(),
             )
 
-    def _live_group_id(self) -> int:
+    def _ensure_group(self) -> int:
         if self._guard is None or (self._guard.poll() is not None and not self._replace_guard()):
-            self._start_guard(0)
+            self._start_guard(group_id=0)
         return self._group_id
 
     def _start_guard(self, group_id: int) -> None:
+        """Start the process that kills the group once this one ends, which closes its pipe. It is
+        started in the group `group_id`; 0 stands for a new one."""
         guard = subprocess.Popen(  # noqa: S603
             [sys.executable, "-I", "-S", "-c", _GUARD_CODE],
             stdin=subprocess.PIPE,
@@ -56,11 +58,10 @@ class ProcessGroup:
             stderr=subprocess.DEVNULL,
             process_group=group_id,
         )
-        self._close_pipe()
+        self._close_guards_pipe()
         self._guard, self._group_id = guard, group_id or guard.pid
-        threading.Thread(
-            target=self._watch_guard, args=(guard,), name="bkstore-guard", daemon=True
-        ).start()
+        watch, thread_name = self._replace_guard_when_it_ends, "bkstore-guard"
+        threading.Thread(target=watch, args=(guard,), name=thread_name, daemon=True).start()
 
     def _replace_guard(self) -> bool:
         """Start a new guard in the group; return False if the group has no process left."""
@@ -70,15 +71,15 @@ class ProcessGroup:
             return False
         return True
 
-    def _watch_guard(self, guard: subprocess.Popen[bytes]) -> None:
+    def _replace_guard_when_it_ends(self, guard: subprocess.Popen[bytes]) -> None:
         """Wait until a guard ends, and replace it if it alone was killed."""
         guard.wait()
-        with self._lock:
+        with self._lock:  # `close`, and a start that found it dead, have set another guard or None
             if self._guard is guard and not self._replace_guard():
-                self._close_pipe()
+                self._close_guards_pipe()
                 self._guard = None
 
-    def _close_pipe(self) -> None:
+    def _close_guards_pipe(self) -> None:
         if self._guard is not None and self._guard.stdin is not None:
             self._guard.stdin.close()
 
@@ -86,7 +87,7 @@ class ProcessGroup:
         """Kill all processes of the group. Idempotent."""
         with self._lock:
             guard = self._guard
-            self._close_pipe()
+            self._close_guards_pipe()  # the guard then kills the group, itself included
             self._guard = None
         if guard is not None:
             guard.wait()
@@ -94,7 +95,7 @@ class ProcessGroup:
     def _forked(self) -> None:
         """Close the child's copy of the pipe, which would keep the group alive."""
         self._lock = threading.Lock()
-        self._close_pipe()
+        self._close_guards_pipe()
         self._guard = None
 
 

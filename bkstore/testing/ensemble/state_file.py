@@ -86,7 +86,7 @@ class StateFile:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(temporary, flags, 0o644)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX)
+                fcntl.flock(fd, fcntl.LOCK_EX)  # held while this process lives: it is the writer
                 os.write(fd, f"{text}\n".encode())
                 os.fsync(fd)
                 os.replace(temporary, self.path)
@@ -118,7 +118,7 @@ class StateFile:
             try:
                 is_alive = is_locked(fd)
                 data = read_file(path, _MAX_FILE_BYTES)
-                if _is_current(path, fd):
+                if _is_current(path, fd):  # else it was replaced since it was opened: try again
                     return _decode_state(data, path), is_alive
             finally:
                 os.close(fd)

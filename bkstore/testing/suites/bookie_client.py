@@ -16,18 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
+from bkstore import errors
 from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import BatchAdder, BookieClient, LacResponse
-from bkstore.errors import (
-    BkstoreError,
-    BookieUnavailable,
-    IllegalOperation,
-    InvalidArgument,
-    LedgerFenced,
-    NoSuchEntry,
-    NoSuchLedger,
-    UnauthorizedAccess,
-)
 from bkstore.formats.entry import Coder, Entry, RecordBatch, encode_explicit_lac
 from bkstore.ids import LedgerId
 from bkstore.index.api import LedgerLike
@@ -101,14 +92,14 @@ class BookieClientSuite:
 
     def test_first_add_creates_the_ledger(self, client: BookieClient) -> None:
         """A ledger exists from its first add on, with the master key of that add."""
-        with pytest.raises(NoSuchLedger):
+        with pytest.raises(errors.NoSuchLedger):
             client.read_entry(7, 0)
 
         assert 3 == client.add_entry(_record(3), KEY)
         assert _record(3) == client.read_entry(7, 3)
-        with pytest.raises(UnauthorizedAccess):
+        with pytest.raises(errors.UnauthorizedAccess):
             client.add_entry(_record(4), OTHER_KEY)
-        with pytest.raises(NoSuchEntry):
+        with pytest.raises(errors.NoSuchEntry):
             client.read_entry(7, 4)
 
     def test_entries_in_any_order(self, client: BookieClient) -> None:
@@ -119,7 +110,7 @@ class BookieClientSuite:
 
         assert records == {entry: client.read_entry(7, entry) for entry in records}
         assert records[300] == client.read_entry(7, -1)
-        with pytest.raises(NoSuchEntry):
+        with pytest.raises(errors.NoSuchEntry):
             client.read_entry(7, 6)
 
     def test_large_records(self, client: BookieClient) -> None:
@@ -144,7 +135,7 @@ class BookieClientSuite:
         """The error is that of a single add, and has the number of records certainly stored."""
         assert isinstance(client, BatchAdder)
         client.add_batch(_batch(0, 10), KEY)
-        with pytest.raises(UnauthorizedAccess) as caught:
+        with pytest.raises(errors.UnauthorizedAccess) as caught:
             client.add_batch(_batch(10, 10), OTHER_KEY)
 
         assert 0 == caught.value.stored
@@ -165,21 +156,21 @@ class BookieClientSuite:
         client.add_entry(_record(0), KEY)
 
         assert _record(0) == client.read_entry(7, -1, fence=True, master_key=KEY)
-        with pytest.raises(LedgerFenced):
+        with pytest.raises(errors.LedgerFenced):
             client.add_entry(_record(1), KEY)
         assert 1 == client.add_entry(_record(1), KEY, recovery=True)
-        with pytest.raises(UnauthorizedAccess):
+        with pytest.raises(errors.UnauthorizedAccess):
             client.add_entry(_record(2), OTHER_KEY, recovery=True)
-        with pytest.raises(LedgerFenced):
+        with pytest.raises(errors.LedgerFenced):
             client.add_entry(_record(2), KEY)
         assert _record(1) == client.read_entry(7, -1, fence=True, master_key=KEY)
 
     def test_fencing_needs_the_key(self, client: BookieClient) -> None:
         """A fencing read without a key or with a wrong one raises, and does not fence."""
         client.add_entry(_record(0), KEY)
-        with pytest.raises(InvalidArgument):
+        with pytest.raises(errors.InvalidArgument):
             client.read_entry(7, 0, fence=True)
-        with pytest.raises(UnauthorizedAccess):
+        with pytest.raises(errors.UnauthorizedAccess):
             client.read_entry(7, 0, fence=True, master_key=OTHER_KEY)
 
         assert 1 == client.add_entry(_record(1), KEY)
@@ -187,12 +178,12 @@ class BookieClientSuite:
     def test_a_missing_entry_is_fenced_too(self, client: BookieClient) -> None:
         """A fencing read of a missing entry fences, too; an unknown ledger is created fenced."""
         client.add_entry(_record(0), KEY)
-        with pytest.raises(NoSuchEntry):
+        with pytest.raises(errors.NoSuchEntry):
             client.read_entry(7, 9, fence=True, master_key=KEY)
-        with pytest.raises(NoSuchEntry):
+        with pytest.raises(errors.NoSuchEntry):
             client.read_entry(8, 0, fence=True, master_key=KEY)
         for ledger in (7, 8):
-            with pytest.raises(LedgerFenced):
+            with pytest.raises(errors.LedgerFenced):
                 client.add_entry(_record(1, ledger=ledger), KEY)
 
     def test_a_batch_read_fences(self, client: BookieClient) -> None:
@@ -202,9 +193,9 @@ class BookieClientSuite:
         client.add_entry(_record(0), KEY)
 
         assert [_record(0)] == client.read_entries(7, 0, fence=True, master_key=KEY).records()
-        with pytest.raises(LedgerFenced):
+        with pytest.raises(errors.LedgerFenced):
             client.add_entry(_record(1), KEY)
-        with pytest.raises(InvalidArgument):
+        with pytest.raises(errors.InvalidArgument):
             client.read_entries(7, 0, fence=True)
 
     def test_batch_reads(self, client: BookieClient) -> None:
@@ -214,33 +205,33 @@ class BookieClientSuite:
         for record in records.values():
             client.add_entry(record, KEY)
         if not self.batches:
-            with pytest.raises(IllegalOperation):
+            with pytest.raises(errors.IllegalOperation):
                 client.read_entries(7, 0)
             return
-        size = len(records[0])
+        size_of_two = 36 + 2 * (4 + len(records[0]))  # of a frame
 
-        def entries(*arguments: int) -> list[int]:
-            batch = client.read_entries(7, *arguments)
+        def read(start: int, max_count: int = 0, max_size: int = 0) -> list[int]:
+            batch = client.read_entries(7, start, max_count, max_size)
             ids: list[int] = batch.entries.tolist()
 
             assert [records[entry] for entry in ids] == batch.records()
 
             return ids
 
-        assert [0, 1, 2, 3] == entries(0)
-        assert [1, 2, 3] == entries(1, 50, 1 << 20)
-        assert [0, 1] == entries(0, 2)
-        assert [5, 6] == entries(5, 2)
-        assert [0] == entries(0, 0, 1)
-        assert [0, 1] == entries(0, 0, 36 + 2 * (4 + size))
-        assert [0] == entries(0, 0, 35 + 2 * (4 + size))
-        assert [6] == entries(-1, 3)
-        with pytest.raises(NoSuchEntry):
+        assert [0, 1, 2, 3] == read(0)
+        assert [1, 2, 3] == read(1, max_count=50, max_size=1 << 20)
+        assert [0, 1] == read(0, max_count=2)
+        assert [5, 6] == read(5, max_count=2)
+        assert [0] == read(0, max_size=1)
+        assert [0, 1] == read(0, max_size=size_of_two)
+        assert [0] == read(0, max_size=size_of_two - 1)
+        assert [6] == read(-1, max_count=3)
+        with pytest.raises(errors.NoSuchEntry):
             client.read_entries(7, 4)
-        with pytest.raises(NoSuchLedger):
+        with pytest.raises(errors.NoSuchLedger):
             client.read_entries(8, 0)
-        with pytest.raises(InvalidArgument):
-            client.read_entries(7, 0, -1)
+        with pytest.raises(errors.InvalidArgument):
+            client.read_entries(7, 0, max_count=-1)
 
     def test_a_batch_as_large_as_a_frame(self, client: BookieClient) -> None:
         """Without limits a batch read returns as many entries as fit in a frame of 5 MiB."""
@@ -256,7 +247,7 @@ class BookieClientSuite:
 
     def test_lac(self, client: BookieClient) -> None:
         """`read_lac` returns the last record and the explicit LAC, which only the key writes."""
-        with pytest.raises(NoSuchEntry):
+        with pytest.raises(errors.NoSuchEntry):
             client.read_lac(7)
         client.add_entry(_record(0), KEY)
         client.add_entry(_record(1), KEY)
@@ -267,10 +258,11 @@ class BookieClientSuite:
         client.write_lac(7, body, KEY)
 
         assert LacResponse(body, _record(1)) == client.read_lac(7)
-        with pytest.raises(UnauthorizedAccess):
+        with pytest.raises(errors.UnauthorizedAccess):
             client.write_lac(7, encode_explicit_lac(7, 0, "CRC32C", "pw"), OTHER_KEY)
         assert LacResponse(body, _record(1)) == client.read_lac(7)
 
+        # A lower explicit LAC replaces it, even of a fenced ledger.
         lower = encode_explicit_lac(7, 0, "CRC32C", "pw")
         client.read_entry(7, 0, fence=True, master_key=KEY)
         client.write_lac(7, lower, KEY)
@@ -287,17 +279,17 @@ class BookieClientSuite:
         expected[9] = Availability.from_entries(range(5))
 
         assert expected == {ledger: client.availability(ledger) for ledger in (7, 9)}
-        with pytest.raises(NoSuchLedger):
+        with pytest.raises(errors.NoSuchLedger):
             client.availability(8)
 
         list_many: Any = getattr(client, "availability_many", None)
         if list_many is not None:
-            errors: dict[LedgerId, BkstoreError] = {}
-            answers = {ledger_id.ledger: value for ledger_id, value in list_many([9, 8, 7], errors)}
+            failures: dict[LedgerId, errors.BkstoreError] = {}
+            listing = list_many([9, 8, 7], failures)
 
-            assert expected == answers
-            assert [LedgerId(0, 8)] == list(errors)
-            assert isinstance(errors[LedgerId(0, 8)], NoSuchLedger)
+            assert expected == {ledger_id.ledger: value for ledger_id, value in listing}
+            assert [LedgerId(0, 8)] == list(failures)
+            assert isinstance(failures[LedgerId(0, 8)], errors.NoSuchLedger)
 
     def test_scopes(self, client: BookieClient) -> None:
         """A ledger of another scope is a separate ledger, or every call refuses it."""
@@ -310,14 +302,14 @@ class BookieClientSuite:
                 lambda: client.force(SCOPED_LEDGER),
                 lambda: client.availability(SCOPED_LEDGER),
             ):
-                with pytest.raises(IllegalOperation):
+                with pytest.raises(errors.IllegalOperation):
                     call()
             return
         assert 3 == client.add_entry(record, KEY)
         assert record == client.read_entry(SCOPED_LEDGER, 3)
         assert record == client.read_entry(SCOPED_LEDGER, -1)
         assert Availability.from_entries([3]) == client.availability(SCOPED_LEDGER)
-        with pytest.raises(NoSuchLedger):
+        with pytest.raises(errors.NoSuchLedger):
             client.read_entry(LedgerId(SCOPED_LEDGER.scope, 7), 3)
         body = encode_explicit_lac(SCOPED_LEDGER, 3, "CRC32C", "pw")
         client.write_lac(SCOPED_LEDGER, body, KEY)
@@ -354,7 +346,7 @@ class BookieClientSuite:
             lambda: client.force(7),
             lambda: client.availability(7),
         ):
-            with pytest.raises(BookieUnavailable):
+            with pytest.raises(errors.BookieUnavailable):
                 call()
         served.start()
 

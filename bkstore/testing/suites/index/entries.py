@@ -74,7 +74,6 @@ _INVALID_PUTS: dict[str, tuple[object, object]] = {
     "two dimensions": ([[1, 2]], [[5, 6]]),
 }
 
-
 _NON_IDS: tuple[Any, ...] = (True, False, 1.0, 1.5, "1", b"1", None, np.True_, np.float64(1), [1])
 """Values that are no ids, although some are equal to a number."""
 
@@ -311,10 +310,11 @@ class EntryRules(SuiteBase):
         """A scope is an unsigned 64-bit integer; the ends of a range are any integers."""
         index.put(1, 1, 5)
         for invalid in (2**64, -(2**63) - 1, *_NON_IDS):
-            if invalid is not None:
+            if invalid is not None:  # which means all scopes
                 with pytest.raises(InvalidArgument):
                     index.ledgers(invalid)
         for invalid in _NON_IDS:
+            # As the end of a range, None is valid.
             bounds = [(invalid,)] if invalid is None else [(invalid,), (0, invalid)]
             for call, ledger, ends in product((index.entries, index.items), (1, 2), bounds):
                 with pytest.raises(InvalidArgument):
@@ -363,7 +363,7 @@ class EntryRules(SuiteBase):
 
     def test_many_entries(self, index: EntryIndex) -> None:
         """Reads are right beyond the sizes at which a backend reads and writes in chunks."""
-        ids = generators.striped(300_000, 1, 3, 2)
+        ids = generators.striped(300_000, bookie_index=1, ensemble_size=3, write_quorum=2)
         ids = ids[(ids < 100_000) | (ids > 260_000)]
         locations = generators.locations(ids.size, log_bytes=1 << 22)
         order = np.random.default_rng(5).permutation(ids.size)

@@ -188,10 +188,11 @@ class LedgerRules(SuiteBase):
         rows = scan_rows(iter(batches))
 
         assert sorted(rows) == rows
-        assert expected == {row[1:4]: row[4] for row in rows}
+        assert expected == {row[1:4]: row[4] for row in rows}  # without the dir_index
         assert len(expected) == len(rows)
         assert 0 < min(chunk.entry_id.size for chunk in batches)
         assert {np.dtype(np.int64)} == {column.dtype for chunk in batches for column in chunk}
+        # Each ledger has one dir_index only.
         assert len({row[:3] for row in rows}) == len({row[1:3] for row in rows})
 
     def test_scan_sums(self, index: EntryIndex) -> None:
@@ -201,10 +202,9 @@ class LedgerRules(SuiteBase):
             for scope in (0, 3):
                 index.put_many(LedgerId(scope, number), ids, ids + 1)
         listed = zip(*(index.items(ledger) for ledger in index.ledgers()))
-        scanned = zip(*((batch.entry_id, batch.location) for batch in index.scan(500)))
-        for listed_columns, scanned_columns in zip(listed, scanned, strict=True):
-            listed_column, scanned_column = map(np.concatenate, (listed_columns, scanned_columns))
-
+        scanned = zip(*((batch.entry_id, batch.location) for batch in index.scan(batch=500)))
+        columns = zip(map(np.concatenate, listed), map(np.concatenate, scanned), strict=True)
+        for listed_column, scanned_column in columns:  # of entries, then of locations
             assert listed_column.size == scanned_column.size
             assert listed_column.sum() == scanned_column.sum()
 

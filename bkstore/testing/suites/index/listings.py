@@ -18,23 +18,23 @@ from bkstore.testing.suites.index.base import LEDGERS, WIDE_BOUNDARIES, SuiteBas
 _Model = dict[LedgerId, list[int]]
 
 
-def _fill(index: EntryIndex, seed: int = 3) -> _Model:
+def _put_many_shapes(index: EntryIndex, seed: int = 3) -> _Model:
     """Put ledgers of many shapes, also empty ones, into an index; return their entry ids."""
-    rng = np.random.default_rng(seed)
+    rng, shapes = np.random.default_rng(seed), sorted(generators.SHAPES)
     numbers = sorted({*range(40), *WIDE_BOUNDARIES})
     ledger_ids = [LedgerId(0, number) for number in numbers if number < 2**63]
     ledger_ids += [LedgerId(scope, number) for scope in (1, 2**64 - 1) for number in numbers]
     model: _Model = {}
     for i in rng.permutation(len(ledger_ids)).tolist():
-        shape = sorted(generators.SHAPES)[int(rng.integers(len(generators.SHAPES)))]
+        shape = shapes[int(rng.integers(len(shapes)))]
         entry_ids = generators.ids_of_shape(shape, int(rng.integers(0, 400)), seed=i)
         index.put_many(ledger_ids[i], entry_ids, generators.locations(entry_ids.size, seed=i))
         model[ledger_ids[i]] = sorted(set(entry_ids.tolist()))
     return model
 
 
-def _list_entries(index: EntryIndex, *ledgers: Any) -> list[tuple[LedgerId, list[int]]]:
-    return [(key, value.entries().tolist()) for key, value in index.availability_many(*ledgers)]
+def _list_entries(index: EntryIndex, *arguments: Any) -> list[tuple[LedgerId, list[int]]]:
+    return [(key, value.entries().tolist()) for key, value in index.availability_many(*arguments)]
 
 
 class ListingRules(SuiteBase):
@@ -43,7 +43,7 @@ class ListingRules(SuiteBase):
     def test_lists_all_known_ledgers(self, index: EntryIndex, path: Path) -> None:
         """All known ledgers of all scopes, also empty ones, are listed in unsigned order with
         their entries, before and after a flush and after a reopen."""
-        model = _fill(index)
+        model = _put_many_shapes(index)
 
         assert sorted(model.items()) == _list_entries(index)
         index.flush()
@@ -54,7 +54,7 @@ class ListingRules(SuiteBase):
 
     def test_equals_single_calls(self, index: EntryIndex) -> None:
         """Each listed value equals the one of `availability`, in its groups and its bytes."""
-        _fill(index, seed=4)
+        _put_many_shapes(index, seed=4)
         for ledger_id, listed in index.availability_many():
             single = index.availability(ledger_id)
 
@@ -64,23 +64,23 @@ class ListingRules(SuiteBase):
     def test_lists_requested_ledgers(self, index: EntryIndex, path: Path) -> None:
         """Requested ledgers are listed in unsigned order, each once, in whatever order they are
         passed; unknown ones have no entries and stay unknown."""
-        model = _fill(index, seed=5)
+        model = _put_many_shapes(index, seed=5)
         rng = np.random.default_rng(6)
         known_ids = sorted(model)
 
-        def asked(index: EntryIndex) -> None:
+        def check_requests(index: EntryIndex) -> None:
             for count in (0, 1, 5, 60):
                 requested = [known_ids[i] for i in rng.integers(0, len(known_ids), count).tolist()]
                 requested += [LedgerId(0, 1000 + count), LedgerId(2, 7), LedgerId(0, 2**62)]
                 expected = [(ledger, model.get(ledger, [])) for ledger in sorted(set(requested))]
 
                 assert expected == _list_entries(index, requested)
-                assert expected == _list_entries(index, iter(requested), {})
+                assert expected == _list_entries(index, iter(requested), {})  # with errors
             assert known_ids == index.ledgers()
 
-        asked(index)
+        check_requests(index)
         with self.reopen_or_skip(index, path) as reopened:
-            asked(reopened)
+            check_requests(reopened)
 
     def test_ledger_id_types(self, index: EntryIndex) -> None:
         """Plain numbers are ledgers of scope 0; the call refuses anything that is no ledger id."""
@@ -93,7 +93,7 @@ class ListingRules(SuiteBase):
 
     def test_long_and_short(self, index: EntryIndex) -> None:
         """Ledgers so long that a backend reads them in parts are listed between short ones."""
-        long_ids = generators.striped(200_000, 1, 3, 2)
+        long_ids = generators.striped(200_000, bookie_index=1, ensemble_size=3, write_quorum=2)
         model = {LedgerId(0, number): [number, number + 2] for number in range(1, 9)}
         for number in (2, 5):
             model[LedgerId(0, number)] = long_ids.tolist()
@@ -105,7 +105,7 @@ class ListingRules(SuiteBase):
 
     def test_deleted_and_changed(self, index: EntryIndex) -> None:
         """Deleted ledgers are not listed; entries added later are."""
-        model = _fill(index, seed=7)
+        model = _put_many_shapes(index, seed=7)
         for ledger_id in sorted(model)[::3]:
             index.delete(ledger_id)
             del model[ledger_id]
@@ -117,7 +117,7 @@ class ListingRules(SuiteBase):
 
     def test_deleted_meanwhile(self, index: EntryIndex) -> None:
         """A ledger deleted during a listing has its entries or none; others are unaffected."""
-        model = _fill(index, seed=8)
+        model = _put_many_shapes(index, seed=8)
         deleted = sorted(model)[-1]
         errors: dict[LedgerId, BkstoreError] = {}
         listing = index.availability_many(errors=errors)

@@ -232,10 +232,11 @@ class IndexMachine(DirectoryMachine):
     def scan(self, batch: int) -> None:
         """Scan all rows; they come in order."""
         scanned = scan_rows(self.index.scan(batch))
+        # Rows of scope, ledger, entry and location.
         expected = [(*id_, *row) for id_, rows in self.rows.items() for row in rows.items()]
 
         assert sorted(scanned) == scanned
-        assert sorted(expected) == sorted(row[1:] for row in scanned)
+        assert sorted(expected) == sorted(row[1:] for row in scanned)  # without the dir_index
 
     @invariant()
     def same_ledgers_and_entries(self) -> None:

@@ -85,7 +85,7 @@ class StorageHome:
         self._open_storages.pop().close(flush=flush)
         return self.open(**options)
 
-    def stage(
+    def add_at_stage(
         self, storage: LedgerStorage, stage: str, new_records: Sequence[bytes], key: bytes = KEY
     ) -> LedgerStorage:
         """Add records, bring them into a stage of `STAGES`; return the storage to read from."""

@@ -38,8 +38,8 @@ _RECORD_COUNTS = (3, 40)
 """Records per batch: a few, and enough for a storage to keep them together."""
 
 
-def _make_batch(*rows: dict[int, bytes]) -> RecordBatch:
-    return _batch_of([pair for ledger_rows in rows for pair in ledger_rows.items()])
+def _make_batch(*ledger_records: dict[int, bytes]) -> RecordBatch:
+    return _batch_of([pair for ledger_rows in ledger_records for pair in ledger_rows.items()])
 
 
 def _batch_of(pairs: list[tuple[int, bytes]]) -> RecordBatch:
@@ -47,7 +47,7 @@ def _batch_of(pairs: list[tuple[int, bytes]]) -> RecordBatch:
 
 
 def _interleave(content: Content) -> RecordBatch:
-    turns = zip(*(rows.items() for rows in content.values()))
+    turns = zip(*(added.items() for added in content.values()))
     return _batch_of([pair for turn in turns for pair in turn])
 
 
@@ -91,11 +91,11 @@ class StorageBatchAddRules(StorageSuiteBase):
     def test_records_anywhere_in_a_buffer(self, storage: LedgerStorage, count: int) -> None:
         """A buffer may have other bytes between records, and the records in another order."""
         expected = {ledger_id: records(ledger_id, range(count)) for ledger_id in LEDGER_IDS}
-        for rows in expected.values():
-            buffer = b"".join(b"\xff" * 5 + data for data in rows.values())
-            ends = np.cumsum([5 + len(data) for data in rows.values()])
-            sizes = np.array([len(data) for data in rows.values()])
-            batch = RecordBatch(np.array(list(rows)), buffer, ends - sizes, sizes)
+        for added in expected.values():
+            buffer = b"".join(b"\xff" * 5 + data for data in added.values())
+            ends = np.cumsum([5 + len(data) for data in added.values()])
+            sizes = np.array([len(data) for data in added.values()])
+            batch = RecordBatch(np.array(list(added)), buffer, ends - sizes, sizes)
             backwards = np.arange(count)[::-1].copy()
             storage.add_batch(batch.take(backwards), master_key=KEY)
 
@@ -155,9 +155,10 @@ class StorageBatchAddRules(StorageSuiteBase):
 
         assert [17, 18, 19] == [storage.last_add_confirmed(ledger_id) for ledger_id in LEDGER_IDS]
 
-    def _count_stored(
+    def _add_partly(
         self, storage: LedgerStorage, batch: RecordBatch, error: type[BkstoreError], **options: Any
     ) -> int:
+        """Add a batch, which ends with `error`; return how many of its records were stored."""
         with pytest.raises(error) as refused:
             storage.add_batch(batch, **options)
         assert refused.value.stored is not None
@@ -170,7 +171,7 @@ class StorageBatchAddRules(StorageSuiteBase):
             storage.set_master_key(ledger_id, KEY)
         storage.fence(LEDGER_IDS[1])
         batch = _make_batch(*added.values())
-        stored = self._count_stored(storage, batch, LedgerFenced)
+        stored = self._add_partly(storage, batch, LedgerFenced)
         nothing: Content = {ledger_id: {} for ledger_id in LEDGER_IDS}
 
         assert 20 == stored
@@ -189,9 +190,8 @@ class StorageBatchAddRules(StorageSuiteBase):
             after = records(7, range(90, 95))
             batch = _make_batch(before, {9: bad}, after)
 
-            assert len(before) == self._count_stored(
-                storage, batch, InvalidArgument, master_key=KEY
-            ), case
+            stored = self._add_partly(storage, batch, InvalidArgument, master_key=KEY)
+            assert len(before) == stored, case
 
             expected |= before
             assert list(expected) == storage.entries(7).tolist(), case
@@ -200,11 +200,11 @@ class StorageBatchAddRules(StorageSuiteBase):
     def test_ids_that_differ_from_the_records(self, storage: LedgerStorage) -> None:
         """A batch is refused from the first id on that differs from its record's."""
         for ledger_id in LEDGER_IDS:
-            rows = records(ledger_id, range(30))
+            added = records(ledger_id, range(30))
             entries = [*range(25), 26, 25, *range(27, 30)]
-            batch = RecordBatch.of(list(rows.values()), entries)
+            batch = RecordBatch.of(list(added.values()), entries)
 
-            assert 25 == self._count_stored(storage, batch, InvalidArgument, master_key=KEY)
+            assert 25 == self._add_partly(storage, batch, InvalidArgument, master_key=KEY)
             assert list(range(25)) == storage.entries(ledger_id).tolist()
 
     def test_keys_of_batches(self, storage: LedgerStorage) -> None:
@@ -212,18 +212,18 @@ class StorageBatchAddRules(StorageSuiteBase):
         storage.add_batch(_make_batch(records(7, range(20))), master_key=KEY)
         batch = _make_batch(records(7, range(20, 40)), records(8, range(20)))
 
-        assert 0 == self._count_stored(storage, batch, UnauthorizedAccess, master_key=OTHER_KEY)
+        assert 0 == self._add_partly(storage, batch, UnauthorizedAccess, master_key=OTHER_KEY)
         assert [LEDGER_IDS[0]] == storage.ledgers()
-        assert 20 == self._count_stored(storage, batch, NoSuchLedger)
+        assert 20 == self._add_partly(storage, batch, NoSuchLedger)
         assert [LEDGER_IDS[0]] == storage.ledgers()
         assert list(range(40)) == storage.entries(7).tolist()
 
     def test_too_large_a_record(self, home: StorageHome) -> None:
         """Only the records before one that is larger than `max_entry_size` are stored."""
         storage = home.open(max_entry_size=1000)
-        rows = records(7, range(30)) | {30: record(7, 30, bytes(1000)), 31: record(7, 31)}
+        added = records(7, range(30)) | {30: record(7, 30, bytes(1000)), 31: record(7, 31)}
 
-        assert 30 == self._count_stored(storage, _make_batch(rows), InvalidArgument, master_key=KEY)
+        assert 30 == self._add_partly(storage, _make_batch(added), InvalidArgument, master_key=KEY)
         assert list(range(30)) == storage.entries(7).tolist()
 
     def test_full_cache_in_the_middle(self, home: StorageHome) -> None:
@@ -231,20 +231,20 @@ class StorageBatchAddRules(StorageSuiteBase):
         if not self.cached:
             pytest.skip("the storage has no write cache")
         storage = home.open(write_cache=30_000, auto_flush=False)
-        rows = records(7, range(150), size=100)
-        stored = self._count_stored(storage, _make_batch(rows), TooManyRequests, master_key=KEY)
+        added = records(7, range(150), size=100)
+        stored = self._add_partly(storage, _make_batch(added), TooManyRequests, master_key=KEY)
 
         assert 10 < stored < 150
         assert list(range(stored)) == storage.entries(7).tolist()
 
-        unstored = _make_batch(rows).between(stored, 150)
+        unstored = _make_batch(added).between(stored, 150)
         while len(unstored):
             storage.flush()
             count = min(stored, len(unstored))
             storage.add_batch(unstored.first(count))
             unstored = unstored.between(count, len(unstored))
 
-        assert {LEDGER_IDS[0]: rows} == read_content(home.reopen())
+        assert {LEDGER_IDS[0]: added} == read_content(home.reopen())
 
     @pytest.mark.parametrize("count", _RECORD_COUNTS)
     @pytest.mark.parametrize("flushed", [False, True], ids=["unflushed", "flushed"])
@@ -254,8 +254,8 @@ class StorageBatchAddRules(StorageSuiteBase):
         """Stored records stay as they are when the caller changes its buffer and arrays."""
         added = {ledger_id: records(ledger_id, range(count)) for ledger_id in LEDGER_IDS}
         for from_array in (False, True):
-            for rows in added.values():
-                original = _make_batch(rows)
+            for ledger_records in added.values():
+                original = _make_batch(ledger_records)
                 buffer = bytearray(original.buffer)
                 array = np.frombuffer(original.buffer, np.uint8).copy()
                 view = array.data if from_array else memoryview(buffer)
@@ -281,7 +281,7 @@ class StorageBatchAddRules(StorageSuiteBase):
             entries, batch = storage.entries(ledger_id), storage.read_entries(ledger_id, 0)
             entries += 5
             for column in (batch.entries, batch.offsets, batch.sizes):
-                column += 3
+                column += 3  # in place
 
         assert added == read_content(storage)
         for ledger_id in LEDGER_IDS:
@@ -292,9 +292,9 @@ class StorageBatchAddRules(StorageSuiteBase):
         """Records that an iterable yields before it raises are stored; its error is passed on."""
         for count in (0, 1, 700, 2300):
             storage.set_master_key(count, KEY)
-            rows = records(count, range(count))
+            added = records(count, range(count))
             with pytest.raises(ZeroDivisionError):
-                storage.add_entries(self._yield_then_raise(list(rows.values())))
+                storage.add_entries(self._yield_then_raise(list(added.values())))
 
             assert list(range(count)) == storage.entries(count).tolist()
         with pytest.raises(InvalidArgument):
@@ -302,16 +302,16 @@ class StorageBatchAddRules(StorageSuiteBase):
         assert [0, 1, 2, 3] == storage.entries(1).tolist()
         assert 2300 == len(read_content(home.reopen())[LedgerId.of(2300)])
 
-    def _yield_then_raise(self, rows: Sequence[bytes]) -> Iterator[bytes]:
-        yield from rows
+    def _yield_then_raise(self, added: Sequence[bytes]) -> Iterator[bytes]:
+        yield from added
         raise ZeroDivisionError
 
     def test_stored_of_an_iterable(self, storage: LedgerStorage) -> None:
         """The error of a refused record counts all records of the iterable that were stored. The
         iterable is not read far beyond the refused record."""
         for count in (0, 1, 999, 1000, 1001, 2500):
-            rows = list(records(count, range(count)).values())
-            remaining = iter([*rows, b"bad", *records(count, range(count, count + 4000)).values()])
+            added = list(records(count, range(count)).values())
+            remaining = iter([*added, b"bad", *records(count, range(count, count + 4000)).values()])
             with pytest.raises(InvalidArgument) as refused:
                 storage.add_entries(remaining, master_key=KEY)
 

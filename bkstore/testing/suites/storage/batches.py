@@ -32,7 +32,7 @@ class StorageBatchRules(StorageSuiteBase):
         for ledger in LEDGERS:
             payloads = [bytes([entry]) * (entry * 37 % 150) for entry in range(40)]
             added = [record(ledger, entry, payload) for entry, payload in enumerate(payloads)]
-            storage = home.stage(storage, stage, added)
+            storage = home.add_at_stage(storage, stage, added)
             for start in (0, 1, 17, 39):
                 sizes = [len(data) for data in added[start:]]
                 for count in _MAX_COUNTS:
@@ -47,26 +47,26 @@ class StorageBatchRules(StorageSuiteBase):
     def test_size_to_the_byte(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A frame takes 36 bytes plus 4 + size per record, and has to fit to the byte."""
         for ledger in LEDGERS:
-            rows = records(ledger, range(6), size=50)
-            storage = home.stage(storage, stage, list(rows.values()))
+            added = records(ledger, range(6), size=50)
+            storage = home.add_at_stage(storage, stage, list(added.values()))
             for count in range(1, 6):
-                frame = FRAME_BYTES + count * (PREFIX_BYTES + len(rows[0]))
+                size = FRAME_BYTES + count * (PREFIX_BYTES + len(added[0]))
 
-                assert count == len(storage.read_entries(ledger, 0, 0, frame))
-                assert max(count - 1, 1) == len(storage.read_entries(ledger, 0, 0, frame - 1))
-                assert count == len(storage.read_entries(ledger, 0, 0, frame + 1))
+                assert count == len(storage.read_entries(ledger, 0, max_size=size))
+                assert max(count - 1, 1) == len(storage.read_entries(ledger, 0, max_size=size - 1))
+                assert count == len(storage.read_entries(ledger, 0, max_size=size + 1))
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_gap_ends_a_batch(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A batch ends before the first missing entry and cannot begin at one."""
         for ledger in LEDGERS:
-            rows = records(ledger, [0, 1, 2, 4, 5, 1022, 1023, 1024, 1025, 1027])
-            storage = home.stage(storage, stage, list(rows.values()))
+            added = records(ledger, [0, 1, 2, 4, 5, 1022, 1023, 1024, 1025, 1027])
+            storage = home.add_at_stage(storage, stage, list(added.values()))
             for expected in ([0, 1, 2], [2], [4, 5], [1022, 1023, 1024, 1025], [1027]):
                 batch = storage.read_entries(ledger, expected[0])
 
                 assert expected == batch.entries.tolist()
-                assert [rows[entry] for entry in expected] == batch.records()
+                assert [added[entry] for entry in expected] == batch.records()
             for start in (3, 6, 1021, 1026, 1028):
                 with pytest.raises(NoSuchEntry):
                     storage.read_entries(ledger, start)
@@ -75,11 +75,11 @@ class StorageBatchRules(StorageSuiteBase):
     def test_long_batch(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """One batch can have thousands of records, alternately from memory and disk."""
         for ledger in LEDGERS[:2]:
-            rows = list(records(ledger, range(3000), size=12).values())
-            storage = home.stage(storage, stage, rows)
+            added = list(records(ledger, range(3000), size=12).values())
+            storage = home.add_at_stage(storage, stage, added)
 
-            assert rows == storage.read_entries(ledger, 0).records()
-            assert rows[700:2400] == storage.read_entries(ledger, 700, 1700).records()
+            assert added == storage.read_entries(ledger, 0).records()
+            assert added[700:2400] == storage.read_entries(ledger, 700, max_count=1700).records()
 
     def test_patches_of_memory_and_disk(self, storage: LedgerStorage) -> None:
         """Newer records in memory replace older ones on disk in the middle of a batch."""
@@ -92,27 +92,27 @@ class StorageBatchRules(StorageSuiteBase):
             expected = [new.get(entry) or old[entry] for entry in range(31)]
 
             assert expected == storage.read_entries(ledger, 0).records()
-            assert expected[5:12] == storage.read_entries(ledger, 5, 7).records()
+            assert expected[5:12] == storage.read_entries(ledger, 5, max_count=7).records()
 
     def test_last_entry_as_start(self, storage: LedgerStorage) -> None:
         """A batch that starts at -1 has the last entry only."""
         for ledger in LEDGERS:
-            rows = records(ledger, range(5))
-            storage.add_entries(rows.values(), master_key=KEY)
-            batch = storage.read_entries(ledger, -1, 3)
+            added = records(ledger, range(5))
+            storage.add_entries(added.values(), master_key=KEY)
+            batch = storage.read_entries(ledger, -1, max_count=3)
 
             assert [4] == batch.entries.tolist()
-            assert [rows[4]] == batch.records()
+            assert [added[4]] == batch.records()
 
     def test_option_limits_every_batch(self, home: StorageHome) -> None:
         """No batch is larger than `max_batch_size`, whatever size is requested."""
-        rows = [record(7, entry, b"12") for entry in range(9)]
-        storage = home.open(max_batch_size=FRAME_BYTES + 3 * (PREFIX_BYTES + len(rows[0])))
-        storage.add_entries(rows, master_key=KEY)
+        added = [record(7, entry, b"12") for entry in range(9)]
+        storage = home.open(max_batch_size=FRAME_BYTES + 3 * (PREFIX_BYTES + len(added[0])))
+        storage.add_entries(added, master_key=KEY)
 
-        assert rows[:3] == storage.read_entries(7, 0).records()
-        assert rows[:3] == storage.read_entries(7, 0, 0, 1 << 20).records()
-        assert rows[:1] == storage.read_entries(7, 0, 0, 100).records()
+        assert added[:3] == storage.read_entries(7, 0).records()
+        assert added[:3] == storage.read_entries(7, 0, max_size=1 << 20).records()
+        assert added[:1] == storage.read_entries(7, 0, max_size=100).records()
 
     def test_bad_arguments(self, storage: LedgerStorage) -> None:
         """Negative counts and sizes, and starts that are no entry id, are refused."""
@@ -124,17 +124,17 @@ class StorageBatchRules(StorageSuiteBase):
     def test_batch_that_fences(self, storage: LedgerStorage, home: StorageHome) -> None:
         """A fencing read needs the master key, returns a normal batch, and the fence persists."""
         for ledger in LEDGERS:
-            rows = records(ledger, range(5))
-            storage.add_entries(rows.values(), master_key=KEY)
+            added = records(ledger, range(5))
+            storage.add_entries(added.values(), master_key=KEY)
             with pytest.raises(InvalidArgument):
                 storage.read_entries(ledger, 0, fence=True)
             with pytest.raises(UnauthorizedAccess):
                 storage.read_entries(ledger, 0, fence=True, master_key=OTHER_KEY)
             assert not storage.is_fenced(ledger)
 
-            batch = storage.read_entries(ledger, 1, 2, fence=True, master_key=KEY)
+            batch = storage.read_entries(ledger, 1, max_count=2, fence=True, master_key=KEY)
 
-            assert [rows[1], rows[2]] == batch.records()
+            assert [added[1], added[2]] == batch.records()
             assert storage.is_fenced(ledger)
         storage = home.reopen()
         for ledger in LEDGERS:

@@ -88,16 +88,15 @@ class StorageDurabilityRules(StorageSuiteBase):
             storage.add_entry(record(7, i), master_key=KEY)
             make_durable(storage)
             make_durable(storage)
-        storage = home.reopen()
 
-        assert {LedgerId.of(7): {i: record(7, i) for i in range(3)}} == read_content(storage)
+        assert {LedgerId.of(7): {i: record(7, i) for i in range(3)}} == read_content(home.reopen())
 
     def test_repeated_reopens(self, storage: LedgerStorage, home: StorageHome) -> None:
         """Each open storage adds to the records of the earlier ones."""
         for life in range(4):
             for ledger in LEDGERS:
-                rows = records(ledger, range(10 * life, 10 * life + 10))
-                storage.add_entries(rows.values(), master_key=KEY)
+                added = records(ledger, range(10 * life, 10 * life + 10))
+                storage.add_entries(added.values(), master_key=KEY)
             storage = home.reopen()
 
         expected = {LedgerId.of(ledger): records(ledger, range(40)) for ledger in LEDGERS}

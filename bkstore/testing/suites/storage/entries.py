@@ -103,8 +103,8 @@ class StorageEntryRules(StorageSuiteBase):
     def test_reads_are_exact(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A record is read as it was added, byte for byte, at every stage."""
         added = {LedgerId.of(ledger): records(ledger, ENTRY_IDS) for ledger in LEDGERS}
-        all_records = [record for rows in added.values() for record in rows.values()]
-        storage = home.stage(storage, stage, all_records)
+        all_records = [data for by_entry in added.values() for data in by_entry.values()]
+        storage = home.add_at_stage(storage, stage, all_records)
 
         assert added == read_content(storage)
 
@@ -112,7 +112,7 @@ class StorageEntryRules(StorageSuiteBase):
     def test_missing_entries(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """A missing entry of a known ledger does not exist; reading it raises `NoSuchEntry`."""
         for ledger in LEDGERS:
-            storage = home.stage(storage, stage, list(records(ledger, ENTRY_IDS).values()))
+            storage = home.add_at_stage(storage, stage, list(records(ledger, ENTRY_IDS).values()))
             for entry in (3, 4, 7, 1022, 1025, 2999, 3001, 2**40):
                 with pytest.raises(NoSuchEntry):
                     storage.read_entry(ledger, entry)
@@ -125,7 +125,7 @@ class StorageEntryRules(StorageSuiteBase):
         """The last entry is the highest, in any order of adds; a read of -1 returns it."""
         for ledger in LEDGERS:
             added = records(ledger, [5, 0, 1024, 7])
-            storage = home.stage(storage, stage, list(added.values()))
+            storage = home.add_at_stage(storage, stage, list(added.values()))
 
             assert 1024 == storage.last_entry(ledger)
             assert added[1024] == storage.read_entry(ledger)
@@ -231,7 +231,8 @@ class StorageEntryRules(StorageSuiteBase):
             storage.add_entry(new)
 
             assert new == storage.read_entry(ledger, 3)
-            assert [record(ledger, 2), new] == storage.read_entries(ledger, 2, 2).records()
+            batch = storage.read_entries(ledger, 2, max_count=2)
+            assert [record(ledger, 2), new] == batch.records()
             assert [2, 3, 4] == storage.entries(ledger).tolist()
         storage.flush()
         expected = [record(ledger, 3, b"newer") for ledger in LEDGERS]
@@ -246,7 +247,7 @@ class StorageEntryRules(StorageSuiteBase):
     def test_lists_of_entries(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
         """Entries, ranges of them and availability cover both memory and disk."""
         for ledger in LEDGERS:
-            storage = home.stage(storage, stage, list(records(ledger, ENTRY_IDS).values()))
+            storage = home.add_at_stage(storage, stage, list(records(ledger, ENTRY_IDS).values()))
 
             assert ENTRY_IDS == storage.entries(ledger).tolist()
             assert np.dtype(np.int64) == storage.entries(ledger).dtype

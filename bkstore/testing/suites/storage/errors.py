@@ -7,14 +7,7 @@ from typing import Any
 
 import pytest
 
-from bkstore.errors import (
-    BkstoreError,
-    InvalidArgument,
-    LedgerFenced,
-    NoSuchLedger,
-    TooManyRequests,
-    UnauthorizedAccess,
-)
+from bkstore import errors
 from bkstore.ids import LedgerId
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.storage.base import (
@@ -47,16 +40,16 @@ BAD_RECORDS: dict[str, bytes] = {
 }
 """Records that every storage refuses; their ledger, if they have one, is 7, -7 or (1, 7)."""
 
-_REFUSED_ADDS: list[tuple[type[BkstoreError], bytes, dict[str, Any]]] = [
-    (UnauthorizedAccess, record(7, 9), {"master_key": OTHER_KEY}),
-    (UnauthorizedAccess, record(7, 9), {"master_key": OTHER_KEY, "recovery": True}),
-    (UnauthorizedAccess, record(LedgerId(1, 7), 9), {"master_key": OTHER_KEY}),
-    (NoSuchLedger, record(99, 0), {}),
-    (NoSuchLedger, record(LedgerId(5, 7), 0), {"recovery": True}),
-    (LedgerFenced, record(LedgerId(1, 7), 9), {"master_key": KEY}),
-    (LedgerFenced, record(LedgerId(1, 7), 0), {}),
-    (InvalidArgument, record(7, 9, bytes(5000)), {}),
-    (InvalidArgument, record(LedgerId(1, 7), 9, bytes(5000)), {"recovery": True}),
+_REFUSED_ADDS: list[tuple[type[errors.BkstoreError], bytes, dict[str, Any]]] = [
+    (errors.UnauthorizedAccess, record(7, 9), {"master_key": OTHER_KEY}),
+    (errors.UnauthorizedAccess, record(7, 9), {"master_key": OTHER_KEY, "recovery": True}),
+    (errors.UnauthorizedAccess, record(LedgerId(1, 7), 9), {"master_key": OTHER_KEY}),
+    (errors.NoSuchLedger, record(99, 0), {}),
+    (errors.NoSuchLedger, record(LedgerId(5, 7), 0), {"recovery": True}),
+    (errors.LedgerFenced, record(LedgerId(1, 7), 9), {"master_key": KEY}),
+    (errors.LedgerFenced, record(LedgerId(1, 7), 0), {}),
+    (errors.InvalidArgument, record(7, 9, bytes(5000)), {}),
+    (errors.InvalidArgument, record(LedgerId(1, 7), 9, bytes(5000)), {"recovery": True}),
 ]
 """Error, record and options of the add; (1, 7) is fenced, `max_entry_size` is 4,000."""
 
@@ -77,7 +70,7 @@ class StorageErrorRules(StorageSuiteBase):
         expected = self._add_records(storage)
         for case, bad_record in BAD_RECORDS.items():
             for key in (None, KEY):
-                with pytest.raises(InvalidArgument):
+                with pytest.raises(errors.InvalidArgument):
                     storage.add_entry(bad_record, master_key=key)
 
                 assert sorted(expected) == storage.ledgers(), case
@@ -103,10 +96,10 @@ class StorageErrorRules(StorageSuiteBase):
     def test_adds_before_refused_one_stay(self, storage: LedgerStorage, home: StorageHome) -> None:
         """`add_entries` stops at the first refused record and stores those before it."""
         expected = self._add_records(storage)
-        rows = records(7, range(20, 24))
-        with pytest.raises(InvalidArgument):
-            storage.add_entries([rows[20], rows[21], b"bad", rows[22]], master_key=KEY)
-        expected[LedgerId.of(7)] |= {20: rows[20], 21: rows[21]}
+        added = records(7, range(20, 24))
+        with pytest.raises(errors.InvalidArgument):
+            storage.add_entries([added[20], added[21], b"bad", added[22]], master_key=KEY)
+        expected[LedgerId.of(7)] |= {20: added[20], 21: added[21]}
 
         assert expected == read_content(storage)
         assert expected == read_content(home.reopen())
@@ -129,7 +122,7 @@ class StorageErrorRules(StorageSuiteBase):
             lambda: storage.delete_ledger(ledger),
             lambda: storage.collect_garbage([ledger]),
         ):
-            with pytest.raises(InvalidArgument):
+            with pytest.raises(errors.InvalidArgument):
                 call()
 
     def test_invalid_entry_ids(self, storage: LedgerStorage) -> None:
@@ -137,7 +130,7 @@ class StorageErrorRules(StorageSuiteBase):
         self._add_records(storage)
         for entry in (-2, -(2**63), 2**63 - 1, 2**64):
             for read in (storage.read_entry, storage.read_entries, storage.entry_exists):
-                with pytest.raises(InvalidArgument):
+                with pytest.raises(errors.InvalidArgument):
                     read(7, entry)
 
     def test_full_cache(self, home: StorageHome) -> None:
@@ -145,15 +138,15 @@ class StorageErrorRules(StorageSuiteBase):
         if not self.cached:
             pytest.skip("the storage has no write cache")
         storage = home.open(write_cache=30_000, auto_flush=False)
-        rows = (record(7, entry, bytes(100)) for entry in range(1000))
-        with pytest.raises(TooManyRequests):
-            storage.add_entries(rows, master_key=KEY)
+        added = (record(7, entry, bytes(100)) for entry in range(1000))
+        with pytest.raises(errors.TooManyRequests):
+            storage.add_entries(added, master_key=KEY)
         stored = storage.entries(7).tolist()
 
         assert 10 < len(stored) < 300
         assert list(range(len(stored))) == stored
 
-        with pytest.raises(TooManyRequests):
+        with pytest.raises(errors.TooManyRequests):
             storage.add_entry(record(7, len(stored), bytes(100)))
         storage.flush()
         storage.add_entry(record(7, len(stored), bytes(100)))
@@ -164,16 +157,16 @@ class StorageErrorRules(StorageSuiteBase):
     def test_cache_that_flushes_itself(self, home: StorageHome) -> None:
         """With `auto_flush` a storage accepts any number of records, and loses none."""
         storage = home.open(write_cache=20_000, pending_locations=50)
-        rows = records(7, range(600))
+        added = records(7, range(600))
         scope_1_rows = records(LedgerId(1, 7), range(0, 600, 7))
-        for entry, data in rows.items():
+        for entry, data in added.items():
             storage.add_entry(data, master_key=KEY)
             if entry in scope_1_rows:
                 storage.add_entry(scope_1_rows[entry], master_key=KEY)
-        expected = {LedgerId.of(7): rows, LedgerId(1, 7): scope_1_rows}
+        expected = {LedgerId.of(7): added, LedgerId(1, 7): scope_1_rows}
 
         assert expected == read_content(storage)
-        assert list(rows.values()) == storage.read_entries(7, 0).records()
+        assert list(added.values()) == storage.read_entries(7, 0).records()
         assert expected == read_content(home.reopen())
 
     def test_record_larger_than_the_cache(self, home: StorageHome) -> None:
@@ -182,7 +175,7 @@ class StorageErrorRules(StorageSuiteBase):
             pytest.skip("the storage has no write cache")
         storage = home.open(write_cache=3000)
         storage.add_entry(record(7, 0), master_key=KEY)
-        with pytest.raises(InvalidArgument):
+        with pytest.raises(errors.InvalidArgument):
             storage.add_entry(record(7, 1, bytes(3000)))
 
         assert [0] == storage.entries(7).tolist()

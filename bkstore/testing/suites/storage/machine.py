@@ -20,6 +20,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from bkstore.errors import LedgerFenced, NoSuchEntry, NoSuchLedger, UnauthorizedAccess
 from bkstore.ids import LedgerId
+from bkstore.index.api import LedgerState
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.index.machine import DirectoryMachine
@@ -94,7 +95,7 @@ class _StorageRules(DirectoryMachine):
         self, ledger_id: LedgerId, first: int, count: int, step: int, size: int, shuffle: Any
     ) -> None:
         entries = [first + step * i for i in range(count)]
-        if shuffle is not None:
+        if shuffle is not None:  # a `random.Random`
             shuffle.shuffle(entries)
         self.add_all(ledger_id, entries, size, recovery=True)
 
@@ -162,7 +163,7 @@ class _StorageRules(DirectoryMachine):
             self.read_missing(ledger_id, start, max_count, max_size)
             return
         sizes = [len(copies[0]) for copies in readable]
-        count = count_batch_records(sizes, max_count, max_size or 5 << 20)
+        count = count_batch_records(sizes, max_count, max_size or 5 << 20)  # the limit
         batch = self.instance.read_entries(ledger_id, start, max_count, max_size)
 
         assert list(range(start, start + count)) == batch.entries.tolist()
@@ -187,9 +188,9 @@ class _StorageRules(DirectoryMachine):
         self.read_one(ledger_id, -1, copies)
 
     @rule(ledger_id=_ledger_ids, entry=_entries)
-    def another_key(self, ledger_id: LedgerId, entry: int) -> None:
+    def add_with_another_key(self, ledger_id: LedgerId, entry: int) -> None:
         if ledger_id in self.model.ledgers:
-            record = self.model.record(ledger_id, entry, 10)
+            record = self.model.record(ledger_id, entry, size=10)
             try:
                 self.instance.add_entry(record, master_key=b"another" + bytes(13))
             except UnauthorizedAccess:
@@ -206,7 +207,7 @@ class _StorageRules(DirectoryMachine):
     @invariant()
     def same_as_model(self) -> None:
         """Storage and model know the same ledgers, entries and states."""
-        if self.instance is None:
+        if self.instance is None:  # not opened yet
             return
         assert sorted(self.model.ledgers) == self.instance.ledgers()
         for ledger_id in LEDGER_IDS:
@@ -216,16 +217,18 @@ class _StorageRules(DirectoryMachine):
             assert expected == self.instance.entries(ledger_id).tolist(), ledger_id
             assert expected == self.instance.availability(ledger_id).entries().tolist()
             assert (ledger is not None) == self.store().ledger_exists(ledger_id)
-        rows = [(key, value.entries().tolist()) for key, value in self.instance.availability_many()]
+        listing = self.instance.availability_many()
+        listed = [(key, availability.entries().tolist()) for key, availability in listing]
 
-        assert sorted((key, model.entries()) for key, model in self.model.ledgers.items()) == rows
+        assert sorted((key, model.entries()) for key, model in self.model.ledgers.items()) == listed
         for ledger_id, ledger in self.model.ledgers.items():
             state = self.instance.state(ledger_id)
 
             last = max(ledger.entries(), default=None)
             assert last == self.instance.last_entry(ledger_id)
-            expected_state = (ledger.key, ledger.fenced, False, ledger.encoded_explicit_lac)
-            assert expected_state == tuple(state), ledger_id
+            lac_body = ledger.encoded_explicit_lac
+            expected_state = LedgerState(ledger.key, ledger.fenced, explicit_lac=lac_body)
+            assert expected_state == state, ledger_id
             lac = self.instance.last_add_confirmed(ledger_id)
             assert ledger.lowest_lac <= lac <= ledger.highest_lac, (ledger_id, lac)
 
@@ -239,7 +242,7 @@ class StorageMachine(_StorageRules):
         return self.instance
 
     def add_records(self, ledger_id: LedgerId, records: list[bytes], recovery: bool) -> list[int]:
-        """Inherited; sets the master key, and adds a single record by `add_entry`."""
+        """Inherited; sets the master key first, and adds a single record by `add_entry`."""
         self.store().set_master_key(ledger_id, master_key_of(ledger_id))
         self.model.open(ledger_id)
         if len(records) == 1:
@@ -332,14 +335,14 @@ class BookieMachine(_StorageRules):
         assert (not ledger.fenced) == self.bookie().fence(ledger_id, master_key_of(ledger_id))
 
         ledger.fenced = True
-        self.model.log_key(ledger_id)
+        self.model.checkpoint_if_recreated(ledger_id)
 
     @rule(ledger_id=_ledger_ids, lac=st.integers(-1, 20))
     def set_explicit_lac(self, ledger_id: LedgerId, lac: int) -> None:
         """Set an explicit LAC; an unknown ledger is created."""
         body = self.model.set_explicit_lac(ledger_id, lac)
         self.bookie().set_explicit_lac(ledger_id, body, master_key_of(ledger_id))
-        self.model.log_key(ledger_id)
+        self.model.checkpoint_if_recreated(ledger_id)
 
         assert body == self.bookie().explicit_lac(ledger_id)
 
@@ -366,7 +369,7 @@ class BookieMachine(_StorageRules):
     @rule(copy=st.booleans())
     def crash(self, copy: bool) -> None:
         """Go on with a copy of the files as they are, or after a close without a checkpoint."""
-        for ledger_id in self.unsynced_ledgers:
+        for ledger_id in self.unsynced_ledgers:  # else the model could not say what is lost
             self.bookie().force(ledger_id)
         self.unsynced_ledgers.clear()
         old_path = self.path
@@ -385,7 +388,8 @@ class BookieMachine(_StorageRules):
         self.read_all()
 
     def collect_ghosts(self, ghosts: dict[LedgerId, dict[int, set[bytes]]]) -> None:
-        """Check that only former records of deleted ledgers came back; delete them as garbage."""
+        """Check that a crash brought back only `ghosts`, the former records of deleted ledgers by
+        ledger and entry id; delete what came back as garbage."""
         for ledger_id, former_records in ghosts.items():
             for entry in self.bookie().entries(ledger_id).tolist():
                 assert self.bookie().read_entry(ledger_id, entry) in former_records[entry]

@@ -44,7 +44,7 @@ def lac_of(entry: int) -> int:
 
 
 def count_batch_records(sizes: Sequence[int], max_count: int, max_size: int) -> int:
-    """Return how many records of these sizes fit into one batch (BP-62), counted by a loop.
+    """Return how many records of these sizes fit into one batch (BP-62), at least the first.
 
     >>> count_batch_records([100, 100, 100], 0, 36 + 104 + 104)
     2
@@ -114,12 +114,12 @@ class StorageModel:
     def __init__(self, duplicates: Duplicates, never_flushes_alone: bool = True) -> None:
         self.duplicates = duplicates
         self.never_flushes_alone = never_flushes_alone
-        self.deleted: set[LedgerId] = set()
-        """Ledgers deleted since the last checkpoint, known or not."""
         self.ledgers: dict[LedgerId, LedgerModel] = {}
+        self.deleted: set[LedgerId] = set()
+        """Ledgers deleted since the last checkpoint, also those that did not exist."""
         self.deleted_records: dict[LedgerId, dict[int, set[bytes]]] = {}
-        """Ledgers deleted since the last checkpoint, which a crash may bring back."""
-        self._flushed: dict[LedgerId, LedgerModel] = {}
+        """Their records by entry id, which a crash may bring back."""
+        self._flushed: dict[LedgerId, LedgerModel] = {}  # copies as of the last flush
         self._serial = 0
 
     def record(self, ledger_id: LedgerId, entry: int, size: int) -> bytes:
@@ -138,11 +138,11 @@ class StorageModel:
         ledger = self.open(ledger_id)
         ledger.unflushed.setdefault(entry, []).append(record)
         ledger.raise_lac_bounds(lac_of(entry))
-        self.log_key(ledger_id)
+        self.checkpoint_if_recreated(ledger_id)  # before the bookie journals the record
         ledger.journalled.setdefault(entry, []).append(record)
 
-    def log_key(self, ledger_id: LedgerId) -> None:
-        """Checkpoint where a bookie does: it logs the key of a ledger that was deleted before."""
+    def checkpoint_if_recreated(self, ledger_id: LedgerId) -> None:
+        """Checkpoint as a bookie does before it journals the key of a ledger that was deleted."""
         if self.journaled and ledger_id in self.deleted:
             self.checkpoint()
 
@@ -155,14 +155,14 @@ class StorageModel:
         return body
 
     def delete(self, ledger_id: LedgerId) -> None:
-        """Delete a ledger; its records become a ghost, as the deletion may not be durable."""
+        """Delete a ledger; its records become a ghost: a replay of the journal may add them."""
         self.deleted.add(ledger_id)
         ledger = self.ledgers.pop(ledger_id, None)
         self._flushed.pop(ledger_id, None)
         if ledger is not None:
             ghost = self.deleted_records.setdefault(ledger_id, {})
-            for records in (ledger.flushed, ledger.unflushed, ledger.journalled):
-                for entry, copies in records.items():
+            for copies_by_entry in (ledger.flushed, ledger.unflushed, ledger.journalled):
+                for entry, copies in copies_by_entry.items():
                     ghost.setdefault(entry, set()).update(copies)
 
     def keep_only(self, ledger_ids: Iterable[LedgerId]) -> list[LedgerId]:
@@ -205,22 +205,25 @@ class StorageModel:
             if self.duplicates == "first":
                 for entry, copies in ledger.journalled.items():
                     ledger.unflushed.pop(entry, None)
-                    ledger.flushed[entry] = copies[:1] if self.never_flushes_alone else list(copies)
-            ledger.lowest_lac = ledger.stored_lac()
-        self.checkpoint()
+                    ledger.flushed[entry] = self._possible_copies(copies)
+            ledger.lowest_lac = ledger.stored_lac()  # a higher LAC may have been in memory only
+        self.checkpoint()  # a replay ends with one
         return ghosts
 
     def readable_copies(self, ledger: LedgerModel, entry: int) -> list[bytes]:
         """Return the records that a read of the entry may return; none if it is missing."""
-        added = ledger.unflushed.get(entry)
-        if not added:
-            return ledger.flushed.get(entry, [])
+        unflushed = ledger.unflushed.get(entry)
+        return self._possible_copies(unflushed) if unflushed else ledger.flushed.get(entry, [])
+
+    def _possible_copies(self, added: list[bytes]) -> list[bytes]:
+        """Return the copies that may count of those added since the last flush, in their order."""
         if self.duplicates == "last":
             return added[-1:]
+        # A flush between two of them, which the model does not notice, makes the later one count.
         return added[:1] if self.never_flushes_alone else list(added)
 
     def readable_run(self, ledger_id: LedgerId, start: int) -> list[list[bytes]]:
-        """Return the possible records of `start`, `start` + 1, ... up to the first gap."""
+        """Return `readable_copies` of `start`, `start` + 1, ... up to the first missing entry."""
         ledger = self.ledgers.get(ledger_id)
         if ledger is None:
             return []
