@@ -73,9 +73,8 @@ def number(minimum: float = 0, maximum: float = math.inf, *, above: bool = False
             float_value = float(value)
         except (TypeError, ValueError, OverflowError):
             float_value = math.nan
-        if not (math.isfinite(float_value) and minimum <= float_value <= maximum) or (
-            above and float_value == minimum
-        ):
+        is_high_enough = float_value > minimum if above else float_value >= minimum
+        if not (math.isfinite(float_value) and is_high_enough and float_value <= maximum):
             raise _invalid_value(name, f"a number {allowed}", value)
         return value if type(value) in (int, float) else float_value
 

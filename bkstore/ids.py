@@ -115,9 +115,8 @@ class LedgerId(_Halves):
         scope = unsigned64(check_integer(scope, "ledger scope id"), "ledger scope id")
         number = unsigned64(check_integer(ledger, "ledger id"), "ledger id")
         if scope == 0 and number >= _TWO_63:
-            raise InvalidArgument(
-                f"ledger id {ledger} is outside 0..{_TWO_63 - 1}, the range of scope 0"
-            )
+            bounds = f"0..{_TWO_63 - 1}, the range of scope 0"
+            raise InvalidArgument(f"ledger id {ledger} is outside {bounds}")
         return super().__new__(cls, scope, number)
 
     @classmethod
@@ -133,9 +132,8 @@ class LedgerId(_Halves):
         if isinstance(value, cls):
             return value
         if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise InvalidArgument(
-                f"not a ledger id: {describe_value(value)} (pass an int or a LedgerId)"
-            )
+            text = describe_value(value)
+            raise InvalidArgument(f"not a ledger id: {text} (pass an int or a LedgerId)")
         return cls(0, check_integer(cast(Any, value), "ledger id"))
 
     @classmethod
@@ -159,9 +157,8 @@ class LedgerId(_Halves):
             return cls(scope, int(text, 16))
         if _DECIMAL.fullmatch(text):
             return cls(scope, int(text))
-        raise InvalidArgument(
-            f"not a ledger id: {text!r} (decimal, 0x hex, 32 hex digits or a UUID)"
-        )
+        forms = "decimal, 0x hex, 32 hex digits or a UUID"
+        raise InvalidArgument(f"not a ledger id: {text!r} ({forms})")
 
     @classmethod
     def from_uuid(cls, value: uuid.UUID) -> LedgerId:
@@ -308,8 +305,7 @@ def is_ascending(values: Int64Array) -> bool:
 
 
 def as_entry_ids(entries: IntArrayLike) -> Int64Array:
-    """Return entry ids as a one-dimensional int64 array; O(n), without a copy of an int64 array.
-    Raises `InvalidArgument` outside 0..2^63-2."""
+    """Return entry ids, checked to be 0..2^63-2, as an int64 array; O(n), no copy if they are one."""
     ids = as_int64(entries, "entry ids")
     if ids.size and int(ids.view(np.uint64).max()) > MAX_ENTRY_ID:  # true for negative ids too
         invalid = ids[(ids < 0) | (ids > MAX_ENTRY_ID)][0]

@@ -13,9 +13,8 @@ def lazy_names(
     """Return the ``__getattr__`` of a package, which loads public names from their modules.
 
     `modules` maps each name to its module's full name, a former name to ``module:present_name``;
-    `submodules` are submodules loaded when used as attributes. Other names raise
-    `AttributeError`. Costs one look-up per use: values are not cached, so that tests can patch the
-    module.
+    `submodules` are submodules loaded when used as attributes. Other names raise `AttributeError`.
+    Costs one look-up per use: values are not cached, so that tests can patch the module.
 
     >>> lazy_names("bkstore", {"LedgerId": "bkstore.ids"})("LedgerId").__module__
     'bkstore.ids'

@@ -111,8 +111,7 @@ def expected_many(
     write_quorum: Int64Array,
     shift: Int64Array | None = None,
 ) -> Groups:
-    """Return the groups of `expected` for many rows, each moved up by its `shift`. They are not
-    canonical: groups that form one are not joined.
+    """Return the groups of `expected` for many rows, each moved up by its `shift`; not canonical.
 
     Rows are int64 columns of equal length; shifted, they must be ascending and disjoint
     (unchecked). At most three groups per row, all inside its range. O(rows).

@@ -79,8 +79,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the violations, and the counts to stderr; return 1 unless the audit is clean, 3 if no
-    ledger was judged by a bookie's answer."""
+    """Print the violations, counts to stderr; return 1 unless clean, 3 if nothing was judged."""
     from bkstore.cluster.audit import Auditor, DirectoryBookie
     from bkstore.cluster.store.opening import opened_metadata
 
@@ -103,13 +102,8 @@ def run(args: argparse.Namespace) -> int:
 
             audited = AuditedBookies(store, bookies, timeout=args.timeout, tls=tls, sasl=sasl_user)
             bookies = stack.enter_context(audited)
-        auditor = Auditor(
-            store,
-            bookies,
-            placement=placement,
-            options=options,
-            wait=_announcing_sleep(options.recheck_delay),
-        )
+        wait = _announcing_sleep(options.recheck_delay)
+        auditor = Auditor(store, bookies, placement=placement, options=options, wait=wait)
         with work_progress("ledgers") as show_progress:
             report = auditor.run(
                 progress=show_progress and partial(_show_audit, show_progress),
@@ -128,8 +122,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _announcing_sleep(recheck_delay: float) -> Callable[[float], None]:
-    """Return a sleep function that prints why it sleeps if that is the delay before a recheck: the
-    auditor also sleeps between ledgers, to keep to --rate."""
+    """Return a sleep that announces rechecks; the auditor also sleeps to keep to --rate."""
 
     def wait(seconds: float) -> None:
         if seconds == recheck_delay:
@@ -187,8 +180,7 @@ def _open_bookies(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[
 
 
 def _checked_bookie_id(given_id: str, bookie: BookieDir, word: str) -> str:
-    """Return the bookie's id, the given one ("" for none) or its cookie's; raises `InvalidArgument`
-    if there is neither, or they differ. `word` is the argument, for messages."""
+    """Return the id that is given ("": none) or in the cookie; `InvalidArgument` unless one is."""
     cookie = bookie.folders.cookie
     cookie_id = "" if cookie is None else cookie.bookie_id
     if not given_id and not cookie_id:
@@ -199,8 +191,7 @@ def _checked_bookie_id(given_id: str, bookie: BookieDir, word: str) -> str:
 
 
 def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> None:
-    """Raise `InvalidArgument` for an output file that is an input, lies in a bookie's directory, or
-    is another output too, `WriteFailed` for one that cannot be written."""
+    """Raise for an output that is an input or another output, or that cannot be written."""
     inputs = local_paths(args.metadata, args.places)
     targets = [path for path in (args.output, args.resume, args.textfile) if path is not None]
     for index, target in enumerate(targets):
@@ -213,8 +204,7 @@ def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> No
 
 
 def _print_unused_bookies(store: MetadataStore, bookie_dirs: dict[str, BookieDir]) -> None:
-    """Print which given bookies are in no ensemble, perhaps misspelled, and if they are registered,
-    unless the store does not know registered bookies."""
+    """Print which bookies are in no ensemble (misspelled?), and if registered, if that is known."""
     unused = set(bookie_dirs)
     if not unused:
         return

@@ -1,7 +1,6 @@
 """bkstore completion: a script that lets a shell complete commands, options and files.
 
-The script is self-contained: completion does not start Python. `docs/install.md` says where each
-shell looks for it.
+The script is self-contained: completion does not start Python. `docs/install.md` installs it.
 """
 
 from __future__ import annotations

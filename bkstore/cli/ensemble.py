@@ -176,8 +176,7 @@ def _row(
     address: tuple[str, int],
     pid: int | None,
 ) -> tuple[Any, ...]:
-    """Return the row of a bookie, running or recorded in the state file, whose directory and log
-    file are below `top`. Its address is null if it has no port yet."""
+    """Return the row of a bookie with its files below `top`; no address if it has no port yet."""
     host, port = address
     address_text = f"{host}:{port}" if port else None
     paths = (str(top / bookie.id), str(top / f"{bookie.id}.log"))

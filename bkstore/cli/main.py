@@ -106,8 +106,7 @@ COMMANDS = {
 
 
 def make_parser(*, load_all: bool = False) -> Parser:
-    """Return the parser of the command line. A command's module is imported when its parser is
-    first used; with `load_all`, all are now."""
+    """Return the parser, which imports a command's module at its first use, or now (`load_all`)."""
     parser = Parser(
         prog="bkstore",
         description="Apache BookKeeper bookie storage, outside the JVM.",
@@ -137,8 +136,7 @@ def _parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. An interrupt returns 130; SIGTERM and SIGHUP raise
-    `SystemExit` with 128 + the signal number."""
+    """Run one command and return its exit code: 130 for an interrupt; other signals raise it."""
     ensure_standard_streams()
     try:
         with signals_as_exceptions():

@@ -99,8 +99,7 @@ def _readable_ledgers(
 
 
 def _marked_ledgers(store: MetadataStore, damaged: list[str]) -> frozenset[LedgerId] | None:
-    """Return the ledgers marked as underreplicated, None if the store has no marks; append
-    unreadable marks to `damaged`."""
+    """Return the marked ledgers, None if marks are unknown; append unreadable ones to `damaged`."""
     try:
         marks = store.underreplicated()
     except CorruptionError as error:
@@ -112,8 +111,7 @@ def _marked_ledgers(store: MetadataStore, damaged: list[str]) -> frozenset[Ledge
 def _row(
     ledger_id: LedgerId, versioned: Versioned, underreplicated: frozenset[LedgerId] | None
 ) -> tuple[Any, ...]:
-    """Return the row of a ledger; `underreplicated` are the marked ledgers, None if the store has
-    no marks. The last entry and the length are known of closed ledgers only."""
+    """Return a ledger's row; `underreplicated` are marked ledgers, None if marks are unknown."""
     metadata = versioned.metadata
     quorums = (metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size)
     end = (metadata.last_entry_id, metadata.length) if metadata.closed else (None, None)
@@ -132,8 +130,7 @@ def _print_damage(damaged: list[str]) -> int:
 
 
 def _show(args: argparse.Namespace, store: MetadataStore) -> int:
-    """Print the ledger's segments, and to stderr its other metadata, mark and problems; return 1
-    for a problem, or if the store does not have the ledger."""
+    """Print the ledger's segments, the rest to stderr; return 1 if it is unknown or wrong."""
     ledger_id = ledger_from_args(args)
     try:
         metadata, version = store.read(ledger_id)

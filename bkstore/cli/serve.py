@@ -152,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
             try:
                 served = f"{args.directory} ({bookie.storage.storage} storage)"
                 print_stderr(f"bkstore: serving {served} on {server.address}")
-                _print_warnings(args, server, admin)
+                _print_notes(args, server, admin)
                 has_ended = partial(wait_for_end, server, state_changes)
                 checkpoint_until_stopped(has_ended, checkpoints, admin, interval)
             except (KeyboardInterrupt, SystemExit):
@@ -163,9 +163,7 @@ def run(args: argparse.Namespace) -> int:
     return 2 if state_changes.must_stop else 0
 
 
-def _print_warnings(
-    args: argparse.Namespace, server: BookieServer, admin: AdminServer | None
-) -> None:
+def _print_notes(args: argparse.Namespace, server: BookieServer, admin: AdminServer | None) -> None:
     from bkstore.network.advertised import is_wildcard_host
 
     possible, wanted = server.max_connections, server.options.max_connections
@@ -221,8 +219,7 @@ def _registered(
     conf: ServerSettings,
     state_changes: StateChanges,
 ) -> Iterator[RegisteredBookie | StandaloneBookie]:
-    """Register the bookie while the block runs, if it has a `store`; it is read-only while its
-    checkpoints fail or the conf forces it."""
+    """Register the bookie, if it has a `store`; it is read-only if forced or checkpoints fail."""
 
     def read_only_reason() -> str | None:
         return FORCED_READ_ONLY_REASON if conf.read_only else checkpoints.problem

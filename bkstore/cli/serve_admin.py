@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from bkstore.wire.sasl import SaslUser, SaslUsers
     from bkstore.wire.server import BookieServer
 
-_HOST_PORT_PATTERN = re.compile(
-    r"(?:(?:\[(?P<ipv6>[^\]]+)\]|(?P<name>[^:]+)):)?(?P<port>[0-9]{1,5})"
-)
+_HOST_AND_PORT = re.compile(r"(?:(?:\[(?P<ipv6>[^\]]+)\]|(?P<name>[^:]+)):)?(?P<port>[0-9]{1,5})")
 
 
 class AdminSettings(NamedTuple):
@@ -71,7 +69,7 @@ def admin_settings_from_args(args: argparse.Namespace) -> AdminSettings | None:
     from bkstore.cli.terminal.needed_packages import require_packages
 
     require_packages("serve --http", "aiohttp", "prometheus_client")
-    match = _HOST_PORT_PATTERN.fullmatch(args.http)
+    match = _HOST_AND_PORT.fullmatch(args.http)
     if match is None or int(match["port"]) > 65535:
         raise InvalidArgument(f"--http {args.http[:60]!r} is not [HOST:]PORT")
     host = match["ipv6"] or match["name"] or "127.0.0.1"

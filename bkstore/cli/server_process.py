@@ -80,8 +80,7 @@ class StateChanges:
 
 
 class StandaloneBookie:
-    """A bookie outside any cluster: read-only while there is a problem, or on request; a thread
-    checks the disks regularly, if it has `limits`."""
+    """A bookie outside any cluster, read-only on request or for problems, such as a full disk."""
 
     def __init__(
         self,

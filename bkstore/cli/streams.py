@@ -149,8 +149,7 @@ def _open_lookup(args: argparse.Namespace, image: StreamImage, strategy: Any) ->
 
 
 def _lookup(args: argparse.Namespace) -> int:
-    """Print a row for each object of the answer, and a summary to stderr; the file must have one
-    world (an image of streams), or --world choose one."""
+    """Print a row for each object of the answer in one world (image), and a summary to stderr."""
     worlds = _read_worlds(args.image, args.world)
     if len(worlds) != 1:
         names = ", ".join(str(world.name) for world in worlds)
@@ -175,8 +174,8 @@ def _why_invalid(image: StreamImage, args: argparse.Namespace) -> str:
 
 
 def _summarize(result: LookupResult) -> str:
-    """Return a line on the answer and its cost: the loads (of objects), the waves of loads that
-    waited for each other, and the trace, what each of them loaded."""
+    """Return a line on the answer and its cost: loads of objects, in waves that follow each other,
+    with the size of each wave."""
     stats = result.stats
     covered = "" if result.covered_to is None else f", covered to {result.covered_to}"
     trace = "".join(f" {wave}" for wave in stats.trace)
@@ -199,9 +198,8 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _compare_strategies(args: argparse.Namespace, world: _World, wrong_answers: list[str]) -> Table:
-    """Return the rows of all queries of an image by each strategy, and of the sums. Append a line
-    to `wrong_answers` for an answer unlike the file's, or else unlike the first strategy's. A
-    strategy keeps its index and filters over all queries."""
+    """Return a row for each query of an image by each strategy, and their sums. A strategy keeps
+    its index and filters over all queries. Unexpected answers are added to `wrong_answers`."""
     from bkstore.testing.stream_worlds import random_queries
 
     queries = world.queries
@@ -256,8 +254,7 @@ def _row(
     result: LookupResult,
     agrees: bool | None,
 ) -> tuple[Any, ...]:
-    """Return the row of one lookup; `query` is [stream, start, end, limit], `agrees` is whether the
-    answer is the expected one, None without one."""
+    """Return the row of one lookup; `query` is [stream, start, end, limit]."""
     costs = (round(getattr(result.stats, name), 6) for name in _COST_COLUMNS)
     answer = _format_answer((result.status, result.objects))
     return (world, strategy, query_index, *query, answer, result.covered_to, agrees, *costs)
@@ -274,10 +271,10 @@ def _sum_row(world: str | None, strategy: str, rows: list[tuple[Any, ...]]) -> t
 
 
 def _format_answer(answer: _Answer) -> str:
-    """Return an answer as text: its object ids, "so" before those of stream objects (the others are
-    stream set objects), or its status if that is not "ok"."""
+    """Return an answer as text: its status if that is not "ok", else object ids."""
     status, objects = answer
     if status != "ok":
         return str(status)
+    # A stream object has one stream, the others are stream set objects.
     names = (f"{'so' if item.kind == 'SO' else ''}{item.object_id}" for item in objects)
     return " ".join(names) or "none"

@@ -149,8 +149,7 @@ def _make_part(
 
 
 def _show_table(section: Section, table: pa.Table, source: _Source, facts: Facts) -> ShownTable:
-    """Return the section's table with its texts. The remark on a comparison says which bookies it
-    leaves out, and so explains an empty one."""
+    """Return the section's table with its texts; a remark also explains an empty comparison."""
     remark = comparison_note(source) if section.name == "comparison" else ""
     shown = ShownTable(section.name, section.heading, rule_text(section, facts), remark=remark)
     if table.num_rows == 0:
@@ -165,8 +164,7 @@ def _show_table(section: Section, table: pa.Table, source: _Source, facts: Facts
 
 
 def _bookies_table(manifest: Mapping[str, Any]) -> pa.Table:
-    """Return the bookies of a dump with the row counts of their tables, as the dump's manifest has
-    them: what the page shows as its source."""
+    """Return the bookies of a dump's manifest with the numbers of their rows, as a table."""
     import pyarrow as pa
 
     fields = [(name, pa.string()) for name in ("bookie", "layout", "path", "reason")]

@@ -23,8 +23,7 @@ class ShownColumn(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A table of the page. `order` are the columns to sort by; "-" means descending.
-    `nothing_found` is the sentence for a table without rows."""
+    """A table of the page. `order` are the columns to sort by; "-" means descending."""
 
     name: str
     heading: str

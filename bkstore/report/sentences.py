@@ -59,13 +59,13 @@ def absence_reason(section: Section, facts: Facts) -> str:
 
 
 def nothing_found_text(section: Section, facts: Facts) -> str:
-    """Return a sentence that nothing was found, or that nothing was judged; orphans are known
-    without judging replicas. It also tells of bookies that were not read."""
+    """Return a sentence that nothing was found, or that nothing was judged or not all was read."""
+    # Orphans are known without judging replicas.
     if section.needs_metadata and section.name != "orphans" and (reason := why_not_judged(facts)):
         return f"Not judged: {reason}."
     if facts.unread_bookies:
-        unread_bookies = counted(len(facts.unread_bookies), "bookie was", "bookies were")
-        return f"{section.nothing_found} This covers only what was read: {unread_bookies} not."
+        bookies_were = counted(len(facts.unread_bookies), "bookie was", "bookies were")
+        return f"{section.nothing_found} This covers only what was read: {bookies_were} not."
     return section.nothing_found
 
 
@@ -87,12 +87,9 @@ def comparison_note(source: Mapping[str, Any]) -> str:
     if not compared:
         return "No bookie was read in both dumps, so nothing was compared."
     left_out = [[bookie_id for bookie_id in names if bookie_id not in compared] for names in ids]
-    left_out_texts = [
-        f"{join_names(names)} ({which} dump)"
-        for names, which in zip(left_out, ("first", "second"))
-        if names
-    ]
-    if not left_out_texts:
+    named = [(names, which) for names, which in zip(left_out, ("first", "second")) if names]
+    if not named:
         return ""
+    left_out_text = "; ".join(f"{join_names(names)} ({which} dump)" for names, which in named)
     bookies_are = counted(len(compared), "bookie is", "bookies are")
-    return f"{bookies_are} compared. Left out, as not read in both: {'; '.join(left_out_texts)}."
+    return f"{bookies_are} compared. Left out, as not read in both: {left_out_text}."

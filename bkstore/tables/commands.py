@@ -59,8 +59,7 @@ ENTRY_RECORDS = make_schema(
     drop_first="length position log_id bytes lac",
     may_cut="payload",
 )
-"""One row per entry as it is stored (`bkstore readledger`). Without a digest type, `digest_ok` is
-null and `payload` begins with the digest."""
+"""One row per stored entry (`bkstore readledger`); without a digest type, `payload` includes it."""
 
 LOG_RECORDS = make_schema(
     "log_records",
@@ -126,8 +125,7 @@ CHECK_COVERAGE = make_schema(
     hide_idle="others unjudged digests",
 )
 """One row per entry log (`bkstore check --coverage`). The bytes by purpose add up to `bytes`.
-`rows` index rows point into the log; its `records` are `indexed`, `copies`, `unindexed`, `garbage`,
-`others` or `unjudged`."""
+`rows` index rows point into the log; its `records` are `indexed` and so on to `unjudged`."""
 
 DIFFERENCES = make_schema(
     "differences",

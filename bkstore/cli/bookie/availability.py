@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from functools import partial
 
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
@@ -20,7 +21,7 @@ from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.tables import AVAILABILITY, Table
 
-_MAX_SCREEN_RANGES, _FIRST_RANGES = 40, 10  # above 40 ranges, a table shows the first 10
+_ranges_cell = partial(ranges_cell, max_ranges=40, first_count=10)  # above 40, a table shows 10
 
 
 def add_arguments(parser: Parser) -> None:
@@ -102,7 +103,3 @@ def availability_table(
         None if missing is None else missing.groups.tolist(),
     )
     return Table.from_rows(AVAILABILITY, [row])
-
-
-def _ranges_cell(entries: Availability, for_screen: bool) -> list[list[int]] | None:
-    return ranges_cell(entries, for_screen, _MAX_SCREEN_RANGES, _FIRST_RANGES)

@@ -123,8 +123,8 @@ def property_rows(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:
-    """Return the number of fenced ledgers; append to `findings` what is odd about the states, and a
-    state that cannot be read, unless its ledger already has a finding of damage."""
+    """Return the number of fenced ledgers; append to `findings` odd and unreadable states, but only
+    one finding of damage per ledger."""
     fenced = 0
     for ledger_id in bookie.index.ledgers():
         try:

@@ -29,8 +29,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the `ledgers` table. A damaged ledger gets nulls and a line on stderr; master keys are
-    null without --show-keys."""
+    """Print a row for each ledger: nulls and a line on stderr for a damaged one."""
     findings: list[Finding] = []
     with open_bookie(args) as bookie:
         scope = None if args.all_scopes else scope_from_args(args)

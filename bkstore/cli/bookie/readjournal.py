@@ -35,7 +35,7 @@ _ROWS_PER_TABLE = 1 << 12
 _LENGTH_BYTES = 4  # before each record
 
 
-class _JournalFile(NamedTuple):
+class _Journal(NamedTuple):
     dir_index: int
     journal_id: int
     path: Path
@@ -74,12 +74,12 @@ def _run_file(args: argparse.Namespace) -> int:
         raise InvalidArgument(f"{path} is a journal file: omit JOURNAL and --journal-dir")
     if args.output is not None:
         refuse_inputs(args.output, [path.resolve().parent])
-    file = _JournalFile(dir_index=0, journal_id=_parse_journal_id(path.name), path=path)
+    file = _Journal(dir_index=0, journal_id=_parse_journal_id(path.name), path=path)
     return report_findings(_write_records([file], args))
 
 
 def _write_records(
-    files: list[_JournalFile], args: argparse.Namespace, bookie: BookieDir | None = None
+    files: list[_Journal], args: argparse.Namespace, bookie: BookieDir | None = None
 ) -> list[Finding]:
     findings: list[Finding] = []
     tables = _tables(files, args.msg, findings)
@@ -92,14 +92,14 @@ def _write_records(
 
 def _chosen_files(
     journal_dirs: list[Path], journal: str | None, dir_index: int | None
-) -> list[_JournalFile]:
+) -> list[_Journal]:
     """Return the chosen files, all without JOURNAL; `InvalidArgument` if none or several match."""
     if dir_index is not None and not 0 <= dir_index < len(journal_dirs):
         count = format_count(len(journal_dirs), "is", "are")
         raise InvalidArgument(f"--journal-dir {dir_index}: {count} here, from 0 on")
     dir_indexes = range(len(journal_dirs)) if dir_index is None else [dir_index]
     files = [
-        _JournalFile(index, *journal_id_and_path)
+        _Journal(index, *journal_id_and_path)
         for index in dir_indexes
         for journal_id_and_path in list_journal_files(journal_dirs[index])
     ]
@@ -124,9 +124,7 @@ def _parse_journal_id(text: str) -> int:
     raise InvalidArgument(f"not a journal: {text[:60]!r} (a decimal id or <hex id>.txn)")
 
 
-def _tables(
-    files: list[_JournalFile], with_payloads: bool, findings: list[Finding]
-) -> Iterator[Table]:
+def _tables(files: list[_Journal], with_payloads: bool, findings: list[Finding]) -> Iterator[Table]:
     for file in files:
         scan = scan_journal(file.path, skip_invalid=True)
         rows = _rows(file, scan, with_payloads, findings)
@@ -135,10 +133,9 @@ def _tables(
 
 
 def _rows(
-    file: _JournalFile, scan: JournalScan, with_payloads: bool, findings: list[Finding]
+    file: _Journal, scan: JournalScan, with_payloads: bool, findings: list[Finding]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a file's records; append to `findings` what is wrong, one for a run of
-    alike records, which a record without a problem ends."""
+    """Yield the rows of a file's records; append a finding for each run of alike problems."""
     file_cells = (file.path.name, file.dir_index, file.journal_id, scan.version)
     damage_runs = DamageRuns(findings)
     for offset, record_bytes in scan:

@@ -97,8 +97,7 @@ def _tables(
     coder: Coder | None,
     findings: list[Finding],
 ) -> Iterator[Table]:
-    """Yield a table for each batch; append to `findings` the damage that a `coder` detects, one
-    finding for a run of entries."""
+    """Yield a table per batch; append to `findings` runs of entries that `coder` refuses."""
     damage_runs = DamageRuns(findings)
     for batch in batches:
         if len(batch):

@@ -43,8 +43,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each record, damage to stderr; the exit code is 1 if neither the logs nor the
-    index have the chosen ledger."""
+    """Print a row for each record, damage to stderr; return 1 for damage or an unknown ledger."""
     ledger = None
     if args.ledger_id is not None or args.ledger_qualified_name is not None:
         ledger = ledger_from_args(args)

@@ -10,8 +10,7 @@ from bkstore.cli.terminal.metadata_options import METADATA_HELP, parse_metadata_
 from bkstore.cli.terminal.output_options import add_columns
 from bkstore.cli.terminal.table_output import FORMATS
 
-# A copy of the names in `bkstore.offline.analyses` (a test compares them), which imports RocksDB
-# and protobuf and would slow `--help` down.
+# A copy of the names in `bkstore.offline.analyses` (a test compares them), which is slow to import.
 _ANALYSES = (
     "violations",
     "homeless",

@@ -60,15 +60,9 @@ def run(args: argparse.Namespace) -> int:
             if show_progress is not None:
                 show_progress(f"{state.bookie}", state.done, state.total, state.rows)
 
+        options = {"jobs": args.jobs, "length": args.length, "resume": args.resume}
         try:
-            result = dump(
-                _sources(args),
-                args.out,
-                progress,
-                jobs=args.jobs,
-                length=args.length,
-                resume=args.resume,
-            )
+            result = dump(_sources(args), args.out, progress, **options)
         except KeyboardInterrupt:
             staging = partial_path(args.out)
             if staging.is_dir():

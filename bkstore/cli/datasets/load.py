@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bkstore.cli.datasets.dump_location import DUMP_HELP, parse_dump_location
 from bkstore.cli.terminal.needed_packages import require_packages
@@ -85,15 +85,7 @@ def _load_locally(args: argparse.Namespace) -> LoadResult:
             if show_progress is not None:
                 show_progress(state.step, state.done, state.total, state.rows)
 
-        return load(
-            args.dump,
-            args.out,
-            args.to,
-            progress,
-            bookie=args.bookie,
-            directories=args.directories,
-            compare=args.compare,
-        )
+        return load(args.dump, args.out, args.to, progress, **_shared_options(args))
 
 
 def _load_with_spark(args: argparse.Namespace) -> LoadResult:
@@ -105,13 +97,9 @@ def _load_with_spark(args: argparse.Namespace) -> LoadResult:
     open_load_source(args.dump, args.bookie, args.directories)  # reports errors before Spark starts
     with local_session("bkstore load", args.master, fast_start=False) as spark:
         spark.sparkContext.setLogLevel("FATAL")  # failures are reported in one line
-        return spark_load(
-            spark,
-            args.dump,
-            args.out,
-            args.to,
-            bookie=args.bookie,
-            directories=args.directories,
-            compare=args.compare,
-            partitions=args.partitions,
-        )
+        options = {**_shared_options(args), "partitions": args.partitions}
+        return spark_load(spark, args.dump, args.out, args.to, **options)
+
+
+def _shared_options(args: argparse.Namespace) -> dict[str, Any]:
+    return {"bookie": args.bookie, "directories": args.directories, "compare": args.compare}

@@ -188,8 +188,7 @@ def _table_path(out: Path, analysis_name: str, file_format: str) -> Path:
 
 
 def _choose_engine(requested: str, *, report: bool) -> str:
-    """Return "local" or "spark", for "auto" Spark only if it is installed and DuckDB is not. Raises
-    `MissingDependency` for packages that the engine, or a report, lacks."""
+    """Return "local" or "spark"; "auto" is Spark only if that is installed and DuckDB is not."""
     needed = ["pyarrow", "matplotlib", "jinja2"] if report else ["pyarrow"]
     if requested == "auto":
         only_spark = missing_packages("duckdb") and not missing_packages("pyspark")

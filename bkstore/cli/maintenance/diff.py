@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.availability import Availability
 from bkstore.cli.screen.cells import ranges_cell
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.ledger_options import add_ledger_options, only_ledger_from_args
@@ -34,7 +34,7 @@ from bkstore.tables import DIFFERENCES
 if TYPE_CHECKING:
     from bkstore.offline.diff import Difference, DiffSide
 
-_MAX_SCREEN_RANGES, _FIRST_RANGES = 6, 4  # above 6 ranges, a table shows the first 4
+_ranges_cell = partial(ranges_cell, max_ranges=6, first_count=4)  # above 6, a table shows 4
 _ROWS_PER_TABLE = 1 << 8
 
 
@@ -52,8 +52,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each difference; the exit code is 1 for differences and for unreadable data,
-    3 if no ledger was compared."""
+    """Print the differences; return 1 for any or unreadable data, 3 if no ledger was compared."""
     from bkstore.offline.diff import diff
 
     only_ledger = only_ledger_from_args(args)
@@ -103,8 +102,7 @@ def _open_side(
 
 
 def _row(difference: Difference, for_screen: bool) -> tuple[Any, ...]:
-    """Return the row of a difference: in `a` and `b` the values of the two sides, or else the
-    entries that one of them lacks."""
+    """Return the row of a difference: the values of sides a and b, or entries that one lacks."""
     ids = (*difference.ledger.signed, difference.ledger.qualified_name)
     entries = difference.entries
     entry_cells: tuple[Any, ...] = (None,) * 5  # count, first, last, ranges, groups
@@ -112,7 +110,3 @@ def _row(difference: Difference, for_screen: bool) -> tuple[Any, ...]:
         count_and_ends = (len(entries), entries.first_entry, entries.last_entry)
         entry_cells = (*count_and_ends, _ranges_cell(entries, for_screen), entries.groups.tolist())
     return (difference.kind, *ids, difference.only_in, difference.a, difference.b, *entry_cells)
-
-
-def _ranges_cell(entries: Availability, for_screen: bool) -> list[list[int]] | None:
-    return ranges_cell(entries, for_screen, _MAX_SCREEN_RANGES, _FIRST_RANGES)

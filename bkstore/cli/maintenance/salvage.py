@@ -34,13 +34,8 @@ def run(args: argparse.Namespace) -> int:
     """Salvage and print a row for each loss; the exit code is 1 for losses and damage."""
     from bkstore.offline.rewrite import salvage
 
-    result = run_rewrite(
-        args,
-        salvage,
-        known_only=args.known_only,
-        digest_type=args.digest_type,
-        password=password_from_args(args),
-    )
+    digest = {"digest_type": args.digest_type, "password": password_from_args(args)}
+    result = run_rewrite(args, salvage, known_only=args.known_only, **digest)
     write_output(args, LOSSES, [Table.from_rows(LOSSES, [_row(loss) for loss in result.losses])])
     print_stderr(_summary(result))
     return max(report_findings(result.rewrite.findings), int(bool(result.losses)))

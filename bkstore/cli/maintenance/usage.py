@@ -129,8 +129,7 @@ def _tables(
     left_out: list[Path],
     show_progress: Progress | None,
 ) -> Iterator[Table]:
-    """Yield the tables of each directory; append to `findings`, and a directory that cannot be
-    opened, if there are others, to `left_out`."""
+    """Yield the tables; append to `findings`, and to `left_out` what cannot be opened of many."""
     from bkstore.offline.usage import Usage
 
     for directory in args.directories:

@@ -109,20 +109,13 @@ def _of_index(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) ->
 
 
 def _rocksdb_cells(part: IndexPart) -> tuple[int | None, ...]:
-    """Return the sizes that RocksDB reports of a database, nulls for index files; dead rows are
-    those of `locations` only."""
+    """Return the sizes that RocksDB reports of a database, nulls for index files."""
     sizes = part.sizes
     if sizes is None:
         return (None,) * 6
-    is_locations = part.part.startswith("locations")
-    return (
-        sizes.table_bytes,
-        sizes.estimated_rows,
-        part.dead_rows if is_locations else None,
-        sizes.tombstones,
-        sizes.range_tombstones,
-        sizes.unflushed_entries,
-    )
+    dead_rows = part.dead_rows if part.part.startswith("locations") else None  # of this part only
+    deletions = (sizes.tombstones, sizes.range_tombstones)
+    return (sizes.table_bytes, sizes.estimated_rows, dead_rows, *deletions, sizes.unflushed_entries)
 
 
 def _of_caches(_by_bookie: BookieDir, usage: Usage, args: argparse.Namespace) -> Rows:

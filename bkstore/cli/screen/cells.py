@@ -90,9 +90,8 @@ def format_row(row: list[int]) -> str:
 def ranges_cell(
     entries: Availability, for_screen: bool, max_ranges: int, first_count: int
 ) -> list[list[int]] | None:
-    """Return the ranges of entries as a cell: in a table that is `for_screen`, more than
-    `max_ranges` are reduced to the first `first_count`; in other outputs, more than `MAX_RANGES`
-    give None."""
+    """Return the ranges of entries as a cell: `for_screen`, more than `max_ranges` are reduced to
+    the first `first_count`; in other outputs, more than `MAX_RANGES` give None."""
     if entries.range_count <= (max_ranges if for_screen else MAX_RANGES):
         ranges: list[list[int]] = entries.ranges().tolist()
         return ranges

@@ -45,8 +45,8 @@ def screen_columns(schema: Schema) -> ScreenColumns:
 
 
 def _idle_values(schema: Schema) -> dict[str, int | None]:
-    """Return the columns that are hidden while all their values are null or their idle value: it is
-    declared for the column in every table, or 0 for those that this schema hides."""
+    """Return the columns that are hidden while all their values are null or their idle value, which
+    the column declares for all tables; else it is 0."""
     screen = screen_columns(schema)
     values: dict[str, int | None] = {}
     for name, _, nullable in schema.columns:
@@ -111,8 +111,7 @@ def _requested_screen(schema: Schema, requested: RequestedColumns) -> ScreenColu
 
 
 def _single_value(table: Table, name: str) -> str | None:
-    """Return the text of the value that all rows of a column have, None if there are several. A
-    ledger id is compared with its scope."""
+    """Return the text of a column's only value (of a ledger id: with its scope), else None."""
     values = table.columns[name]
     if isinstance(values, ConstantColumn):
         return format_cell(values.value)

@@ -54,8 +54,7 @@ class ScreenStream:
     """A text stream; `is_terminal` is whether it is a terminal (width from COLUMNS or the system).
 
     Headers are bold and rules dim there, except with NO_COLOR (https://no-color.org) or if TERM is
-    dumb. The encoding supports `rule`, `cut_mark` (for cut text) and `id_separator` (for the middle
-    of an id).
+    dumb. The encoding supports `rule`, `cut_mark` (of cut text) and `id_separator` (within ids).
     """
 
     def __init__(self, stream: IO[str]) -> None:

@@ -44,8 +44,7 @@ def add_checkpoint_and_garbage_options(parser: argparse.ArgumentParser) -> None:
 
 
 def garbage_options_from_args(args: argparse.Namespace, settings: ServerSettings) -> GarbageOptions:
-    """Return the settings given, else the conf's; raises `InvalidArgument` for invalid settings, or
-    for any without --metadata."""
+    """Return the given settings, else the conf's; `InvalidArgument` for any without --metadata."""
     values: dict[str, Any] = {"gc_wait_time": args.gc_wait}
     values["compaction_rate_by_entries"] = args.compaction_rate
     for kind in ("minor", "major"):

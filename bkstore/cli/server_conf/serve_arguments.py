@@ -19,8 +19,7 @@ _WIDTH = 80
 
 def complete_arguments(args: argparse.Namespace) -> ServerSettings:
     """Set the arguments that were not given from the conf, else to the command's defaults; return
-    the conf's settings, none for a directory. The argument ``none`` turns off the conf's metadata
-    or HTTP admin. Raises as `ServerSettings.read`."""
+    the conf's settings, none for a directory. ``none`` turns off the conf's metadata or admin."""
     from bkstore.network.settings import ServerSettings
 
     settings = ServerSettings()

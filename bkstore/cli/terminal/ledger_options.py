@@ -15,8 +15,7 @@ _LEDGER_ID_FORMS = "decimal, 0x hex, 32 hex digits (with scope) or UUID"
 
 
 def add_ledger_argument(parser: Parser, *, with_range: bool = False) -> None:
-    """Add LEDGER, A:B after it if `with_range`, and the options that may be given instead of
-    LEDGER. The caller has added DIR, the first argument."""
+    """Add LEDGER, A:B after it if `with_range`, and the options that may replace LEDGER."""
     parser.add_argument("ledger", metavar="LEDGER", nargs="?", help=_LEDGER_ID_FORMS)
     if with_range:
         parser.add_argument(
@@ -74,8 +73,7 @@ def scope_from_args(args: argparse.Namespace) -> int:
 
 
 def ledger_from_args(args: argparse.Namespace) -> LedgerId:
-    """Return the ledger id that the arguments name; raises `InvalidArgument` if it cannot be parsed
-    or --ledger-scope-id contradicts it."""
+    """Return the ledger id that the arguments name; raises `InvalidArgument` for contradictions."""
     qualified_name, word = args.ledger_qualified_name, getattr(args, "ledger", None)
     if qualified_name is None:
         ledger = LedgerId.parse(args.ledger_id if word is None else word, scope_from_args(args))

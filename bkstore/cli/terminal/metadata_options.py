@@ -14,8 +14,7 @@ METADATA_HELP = (
 
 
 def parse_metadata_location(text: str) -> str | Path:
-    """Return the path or service URI that an argument names, for use as argparse's `type`; raises
-    `ArgumentTypeError` for an invalid service URI.
+    """Return a path or service URI, for use as argparse's `type`; raises `ArgumentTypeError`.
 
     >>> parse_metadata_location("zk://host/ledgers")
     'zk://host/ledgers'

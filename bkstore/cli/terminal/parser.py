@@ -125,9 +125,8 @@ class Parser(argparse.ArgumentParser):
             declare(self)
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong with the arguments to stderr, and exit with code 2. If an option is
-        unknown, print that instead: it explains most of argparse's messages, such as a missing
-        argument, but none about another option ("argument --jobs: ...")."""
+        """Print what is wrong with the arguments to stderr, and exit with code 2. An unknown option
+        explains most of argparse's messages, but none about another option ("argument --to: ")."""
         if self._unknown_names and not message.startswith("argument -"):
             options = list(self._option_string_actions)
             words = (f"{name}{_suggestion(name, options)}" for name in self._unknown_names)

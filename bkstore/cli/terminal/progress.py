@@ -8,16 +8,13 @@ from contextlib import contextmanager
 
 from bkstore.tables.safe_text import escape_unprintable
 
-_PLAIN_STYLES = dict.fromkeys(
-    ("progress.percentage", "progress.elapsed", "progress.remaining"), "none"
-)
+_STYLES = dict.fromkeys(("progress.percentage", "progress.elapsed", "progress.remaining"), "none")
 """rich's default colors of these, such as yellow, are unreadable on a light background."""
 
 
 @contextmanager
 def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | None]:
-    """Yield a function (label, done, total, count of `what` so far) that updates a progress bar,
-    None if stderr is not a terminal."""
+    """Yield a function (label, done, total, count of `what`) for a bar, None if not on a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -40,7 +37,7 @@ def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | 
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True, theme=Theme(_PLAIN_STYLES))
+    console = Console(stderr=True, theme=Theme(_STYLES))
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None, count=0)
 

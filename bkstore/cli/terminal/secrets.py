@@ -27,8 +27,7 @@ _BOOKIE_SECTION, _CLIENT_SECTION = "Bookie", "BookKeeper"
 
 
 def add_digest_options(parser: argparse.ArgumentParser, type_help: str) -> None:
-    """Add --digest-type with this help, and the options that give a password. Its choice "MAC" is
-    another name of HMAC, as in the client API."""
+    """Add --digest-type with this help ("MAC" is HMAC), and the options that give a password."""
     from bkstore.formats.entry.digest import DIGEST_NUMBERS  # loads numpy
 
     parser.add_argument("--digest-type", choices=[*DIGEST_NUMBERS, "MAC"], help=type_help)
@@ -46,9 +45,8 @@ def add_digest_options(parser: argparse.ArgumentParser, type_help: str) -> None:
 
 
 def password_from_args(args: argparse.Namespace) -> bytes | None:
-    """Return the password from the options, a prompt, or with --digest-type the environment, None
-    if there is none. Raises `InvalidArgument` if the prompt gets no answer or the file is too long,
-    `OSError` if it cannot be read."""
+    """Return the password from the options, a prompt, or with --digest-type the environment, else
+    None. Raises as `read_secret`, and `InvalidArgument` if the prompt gets no answer."""
     if args.password is not None:
         return os.fsencode(args.password)
     if args.password_file is not None:
@@ -95,8 +93,7 @@ def add_sasl_user(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> 
 
 
 def sasl_user_from_args(args: argparse.Namespace) -> SaslUser | None:
-    """Return the SASL user to authenticate as, None without --jaas; raises `InvalidArgument` for
-    --jaas-section without --jaas."""
+    """Return the SASL user to authenticate as, None without --jaas, which --jaas-section needs."""
     if args.jaas is None:
         if args.jaas_section is not None:
             raise InvalidArgument("--jaas-section needs --jaas")

@@ -1,8 +1,7 @@
 """Orderly termination by signals, which end a command with its cleanup.
 
 A handler can run anywhere in the main thread; if it raises inside a weakref callback or a
-`__del__`, Python only reports and drops the exception, and the signal is sent once more, a moment
-later.
+`__del__`, Python only reports and drops the exception, and the signal is soon sent once more.
 """
 
 from __future__ import annotations
@@ -78,8 +77,7 @@ class _SignalHandlers:
         raise self._raised_exit
 
     def _on_unraisable(self, dropped: sys.UnraisableHookArgs) -> None:
-        """Send a signal again whose exception Python dropped, in a `__del__` or a weakref callback;
-        leave other exceptions to the previous hook."""
+        """Send a signal again if it is its exception that Python dropped, such as in `__del__`."""
         self._in_hook = True
         try:
             if dropped.exc_value is not None and dropped.exc_value is self._raised_exit:

@@ -45,9 +45,8 @@ def write_tables(
 
     Writes the columns that `requested` names, in that order, or all; the format "table" leaves out
     those that do not fit the terminal unless `requested` asks for them. A file gets its name only
-    when it is complete, and an existing one is kept if writing fails
-    (`bkstore.files.user_outputs`), which raises `WriteFailed`; a `private` file is readable by its
-    owner alone.
+    when it is complete, and an existing one is kept if writing fails, which raises `WriteFailed`;
+    a `private` file is readable by its owner alone.
     """
     if requested.columns is not None and form != "table":
         schema, tables = _select_columns(schema, tables, requested.columns)
@@ -93,9 +92,9 @@ def _select_columns(
 ) -> tuple[Schema, Iterator[Table]]:
     """Return the schema and tables reduced to the named columns, in this order."""
     columns = {column.name: column for column in schema.columns}
-    selected = Schema(schema.name, tuple(columns[name] for name in names))
-    return selected, (
-        Table(selected, {name: table.columns[name] for name in names}) for table in tables
+    subset = Schema(schema.name, tuple(columns[name] for name in names))
+    return subset, (
+        Table(subset, {name: table.columns[name] for name in names}) for table in tables
     )
 
 
@@ -159,8 +158,7 @@ class _JsonWriter(_JsonLinesWriter):
 
 
 class _CsvWriter(_TextWriter):
-    """CSV for spreadsheets: control characters are escaped, and no text can act as a formula. The
-    other formats have the exact texts."""
+    """CSV for spreadsheets: control characters are escaped, and no text can act as a formula."""
 
     def start(self, schema: Schema) -> None:
         super().start(schema)

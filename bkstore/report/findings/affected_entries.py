@@ -54,9 +54,8 @@ def _min_missing_replicas(category: str, ledger: dict[str, Any], health: pa.Tabl
     is_ledger = (id_pairs(health) == (ledger["scope_id"], ledger["ledger_id"])).all(axis=1)
     if not is_ledger.any():
         return 1
-    write_quorum, ack_quorum = (
-        int(number_column(health, f"{name}_quorum_size")[is_ledger][0]) for name in ("write", "ack")
-    )
+    write_quorum = int(number_column(health, "write_quorum_size")[is_ledger][0])
+    ack_quorum = int(number_column(health, "ack_quorum_size")[is_ledger][0])
     missing = {"no_replica": write_quorum, "below_ack_quorum": write_quorum - ack_quorum + 1}
     return missing.get(category, 1)
 

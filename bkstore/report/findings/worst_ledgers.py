@@ -73,9 +73,8 @@ def worst_ledgers(tables: Tables, max_ledgers: int) -> list[Risk]:
 
 def _describe_violations(rows: pa.Table, category: str, tables: Tables) -> Risk:
     """Return the risk of one ledger from its violations, one row per bookie and segment."""
-    violations = rows.select(
-        ["scope_id", "ledger_id", "bookie", "missing_entries", "missing", "missing_groups"]
-    ).to_pylist()
+    columns = ["scope_id", "ledger_id", "bookie", "missing_entries", "missing", "missing_groups"]
+    violations = rows.select(columns).to_pylist()
     name = ledger_name(violations[0]["scope_id"], violations[0]["ledger_id"])
     bookies = sorted({row["bookie"] for row in violations if row["bookie"] is not None})
     is_name_long = len(name) >= 32  # a qualified name
@@ -103,8 +102,7 @@ def worst_by_health(tables: Tables, max_ledgers: int) -> list[Risk]:
 
 
 def worst_holes(table: pa.Table, max_ledgers: int) -> list[Risk]:
-    """Return the ledgers with the most holes on all bookies: without metadata, the likeliest
-    losses. `table` has a row for each ledger and bookie."""
+    """Return the ledgers with the most holes, summed over bookies: the likeliest losses."""
     ledgers, ledger_of_row = _number_ledgers(table)
     hole_counts = np.zeros(len(ledgers), np.float64)  # a sum of counts below 2^63 each
     np.add.at(hole_counts, ledger_of_row, number_column(table, "holes"))
@@ -124,8 +122,7 @@ def _number_ledgers(table: pa.Table) -> tuple[Int64Array, Int64Array]:
 
 
 def _describe_holes(rows: list[dict[str, Any]]) -> Risk:
-    """Return the risk of one ledger from its rows of `holes`, one per bookie. With several bookies
-    an absent entry may count on each: it is a replica that is absent."""
+    """Return a ledger's risk from its rows of `holes`, one per bookie: each may lack a replica."""
     noun = ("replica", "replicas") if len(rows) > 1 else ("entry", "entries")
     holes, off_stripe = (sum(row[name] or 0 for row in rows) for name in ("holes", "off_stripe"))
     text = f"{counted(holes, *noun)} absent"

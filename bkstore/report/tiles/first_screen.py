@@ -59,15 +59,13 @@ def make_tiles(facts: Facts, tables: Tables) -> Tiles:
 
 
 def _amounts_tile(facts: Facts, tables: Tables) -> AmountsTile:
-    read_bookies = (facts.bookies or 0) - len(facts.unread_bookies)
-    bookies = _format_count(facts.bookies)
+    bookies, bookies_label = _format_count(facts.bookies), _plural(facts.bookies, "bookie")
     if facts.unread_bookies:
-        bookies = f"{read_bookies:,} of {facts.bookies or 0:,}"
+        read_count = (facts.bookies or 0) - len(facts.unread_bookies)
+        bookies, bookies_label = f"{read_count:,} of {facts.bookies or 0:,}", "bookies read"
     size, exact_size = (None, "") if facts.disk is None else format_size(facts.disk.files)
     figures = (
-        KeyFigure(
-            bookies, "bookies read" if facts.unread_bookies else _plural(facts.bookies, "bookie")
-        ),
+        KeyFigure(bookies, bookies_label),
         KeyFigure(_format_count(facts.ledgers), _plural(facts.ledgers, "ledger")),
         KeyFigure(_format_count(facts.replicas), _plural(facts.replicas, "replica")),
         KeyFigure(size, "in entry logs", exact_size),

@@ -47,8 +47,7 @@ def risk_tile(facts: Facts, tables: Tables) -> RiskTile:
         tile = _holes_tile(facts, tables)
     else:
         judged = counted(facts.health.judged if facts.health else 0, "judged ledger")
-        counts = tuple(_problem_counts(facts, tables))
-        lead = f"No replica is missing in {judged}."
+        lead, counts = f"No replica is missing in {judged}.", tuple(_problem_counts(facts, tables))
         tile = RiskTile("Lost or at risk", lead=lead, counts=counts)
     unread = tuple((name, shorten(reason)) for name, reason in facts.unread_bookies[:_MAX_UNREAD])
     return tile._replace(notes=tuple(_make_notes(facts)), unread=unread)
@@ -69,24 +68,19 @@ def _make_notes(facts: Facts) -> list[str]:
 def _problem_counts(facts: Facts, tables: Tables) -> list[ProblemCount]:
     """Return what else may be wrong where no replica is missing; None counts were not asked for."""
     unjudged = facts.health.by_class.get("not_judged", 0) if facts.health else 0
+    homeless, holes = facts.homeless_ledgers, facts.ledgers_with_holes
     counts = [
         (unjudged, "ledger not judged", "ledgers not judged", _commonest_reasons(tables)),
-        (facts.homeless_ledgers, "ledger without any bookie", "ledgers without any bookie", ""),
-        (
-            facts.ledgers_with_holes,
-            "ledger with holes",
-            "ledgers with holes",
-            " by the stripe seen",
-        ),
+        (homeless, "ledger without any bookie", "ledgers without any bookie", ""),
+        (holes, "ledger with holes", "ledgers with holes", " by the stripe seen"),
         (len(facts.unread_bookies), "bookie that was not read", "bookies that were not read", ""),
         (facts.damage, "piece of damage", "pieces of damage", ""),
     ]
     return [
         ProblemCount(
-            number=None if count is None else f"{count:,}",
-            words=f"{singular if count == 1 else plural}{suffix}",
+            None if count is None else f"{count:,}", f"{one if count == 1 else many}{more}"
         )
-        for count, singular, plural, suffix in counts
+        for count, one, many, more in counts
     ]
 
 
