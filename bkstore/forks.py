@@ -49,7 +49,7 @@ def keep_forever(value: object) -> None:
 
 
 def drop_descriptors(descriptors: Iterable[int]) -> None:
-    """Close the parent's sockets in the child, which would hide from peers that the parent closed
+    """Close the parent's sockets in the child: else peers would not notice that the parent closes
     them. Their numbers refer to /dev/null until the objects that own them close them."""
     dev_null = os.open(os.devnull, os.O_RDWR)
     for descriptor in descriptors:

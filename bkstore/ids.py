@@ -305,7 +305,7 @@ def is_ascending(values: Int64Array) -> bool:
 
 
 def as_entry_ids(entries: IntArrayLike) -> Int64Array:
-    """Return entry ids, checked to be 0..2^63-2, as an int64 array; O(n), no copy if they are one."""
+    """Return entry ids of 0..2^63-2 as an int64 array; O(n), without a copy of an int64 array."""
     ids = as_int64(entries, "entry ids")
     if ids.size and int(ids.view(np.uint64).max()) > MAX_ENTRY_ID:  # true for negative ids too
         invalid = ids[(ids < 0) | (ids > MAX_ENTRY_ID)][0]

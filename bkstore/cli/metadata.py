@@ -130,7 +130,7 @@ def _print_damage(damaged: list[str]) -> int:
 
 
 def _show(args: argparse.Namespace, store: MetadataStore) -> int:
-    """Print the ledger's segments, the rest to stderr; return 1 if it is unknown or wrong."""
+    """Print a ledger's segments, the rest to stderr; return 1 if it is unknown or has problems."""
     ledger_id = ledger_from_args(args)
     try:
         metadata, version = store.read(ledger_id)

@@ -215,8 +215,8 @@ def _inline(svg: str) -> Drawing:
     svg = svg.removesuffix("\n").removesuffix("</svg>")
     svg = re.sub(r"<metadata>.*?</metadata>|<defs>.*?</defs>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r' (?:id|clip-path)="[^"]*"', "", svg)
-    svg = re.sub(r"font(?:-family)?: [^;\"]*", lambda m: _font_size_only(m[0]), svg)
-    # The background is the page's.
+    svg = re.sub(r"font(?:-family)?: [^;\"]*", lambda match: _font_size_only(match[0]), svg)
+    # The background is the page's; the colors drawn stand for variables of the style sheet.
     svg = re.sub(r"fill: #ffffff", "fill: none", svg)
     for name, color in _COLORS.items():
         svg = svg.replace(color, f"var(--{name})")

@@ -146,7 +146,7 @@ def _rows(
             continue
         problem = _find_problem(record, scan.version)
         if problem is None:
-            damage_runs.end_runs()
+            damage_runs.end_runs()  # later problems are findings of their own
         else:
             damage_runs.add(Finding(*problem, str(file.path), offset, record.ledger))
         yield (*file_cells, offset, *_record_cells(record, len(record_bytes), with_payloads))

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Load and print the row counts; the exit code is 1 if the dump lacks unreadable data."""
+    """Load and print the row counts; the exit code is 1 if not all data could be dumped."""
     if args.directories is not None and args.directories < 1:
         raise InvalidArgument(f"--directories {args.directories}: must be 1 or more")
     result = _load_with_spark(args) if _wants_spark(args) else _load_locally(args)

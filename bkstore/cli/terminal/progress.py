@@ -14,7 +14,8 @@ _STYLES = dict.fromkeys(("progress.percentage", "progress.elapsed", "progress.re
 
 @contextmanager
 def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | None]:
-    """Yield a function (label, done, total, count of `what`) for a bar, None if not on a terminal."""
+    """Yield a function (label, done, total, count of `what`) that updates a progress bar on stderr,
+    or None if that is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -50,7 +50,7 @@ class _SignalHandlers:
         ]
         self._raised_exit: SystemExit | None = None  # the exception for the first signal
         self._received_signal = 0  # the number of that signal
-        self._in_hook = False
+        self._in_hook = False  # the unraisable hook is running
         self._restore_lock = threading.Lock()
         self._restored = False  # the handlers are the default ones again: nothing may be sent
         self._previous_hook: Any = sys.unraisablehook
