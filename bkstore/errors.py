@@ -177,9 +177,8 @@ class MissingDependency(BkstoreError, ImportError):
     def of_all(cls, missing: Sequence[tuple[str, str]], purpose: str) -> MissingDependency:
         """Return the error for several (package, extra) pairs, with one command for all."""
         names = [package for package, _ in missing]
-        return cls(
-            f"{purpose} needs {join_words(names)}: {pip_install_command(missing)}", name=names[0]
-        )
+        what = f"{join_words(names)}: {pip_install_command(missing)}"
+        return cls(f"{purpose} needs {what}", name=names[0])
 
 
 def pip_install_command(missing: Sequence[tuple[str, str]]) -> str:

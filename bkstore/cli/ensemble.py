@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,15 +156,11 @@ def _print_ensemble(ensemble: Ensemble) -> None:
     ]
     try:
         print_text(f"{ensemble.uri}\n")
-        _write_rows(rows)
+        tables = [Table.from_rows(ENSEMBLE_BOOKIES, rows)]
+        write_tables(ENSEMBLE_BOOKIES, tables, "table", requested=RequestedColumns(_SHOWN_COLUMNS))
         sys.stdout.flush()
     except BrokenPipeError:
         redirect_to_null(sys.stdout)
-
-
-def _write_rows(rows: Iterable[tuple[Any, ...]]) -> None:
-    tables = [Table.from_rows(ENSEMBLE_BOOKIES, rows)]
-    write_tables(ENSEMBLE_BOOKIES, tables, "table", requested=RequestedColumns(_SHOWN_COLUMNS))
 
 
 def _row(

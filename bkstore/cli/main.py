@@ -170,6 +170,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
 
 
 def _flush_output(code: int) -> int:
+    """Return `code`, or that of a failure to write the output; a closed pipe is none."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

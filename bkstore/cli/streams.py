@@ -46,17 +46,16 @@ def add_arguments(parser: Parser) -> None:
     what = "loads and waves of every strategy; exit code 1 if answers differ or are not as expected"
     compare = commands.add_parser("compare", help=what, description=what)
     _add_image(compare)
-    compare.add_argument(
-        "--strategy", choices=_STRATEGIES, action="append", help="only this one; may be repeated"
-    )
-    compare.add_argument(
+    add = compare.add_argument
+    add("--strategy", choices=_STRATEGIES, action="append", help="only this one; may be repeated")
+    add(
         "--queries",
         metavar="N",
         type=int,
         help=f"number of random queries (those of the file, else {_DEFAULT_QUERIES})",
     )
-    compare.add_argument("--seed", type=int, default=0, help="seed of the random ones (0)")
-    compare.add_argument("--totals", action="store_true", help="print only the totals")
+    add("--seed", type=int, default=0, help="seed of the random ones (0)")
+    add("--totals", action="store_true", help="print only the totals")
     for command, schema in ((lookup, LOOKUP_OBJECTS), (compare, LOOKUPS)):
         _add_lookup_options(command)
         add_output(command, schema)

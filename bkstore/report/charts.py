@@ -203,6 +203,7 @@ def _draw_svg(draw: Callable[[Axes], None], size: tuple[float, float]) -> Drawin
         axes.grid(visible=True, axis="y")
         draw(axes)
         canvas = matplotlib.backends.backend_svg.FigureCanvasSVG(figure)
+        # Without the date, the same data give the same bytes.
         no_metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
         canvas.print_svg(svg_text, metadata=no_metadata)
     return _inline(svg_text.getvalue())

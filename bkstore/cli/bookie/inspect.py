@@ -67,7 +67,7 @@ def _read_properties(bookie: BookieDir, findings: list[Finding]) -> dict[str, An
             "index": list(map(str, folders.index)),
             "journal": list(map(str, folders.journal)),
         },
-        "configured": {
+        "configured": {  # paths in the bk_server.conf, if they were copied elsewhere
             str(current): str(folder)
             for current, folder in folders.configured.items()
             if folder != current.parent

@@ -78,10 +78,8 @@ def _sources(args: argparse.Namespace) -> list[DumpSource]:
     names_and_paths = list(map(_split_name, args.directories))
     bookie_ids = args.bookie_id or [bookie_id for bookie_id, _ in names_and_paths]
     if len(bookie_ids) != len(names_and_paths):
-        raise InvalidArgument(
-            f"{format_count(len(names_and_paths), 'directory', 'directories')}, "
-            f"{len(bookie_ids)} --bookie-id"
-        )
+        directories = format_count(len(names_and_paths), "directory", "directories")
+        raise InvalidArgument(f"{directories}, {len(bookie_ids)} --bookie-id")
     if args.bookie_id and any(bookie_id is not None for bookie_id, _ in names_and_paths):
         raise InvalidArgument("ids by both NAME=DIR and --bookie-id: use one of them")
     return [

@@ -134,7 +134,7 @@ def _count_ledgers_on_bookies(tables: Tables) -> int | None:
 
 def _count_replicas(tables: Tables, manifest: Any) -> int | None:
     if manifest is not None and "entries" in manifest["tables"]:
-        return int(manifest["tables"]["entries"]["rows"])
+        return int(manifest["tables"]["entries"]["rows"])  # a row for each entry and bookie
     for name in ("bytes_by_bookie", "sequences"):
         if name in tables:
             return int(number_column(tables[name], "entries").sum())

@@ -122,7 +122,7 @@ def _number_ledgers(table: pa.Table) -> tuple[Int64Array, Int64Array]:
 
 
 def _describe_holes(rows: list[dict[str, Any]]) -> Risk:
-    """Return a ledger's risk from its rows of `holes`, one per bookie: each may lack a replica."""
+    """Return a ledger's risk from its rows of `holes`, one per bookie; several lack replicas."""
     noun = ("replica", "replicas") if len(rows) > 1 else ("entry", "entries")
     holes, off_stripe = (sum(row[name] or 0 for row in rows) for name in ("holes", "off_stripe"))
     text = f"{counted(holes, *noun)} absent"
