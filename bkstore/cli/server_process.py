@@ -87,13 +87,13 @@ class StandaloneBookie:
         server: BookieServer,
         checkpoints: CheckpointRunner,
         limits: DiskOptions | None,
-        get_problem: Callable[[], str | None],
+        find_problem: Callable[[], str | None],
         on_state_change: Callable[[str | None], object],
     ) -> None:
         from bkstore.network.disk_watch import DiskWatch
 
         self._server = server
-        self._find_problem = get_problem
+        self._find_problem = find_problem
         self._on_state_change = on_state_change
         self._requested_reason: str | None = None  # not None: an operator made it read-only
         self._disk_watch = None if limits is None else DiskWatch(server.bookie, limits)

@@ -69,7 +69,7 @@ def _complete_totals(logs: Iterable[LogUsage]) -> None:
     deque(logs, maxlen=0)
 
 
-def _by_log(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+def _by_log(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
     for log_usage in usage.logs():
         log, record_bytes, live_bytes = log_usage.log, log_usage.record_bytes, log_usage.live_bytes
         log_cells = (log.dir_index, log.log_id, log.path.rpartition("/")[2], log.bytes)
@@ -79,7 +79,7 @@ def _by_log(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> R
         yield (*log_cells, log_usage.source, *counts, *sizes, log_usage.occupancy, *fate_cells)
 
 
-def _by_ledger(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+def _by_ledger(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
     _complete_totals(usage.logs())
     for row in usage.ledgers():
         ids = (*row.ledger.signed, row.ledger.qualified_name)
@@ -87,21 +87,21 @@ def _by_ledger(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -
         yield (*ids, row.live, row.entries, row.logs, *sizes, row.pinned_logs)
 
 
-def _by_scope(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+def _by_scope(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
     _complete_totals(usage.logs())
     for row in usage.scopes():
         sizes = (row.bytes, row.live_bytes, row.bytes - row.live_bytes)
         yield (signed64(row.scope), row.ledgers, row.live_ledgers, row.entries, *sizes)
 
 
-def _by_log_and_ledger(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+def _by_log_and_ledger(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
     for log_usage in usage.logs():
         log_cells = (log_usage.log.dir_index, log_usage.log.log_id)
         for ledger_id, size in sorted(log_usage.ledgers.items()):
             yield (*log_cells, *ledger_id.signed, size, ledger_id in log_usage.live_ledgers)
 
 
-def _of_index(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+def _of_index(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
     for part in usage.index():
         sizes = (part.files, part.file_bytes, part.disk_bytes)
         row_cells = (part.rows, part.row_bytes, part.pages)
@@ -118,7 +118,7 @@ def _rocksdb_cells(part: IndexPart) -> tuple[int | None, ...]:
     return (sizes.table_bytes, sizes.estimated_rows, dead_rows, *deletions, sizes.unflushed_entries)
 
 
-def _of_caches(_by_bookie: BookieDir, usage: Usage, args: argparse.Namespace) -> Rows:
+def _of_caches(_bookie: BookieDir, usage: Usage, args: argparse.Namespace) -> Rows:
     _complete_totals(usage.logs())
     for setting in usage.cache_needs(args.readers, args.read_ahead):
         setting_cells = (setting.setting, setting.purpose, setting.value, setting.unit)
