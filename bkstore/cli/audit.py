@@ -180,7 +180,7 @@ def _open_bookies(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[
 
 
 def _checked_bookie_id(given_id: str, bookie: BookieDir, word: str) -> str:
-    """Return the id that is given ("": none) or in the cookie; `InvalidArgument` unless one is."""
+    """Return the given id ("" for none) or the cookie's; `InvalidArgument` for none or two ids."""
     cookie = bookie.folders.cookie
     cookie_id = "" if cookie is None else cookie.bookie_id
     if not given_id and not cookie_id:
@@ -204,7 +204,7 @@ def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> No
 
 
 def _print_unused_bookies(store: MetadataStore, bookie_dirs: dict[str, BookieDir]) -> None:
-    """Print which bookies are in no ensemble (misspelled?), and if registered, if that is known."""
+    """Print which bookies are in no ensemble, perhaps misspelled, and if they are registered."""
     unused = set(bookie_dirs)
     if not unused:
         return

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         for bookie in bookies:
             bookie.refuse_output(report_path)
         scratch = stack.enter_context(scratch_directory("demo"))
-        cluster = None if bookies else _make_cluster(scratch)  # which losses must be found
+        cluster = None if bookies else _make_cluster(scratch)  # which knows its losses
         if cluster is not None:
             bookies = [stack.enter_context(BookieDir(path)) for path in cluster.bookies.values()]
         _print_paragraph(f"2. Which entries are where, from the indexes alone\n{_LEGEND}")

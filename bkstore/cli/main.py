@@ -136,7 +136,7 @@ def _parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 130 for an interrupt; other signals raise it."""
+    """Run one command; return its exit code, 130 for an interrupt. SIGTERM raises `SystemExit`."""
     ensure_standard_streams()
     try:
         with signals_as_exceptions():

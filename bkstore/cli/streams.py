@@ -163,7 +163,7 @@ def _lookup(args: argparse.Namespace) -> int:
 
 
 def _why_invalid(image: StreamImage, args: argparse.Namespace) -> str:
-    """Return why the image has no answer for the range: only the options are to blame."""
+    """Return what is wrong with the options of a lookup that the image calls invalid."""
     stream = image.streams.get(args.stream)
     if stream is None:
         return f"{args.image}: no stream {args.stream}"
@@ -274,6 +274,6 @@ def _format_answer(answer: _Answer) -> str:
     status, objects = answer
     if status != "ok":
         return str(status)
-    # A stream object has one stream, the others are stream set objects.
+    # "so" marks a stream object, with one stream; the others are stream set objects.
     names = (f"{'so' if item.kind == 'SO' else ''}{item.object_id}" for item in objects)
     return " ".join(names) or "none"

@@ -88,7 +88,7 @@ def run_analyses(args: argparse.Namespace) -> int:
     inputs = open_inputs(args.dump, args.metadata, args.other, Options(pinned=args.pinned))
     chosen = _select_possible(chosen, inputs, asked=args.only is not None)
     for analysis in chosen if args.top is not None else ():
-        analysis.rank_column(options)
+        analysis.rank_column(options)  # raises for a --by that it does not have
     # Run the analyses, and judge their results.
     runs = _limit_rows(args, chosen, inputs, options)
     with _start_engine(engine_name, args.master or _LOCAL_MASTER) as engine:

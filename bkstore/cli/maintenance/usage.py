@@ -129,7 +129,7 @@ def _tables(
     left_out: list[Path],
     show_progress: Progress | None,
 ) -> Iterator[Table]:
-    """Yield the tables; append to `findings`, and to `left_out` what cannot be opened of many."""
+    """Yield the tables; append to `findings`, and to `left_out` if one of several is unreadable."""
     from bkstore.offline.usage import Usage
 
     for directory in args.directories:

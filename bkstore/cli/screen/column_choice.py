@@ -45,8 +45,8 @@ def screen_columns(schema: Schema) -> ScreenColumns:
 
 
 def _idle_values(schema: Schema) -> dict[str, int | None]:
-    """Return the columns that are hidden while all their values are null or their idle value, which
-    the column declares for all tables; else it is 0."""
+    """Return the columns that are hidden while all their values are null or this idle value: that
+    of `COLUMNS`, or 0 (None if nullable) for others that the schema hides."""
     screen = screen_columns(schema)
     values: dict[str, int | None] = {}
     for name, _, nullable in schema.columns:

@@ -77,7 +77,7 @@ class _SignalHandlers:
         raise self._raised_exit
 
     def _on_unraisable(self, dropped: sys.UnraisableHookArgs) -> None:
-        """Send a signal again if it is its exception that Python dropped, such as in `__del__`."""
+        """Send a signal again whose exception Python dropped, such as one raised in a `__del__`."""
         self._in_hook = True
         try:
             if dropped.exc_value is not None and dropped.exc_value is self._raised_exit:
