@@ -136,14 +136,15 @@ def acquire_staging_lock(staging_path: Path, kind: str, files: Files) -> ExitSta
         with ExitStack() as stack:
             stack.callback(release_lock, fd)
             take_lock(fd, path, f"{staging_path}: another {kind} is running here")
+            # A run that ended may have removed the file before it was locked: then try again.
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), os.lstat(path)):
                     try:
                         _stamp_lock_file(fd, staging_path, kind)
                     except WriteFailed:
-                        _remove_staged(staging_path, ())
+                        _remove_staged(staging_path, patterns=())
                         raise
-                    return stack.pop_all()  # else a run that ended has just removed the file
+                    return stack.pop_all()
 
 
 def _open_lock_file(staging_path: Path, kind: str, files: Files) -> int:

@@ -51,8 +51,8 @@ class WorkerPool(Generic[_Task, _Result]):
         open_runner: Callable[[], AbstractContextManager[TaskRunner[_Task, _Result]]],
         purpose: str,
     ) -> None:
-        self._count = max_workers
-        self._opening = open_runner
+        self._max_workers = max_workers
+        self._open_runner = open_runner
         self._purpose = purpose
         self._workers: list[_Worker] = []
 
@@ -66,7 +66,7 @@ class WorkerPool(Generic[_Task, _Result]):
         """
         task_iterator = iter(tasks)
         with scratch_directory(self._purpose) as self._scratch, closing(self):
-            while busy := self._send_tasks(task_iterator):
+            while busy := self._give_tasks(task_iterator):
                 ready = wait([worker.pipe for worker in busy])
                 for worker in busy:
                     if worker.pipe in ready:
@@ -77,23 +77,24 @@ class WorkerPool(Generic[_Task, _Result]):
         for worker in self._workers:
             worker.stop()
 
-    def _send_tasks(self, tasks: Iterator[_Task]) -> list[_Worker]:
+    def _give_tasks(self, tasks: Iterator[_Task]) -> list[_Worker]:
         """Send tasks to free workers; return the workers that have one."""
         busy = [worker for worker in self._workers if worker.task is not None]
-        while len(busy) < self._count and (task := next(tasks, None)) is not None:
-            worker = self._free_worker()
+        while len(busy) < self._max_workers and (task := next(tasks, None)) is not None:
+            worker = self._find_or_start_worker()
             worker.task = task
             worker.send(task)
             busy.append(worker)
         return busy
 
-    def _free_worker(self) -> _Worker:
+    def _find_or_start_worker(self) -> _Worker:
         for worker in self._workers:
             if worker.task is None:
                 return worker
-        self._workers.append(_Worker(self._scratch))
-        self._workers[-1].send(self._opening)
-        return self._workers[-1]
+        worker = _Worker(self._scratch)
+        self._workers.append(worker)
+        worker.send(self._open_runner)  # before any task, as `run_worker` expects it
+        return worker
 
     def _receive(
         self, worker: _Worker, report: Callable[[_Task, int], None] | None
@@ -101,8 +102,8 @@ class WorkerPool(Generic[_Task, _Result]):
         """Receive a message from a worker; yield its task if it is done or lost."""
         task: Any = worker.task
         try:
-            message_kind, value = worker.pipe.recv()
-        except (EOFError, OSError):
+            message_kind, value = worker.pipe.recv()  # one of `run_task`, or ("rows", count)
+        except (EOFError, OSError):  # the process has ended
             self._workers.remove(worker)
             reason = worker.describe_end()
             worker.stop()
@@ -196,9 +197,10 @@ def run_worker(fd: int) -> None:
         except OSError:
             os._exit(1)
 
+    # A thread listens, so that a worker ends at once when its caller does, also during a task.
     threading.Thread(target=listen, daemon=True).start()
-    opening = received.get()
-    with opening() as runner:
+    open_runner = received.get()
+    with open_runner() as runner:
         while True:
             send(run_task(runner, received.get(), lambda rows: send(("rows", rows))))
 
@@ -206,7 +208,8 @@ def run_worker(fd: int) -> None:
 def run_task(
     runner: TaskRunner[Any, Any], task: object, report: Callable[[int], None]
 ) -> tuple[str, Any]:
-    """Run a task; return the message with its result or with the error that the caller raises."""
+    """Run a task; return the message for the caller: "result" with the result, "refused" with the
+    `SystemRefused` to raise, or "failed" with the traceback of another error."""
     try:
         return "result", runner(task, report)
     except SystemRefused as error:

@@ -109,12 +109,16 @@ class _SessionViews:
         return same_dump and inputs.metadata is own.metadata and inputs.other is own.other
 
     def create_views_for(self, sql_text: str) -> None:
-        dumps = (("", self.inputs.dump), ("other_", self.inputs.other))
-        for (prefix, dump), table_names in zip(dumps, engine_steps.tables_of_query(sql_text)):
-            for table_name in table_names:
-                if dump is not None and f"{prefix}{table_name}" not in self.view_names:
-                    _create_view(self.spark, f"{prefix}{table_name}", dump, DUMP_TABLES[table_name])
-                    self.view_names.add(f"{prefix}{table_name}")
+        """Create the views that a SQL text names and that do not exist: the dump's tables, those of
+        the other dump (``other_entries``), ``metadata``."""
+        own_tables, other_tables = engine_steps.tables_of_query(sql_text)
+        views = [(table, self.inputs.dump, table) for table in own_tables]
+        if self.inputs.other is not None:
+            views += [(f"other_{table}", self.inputs.other, table) for table in other_tables]
+        for view_name, dump, table in views:
+            if view_name not in self.view_names:
+                _create_view(self.spark, view_name, dump, DUMP_TABLES[table])
+                self.view_names.add(view_name)
         metadata, reads_metadata = self.inputs.metadata, re.search(r"\bmetadata\b", sql_text)
         if metadata is not None and reads_metadata and "metadata" not in self.view_names:
             _create_rows_view(self.spark, "metadata", metadata.table)
@@ -125,13 +129,13 @@ class _TopRows:
     """Yields a task's top rows: the overall top rows are among those of all tasks. Picklable."""
 
     def __init__(self, task_function: TaskFunction, analysis: Analysis, options: Options) -> None:
-        self._task_answers, self._analysis, self._options = task_function, analysis, options
+        self._task_function, self._analysis, self._options = task_function, analysis, options
 
     def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
         """Yield one batch at most."""
         import pyarrow as pa
 
-        table = pa.Table.from_batches(self._task_answers(task), self._analysis.schema.to_arrow())
+        table = pa.Table.from_batches(self._task_function(task), self._analysis.schema.to_arrow())
         yield from engine_steps.top_rows(table, self._analysis, self._options).to_batches()
 
 
@@ -181,9 +185,10 @@ class SparkEngine:
 
     def _plan(self, analysis: Analysis, job: KernelJob, inputs: Inputs) -> _Plan | None:
         """Return the plan to read sorted files by tasks, or None if all rows must be shuffled."""
-        row_cost = _ROW_COST[job.sorted_reader.table]
-        files = inputs.dump.files[job.sorted_reader.table]
-        rows = rows_per_task(self._spark, row_cost * sum(file.rows for file in files)) // row_cost
+        table = job.sorted_reader.table
+        row_cost = _ROW_COST[table]  # in rows of `entries`, by which tasks are sized
+        entry_rows = row_cost * sum(file.rows for file in inputs.dump.files[table])
+        rows = rows_per_task(self._spark, entry_rows) // row_cost
         other = inputs.other if analysis.needs_other else None
         planned = job.sorted_reader.plan(inputs.dump, other, inputs.metadata, rows)
         return None if planned is None else _Plan(job, *planned, rows)
@@ -191,31 +196,33 @@ class SparkEngine:
     def _collect(self, analysis: Analysis, plan: _Plan, options: Options) -> pa.Table:
         import pyarrow as pa
 
-        answers = _task_answers(analysis, plan, options)
-        batches = collect_results(self._spark, plan.tasks, plan.rows, answers)
+        task_function = _task_function_of(analysis, plan, options)
+        batches = collect_results(self._spark, plan.tasks, plan.rows, task_function)
         return pa.Table.from_batches(batches, analysis.schema.to_arrow())
 
     def _frame(
         self, analysis: Analysis, sql_or_job: KernelJob | str, plan: _Plan | None, inputs: Inputs
     ) -> DataFrame:
         """Return all rows, or the top rows in order if `Options.top` is set."""
-        frame, options = self._all_rows(analysis, sql_or_job, plan, inputs), inputs.options
+        frame, options = self._select_rows(analysis, sql_or_job, plan, inputs), inputs.options
         if options.top is None:
             return frame
         return _top_rows(frame, analysis.rank_column(options), analysis, options.top)
 
-    def _all_rows(
+    def _select_rows(
         self, analysis: Analysis, sql_or_job: KernelJob | str, plan: _Plan | None, inputs: Inputs
     ) -> DataFrame:
-        """Return all rows; with `Options.top`, only the top rows of each task over sorted files."""
+        """Return all rows, unordered, in one of three ways: by SQL, by a kernel over shuffled rows
+        (no `plan`), or by tasks over sorted files; these yield only their top rows if `Options.top`
+        is set."""
         spark = self._session(inputs, sql_or_job if isinstance(sql_or_job, str) else "")
         if isinstance(sql_or_job, str):
             return spark.sql(sql_or_job).select(*analysis.schema.names)
         schema = spark_ddl(analysis.schema)
         if plan is None:
             return self._sql_rows(sql_or_job, inputs, schema)
-        answers = _task_answers(analysis, plan, inputs.options)
-        frame = run_tasks_lazily(spark, plan.tasks, plan.rows, answers, schema)
+        task_function = _task_function_of(analysis, plan, inputs.options)
+        frame = run_tasks_lazily(spark, plan.tasks, plan.rows, task_function, schema)
         if not plan.unsorted_files:
             return frame
         shuffled_rows = _run_shuffled(self._unsorted_rows(spark, plan, inputs), sql_or_job, schema)
@@ -264,9 +271,10 @@ class SparkEngine:
         return spark
 
 
-def _task_answers(analysis: Analysis, plan: _Plan, options: Options) -> TaskFunction:
-    all_answers: TaskFunction = plan.job.sorted_reader.run_task
-    return all_answers if options.top is None else _TopRows(all_answers, analysis, options)
+def _task_function_of(analysis: Analysis, plan: _Plan, options: Options) -> TaskFunction:
+    """Return the function that yields a task's result rows, only the top ones if `top` is set."""
+    run_task: TaskFunction = plan.job.sorted_reader.run_task
+    return run_task if options.top is None else _TopRows(run_task, analysis, options)
 
 
 def _top_rows(frame: DataFrame, rank_column: str, analysis: Analysis, top: int) -> DataFrame:
@@ -275,7 +283,7 @@ def _top_rows(frame: DataFrame, rank_column: str, analysis: Analysis, top: int) 
 
     columns = [name for name in analysis.order if name != "scope_id"]
     terms = [f.desc_nulls_last(rank_column), *map(f.col, columns)]
-    if "scope_id" in analysis.order:
+    if "scope_id" in analysis.order:  # unsigned, by a flipped sign bit
         terms.append(f.col("scope_id").bitwiseXOR(f.lit(-(1 << 63))))
     return frame.orderBy(*terms).limit(top)
 

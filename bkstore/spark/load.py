@@ -116,7 +116,7 @@ class SparkLoadEngine:
         """Return a frame that writes the pieces of sorted files, which executors read."""
         source, rows = job.source, self._task_rows(job.source)
         tasks = task_table(self._spark.newSession(), plan_load_tasks(source, rows), rows)
-        reader = SortedFileRows(replace(source, files=(), ledgers=()))
+        reader = SortedFileRows(_without_files(source))
         writer = self.piece_writer(job.layout, str(job.work / "ready"), reader)
         return tasks.mapInArrow(writer, PIECE_DDL)
 
@@ -129,7 +129,7 @@ class SparkLoadEngine:
         """Return a frame that writes the pieces of unsorted files, which Spark reads and sorts."""
         rows = self._entry_rows(source)
         sort_columns = self._sort_columns(rows)
-        # A task writes whole index files.
+        # A task writes whole index files: all entries of a ledger are in one range.
         range_columns = sort_columns[:3] if job.layout == "idx" else sort_columns[:4]
         ranges = rows.repartitionByRange(self._range_count(source), *range_columns)
         ordered = ranges.sortWithinPartitions(*sort_columns).select(*_KEY, "location")
@@ -158,7 +158,7 @@ class SparkLoadEngine:
         return [rows["home"], scope_id, ledger_id, rows["entry_id"], rows["location"]]
 
     def _entry_rows(self, source: LoadSource) -> DataFrame:
-        """Return the bookie's rows as (home, scope, ledger, entry, location)."""
+        """Return the bookie's rows: home (its ledger's directory), scope, ledger, entry, location."""
         from pyspark.sql import functions as f
 
         if needs_workers(source.files):
@@ -191,11 +191,13 @@ class SparkLoadEngine:
 
     def _compare_sorted_files(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
         source, rows = job.source, self._task_rows(job.source)
+        # Tasks open the index files of their ledgers; a database is read by ranges instead.
         ledgers = index.ledgers() if job.layout == "idx" else []
         ranges = plan_comparison(source, rows, ledgers)
         tasks = task_table(self._spark.newSession(), ranges, rows)
-        compares = CompareRanges(replace(source, files=(), ledgers=()), job.layout, data)
-        return sum(int(row.rows) for row in tasks.mapInArrow(compares, COMPARED_DDL).collect())
+        compare_ranges = CompareRanges(_without_files(source), job.layout, data)
+        compared = tasks.mapInArrow(compare_ranges, COMPARED_DDL)
+        return sum(int(row.rows) for row in compared.collect())
 
     def _compare_by_join(self, job: LoadJob, data: Path) -> int:
         """Join the dump's rows with the index's; return their number or raise `CorruptionError`."""
@@ -229,6 +231,11 @@ _ENTRY_DDL = (
 _CHECKED_COLUMNS = ("dir_index", *LEDGER_COLUMNS, "entry_id", "log_id", "position")
 
 
+def _without_files(source: LoadSource) -> LoadSource:
+    """Return the source without its files, which tasks name themselves: less to send to each."""
+    return replace(source, files=(), ledgers=())
+
+
 def _directory_number(frame: DataFrame, directories: int) -> Any:
     """Return the column of a ledger's directory number: its unsigned id modulo their count."""
     from pyspark.sql import functions as f
@@ -242,7 +249,8 @@ def _directory_number(frame: DataFrame, directories: int) -> Any:
 
 
 def _is_invalid_row(frame: DataFrame, source: LoadSource) -> Any:
-    """Return the condition for rows that cannot be in an index, as in `offline.load.dump_rows`."""
+    """Return the condition for rows that cannot be in an index, as in `offline.load.dump_rows`;
+    it is null, which counts as true, if a compared column is null."""
     from pyspark.sql import functions as f
 
     _, scope, ledger, entry, log, position = (frame[name] for name in _CHECKED_COLUMNS)

@@ -96,15 +96,15 @@ def run_tasks_lazily(
     spark: SparkSession,
     tasks: Iterable[_SizedTask],
     rows: int,
-    task_function: TaskFunction,
+    run_task: TaskFunction,
     schema: str,
 ) -> DataFrame:
-    """Return the result rows of the tasks as a DataFrame; nothing runs yet."""
-    return task_table(spark, tasks, rows).mapInArrow(_TaskRunner(task_function), schema)
+    """Return the result rows of the tasks, which have the DDL `schema`; nothing runs yet."""
+    return task_table(spark, tasks, rows).mapInArrow(_TaskRunner(run_task), schema)
 
 
 def collect_results(
-    spark: SparkSession, tasks: Iterable[_SizedTask], rows: int, task_function: TaskFunction
+    spark: SparkSession, tasks: Iterable[_SizedTask], rows: int, run_task: TaskFunction
 ) -> Iterator[RecordBatch]:
     """Run the tasks and yield their result batches, in any order.
 
@@ -115,7 +115,7 @@ def collect_results(
     if not pickled_lists:
         return
     lists = spark.sparkContext.parallelize(pickled_lists, len(pickled_lists))
-    for stream in lists.mapPartitions(_SerializingTaskRunner(task_function)).collect():
+    for stream in lists.mapPartitions(_SerializingTaskRunner(run_task)).collect():
         yield from _read_batches(stream)
 
 
@@ -147,25 +147,26 @@ def spark_ddl(schema: Schema) -> str:
 class _TaskRunner:
     """The function of `mapInArrow`: yields the result rows of each task in its batches."""
 
-    def __init__(self, task_function: TaskFunction) -> None:
-        self._answers = task_function
+    def __init__(self, run_task: TaskFunction) -> None:
+        self._run_task = run_task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for task in unpickle_tasks(batches):
-            yield from self._answers(task)
+            yield from self._run_task(task)
 
 
 class _SerializingTaskRunner:
     """The function of `mapPartitions`: yields each result batch of the tasks as an Arrow stream."""
 
-    def __init__(self, task_function: TaskFunction) -> None:
-        self._answers = task_function
+    def __init__(self, run_task: TaskFunction) -> None:
+        self._run_task = run_task
 
     def __call__(self, pickled_lists: Iterable[bytes]) -> Iterator[bytes]:
         import pyarrow as pa
 
-        for task in (task for pickled in pickled_lists for task in _unpickle(pickled)):
-            for batch in self._answers(task):
+        tasks = (task for pickled_list in pickled_lists for task in _unpickle(pickled_list))
+        for task in tasks:
+            for batch in self._run_task(task):
                 sink = pa.BufferOutputStream()
                 with pa.ipc.new_stream(sink, batch.schema) as stream:
                     stream.write_batch(batch)

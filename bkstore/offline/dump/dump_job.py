@@ -166,6 +166,7 @@ def _check_out(out: Path) -> None:
 
 
 _Planned = tuple[BookieDump, BookiePlan | None, BkstoreError | None]
+"""A bookie's outcome so far, its plan, and the error why it cannot be opened, instead of a plan."""
 
 
 def _open_and_plan(argument: _BookieArgument, length: bool, piece_rows: int, out: Path) -> _Planned:
@@ -218,7 +219,11 @@ def _useful_process_count(tasks: Sequence[PieceTask]) -> int:
 
 
 class _DumpRun:
-    """One dump, from the plans to the files and the manifest."""
+    """One dump, from the plans to the files and the manifest.
+
+    By names of pieces: `_results` of those that are done, `_entry_rows` read so far, and the
+    `_running_weight` done of those that run; weights are about rows. `_lost_tasks` are messages.
+    """
 
     def __init__(
         self, planned: list[_Planned], progress: Callable[[DumpProgress], None] | None
@@ -228,22 +233,22 @@ class _DumpRun:
         self.errors = [error for _, _, error in planned if error is not None]
         self.result = DumpResult(list(self.outcomes.values()))
         self._progress = progress
-        self._done_pieces: dict[str, PieceResult] = {}
-        self._lost: list[str] = []
-        self._rows: dict[str, int] = {}
+        self._results: dict[str, PieceResult] = {}
+        self._lost_tasks: list[str] = []
+        self._entry_rows: dict[str, int] = {}
         self._running_weight: dict[str, int] = {}
         self._done_weight = 0
 
     def raise_if_none_read(self) -> None:
         """Raise the first error if no bookie is read."""
-        failed = [outcome.failure for outcome in self.result.bookies if outcome.failure is not None]
+        failures = [bookie.failure for bookie in self.result.bookies if bookie.failure is not None]
         if not self.result.bookies:
             raise InvalidArgument("no bookie to dump")
-        if len(failed) < len(self.result.bookies):
+        if len(failures) < len(self.result.bookies):
             return
-        if len(failed) == len(self.errors) == 1:
-            raise self.errors[0]
-        raise BkstoreError(str(failed[0]))
+        if len(failures) == len(self.errors) == 1:
+            raise self.errors[0]  # the only bookie's own error, with its type
+        raise BkstoreError(str(failures[0]))
 
     # -- pieces
 
@@ -257,22 +262,24 @@ class _DumpRun:
                 if kept_piece is None:
                     tasks.append(task)
                 else:
-                    self._add_done(task, kept_piece)
+                    self._note_result(task, kept_piece)
                     self.result.reused_pieces += 1
         self.result.pieces = len(tasks) + self.result.reused_pieces
         count = _useful_process_count(tasks) if jobs is None else jobs
-        outcomes = run_tasks(tasks, partial.work, count, self._report, self._is_wanted, files)
+        outcomes = run_tasks(
+            tasks, partial.work, count, self._report_progress, self._is_wanted, files
+        )
         with closing(outcomes):  # ends the workers, also after an error
             for task, outcome in outcomes:
                 if isinstance(outcome, PieceResult):
                     partial.store_piece(task.piece, task.fingerprint, outcome)
-                    self._add_done(task, outcome)
+                    self._note_result(task, outcome)
                 else:
-                    self._add_failure(task, outcome)
-        if self._lost:
-            more = f" (and {len(self._lost) - 1} more)" if len(self._lost) > 1 else ""
+                    self._note_failure(task, outcome)
+        if self._lost_tasks:
+            more = f" (and {len(self._lost_tasks) - 1} more)" if len(self._lost_tasks) > 1 else ""
             raise BkstoreError(
-                f"{self._lost[0]}{more}; {partial.out} was not created; run the same "
+                f"{self._lost_tasks[0]}{more}; {partial.out} was not created; run the same "
                 f"dump again to resume from {partial.staging_path}"
             )
         for plan in self.plans:
@@ -281,27 +288,33 @@ class _DumpRun:
     def _is_wanted(self, task: PieceTask) -> bool:
         return self.outcomes[task.piece.bookie_id].failure is None
 
-    def _add_done(self, task: PieceTask, result: PieceResult) -> None:
-        self._done_pieces[task.piece.name] = result
+    def _note_result(self, task: PieceTask, result: PieceResult) -> None:
+        self._results[task.piece.name] = result
         self._running_weight.pop(task.piece.name, None)
         self._done_weight += task.piece.weight
-        self._rows[task.piece.name] = sum(f.rows for f in result.files if f.table == "entries")
+        self._entry_rows[task.piece.name] = sum(
+            f.rows for f in result.files if f.table == "entries"
+        )
 
-    def _add_failure(self, task: PieceTask, outcome: UnreadablePiece | TaskLost) -> None:
+    def _note_failure(self, task: PieceTask, outcome: UnreadablePiece | TaskLost) -> None:
+        """Note a lost task, which ends the dump, or an unreadable bookie, which is left out."""
         bookie_id = task.piece.bookie_id
         self._running_weight.pop(task.piece.name, None)
-        if not isinstance(outcome, UnreadablePiece):
-            self._lost.append(f"bookie {bookie_id}, {task.piece}: {outcome.reason}")
+        if isinstance(outcome, TaskLost):
+            self._lost_tasks.append(f"bookie {bookie_id}, {task.piece}: {outcome.reason}")
         elif self.outcomes[bookie_id].failure is None:
             self.outcomes[bookie_id].failure = _read_failure(bookie_id, outcome.finding)
 
-    def _report(self, task: PieceTask, rows: int) -> None:
+    def _report_progress(self, task: PieceTask, rows: int) -> None:
         piece = task.piece
-        self._rows[piece.name], self._running_weight[piece.name] = rows, min(rows, piece.weight)
+        self._entry_rows[piece.name] = rows
+        self._running_weight[piece.name] = min(rows, piece.weight)  # a weight is an estimate
         if self._progress is not None:
             total = sum(piece.weight for plan in self.plans for piece in plan.pieces)
             done = self._done_weight + sum(self._running_weight.values())
-            self._progress(DumpProgress(piece.bookie_id, done, total, sum(self._rows.values())))
+            self._progress(
+                DumpProgress(piece.bookie_id, done, total, sum(self._entry_rows.values()))
+            )
 
     def _check_unchanged(self, plan: BookiePlan) -> None:
         outcome = self.outcomes[plan.bookie_id]
@@ -318,23 +331,25 @@ class _DumpRun:
         """Write findings and manifest, and publish the dump."""
         tables: dict[str, list[dict[str, Any]]] = {schema.name: [] for schema in TABLES}
         for plan in self.plans:
-            self._sum_pieces(plan, tables)
+            self._collect_pieces(plan, tables)
         for outcome in self.result.bookies:
             if outcome.failure is not None:
                 outcome.findings.append(outcome.failure)
-            self._add_findings(outcome, partial, files, tables)
-        findings = [(m.bookie_id, finding) for m in self.result.bookies for finding in m.findings]
-        names = [file["path"] for listed in tables.values() for file in listed]
-        bookies = list(map(bookie_to_json, self.result.bookies))
-        partial.finish(names, encode_manifest(bookies, tables, findings, options))
+            self._write_findings(outcome, partial, files, tables)
+        outcomes = self.result.bookies
+        findings = [(outcome.bookie_id, f) for outcome in outcomes for f in outcome.findings]
+        paths = [file_object["path"] for objects in tables.values() for file_object in objects]
+        bookies = list(map(bookie_to_json, outcomes))
+        partial.finish(paths, encode_manifest(bookies, tables, findings, options))
 
-    def _sum_pieces(self, plan: BookiePlan, tables: dict[str, list[dict[str, Any]]]) -> None:
-        """Sum up the pieces of a bookie, unless it was not read."""
+    def _collect_pieces(self, plan: BookiePlan, tables: dict[str, list[dict[str, Any]]]) -> None:
+        """Add a bookie's findings and row counts to its outcome, and its files' manifest objects to
+        those of the `tables`, unless it was not read."""
         outcome = self.outcomes[plan.bookie_id]
         if outcome.failure is not None:
             return
         for piece in plan.pieces:
-            result = self._done_pieces[piece.name]
+            result = self._results[piece.name]
             outcome.findings += result.findings
             for file in result.files:
                 outcome.rows[file.table] = outcome.rows.get(file.table, 0) + file.rows
@@ -342,13 +357,14 @@ class _DumpRun:
                 tables[file.table].append(file_to_json(path, piece.bookie_id, file))
         outcome.findings += plan.findings
 
-    def _add_findings(
+    def _write_findings(
         self,
         outcome: BookieDump,
         partial: PartialDump,
         files: Files,
         tables: dict[str, list[dict[str, Any]]],
     ) -> None:
+        """Write a bookie's file of the table `findings`, and add its manifest object."""
         rows = [(outcome.bookie_id, *finding_to_json(f).values()) for f in outcome.findings]
         name = f"{file_name(outcome.bookie_id)}-findings"
         with ParquetTableWriter(partial.work / name, BOOKIE_FINDINGS, files) as file:

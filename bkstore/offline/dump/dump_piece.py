@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LEDGERS_PER_WRITE = 1 << 16
+_EMPTY_SUMMARY: LedgerSummary = (0, None, None)
 
 ReportRows = Callable[[int], None]
 
@@ -91,7 +92,11 @@ def write_piece(
 
 
 class _IndexPiece:
-    """Writes `entries`, `groups` and `ledgers` of one range of ledgers."""
+    """Writes `entries`, `groups` and `ledgers` of one range of ledgers.
+
+    Damage may have hidden entries of `doubtful_ledgers`; `has_vague_damage`: some damage names no
+    ledger. `summaries` has count, first and last entry of each ledger with rows.
+    """
 
     def __init__(
         self,
@@ -106,68 +111,73 @@ class _IndexPiece:
         self.findings = findings
         self.lengths = RecordLengths(piece.logs) if piece.with_lengths else None
         self.summaries: dict[LedgerId, LedgerSummary] = {}
-        self.unread: set[LedgerId] = set()  # damage may have hidden entries of these
-        self.vague = False  # whether some damage names no ledger
+        self.doubtful_ledgers: set[LedgerId] = set()
+        self.has_vague_damage = False
         self.schema = ENTRIES.to_arrow()
-        self.constants: tuple[Any, Any] | None = None
+        # Bookie ids and nulls, of the longest batch so far: `_entries_table` slices them.
+        self.constant_columns: tuple[Any, Any] | None = None
 
     def write(self, report: ReportRows) -> None:
         groups = self.targets["groups"]
-        condenser = GroupCollector(self.piece.bookie_id, groups.write, self.summaries)
-        for rows in self._read_rows(condenser):
+        group_collector = GroupCollector(self.piece.bookie_id, groups.write, self.summaries)
+        for rows in self._read_rows(group_collector):
             self.targets["entries"].write_arrow(self._entries_table(rows))
-            condenser.add(rows)
+            group_collector.add(rows)
             report(self.targets["entries"].row_count)
-        condenser.finish()
-        self._recheck_unread()
+        group_collector.finish()
+        self._recheck_doubtful_ledgers()
         self._write_ledgers()
         if self.lengths is not None:
             self.findings += self.lengths.findings()
 
-    def _read_rows(self, condenser: GroupCollector) -> Iterator[IndexBatch]:
-        """Yield the rows; add the ledgers that damage without a ledger may concern to `unread`."""
+    def _read_rows(self, group_collector: GroupCollector) -> Iterator[IndexBatch]:
+        """Yield the rows. Damage without a ledger lies between the ledger before a batch and those
+        in it: these become doubtful."""
         finding_count = 0
         for rows in self.index.rows(self.findings):
-            is_doubtful = self._note_vague_damage(finding_count)
+            if self._note_vague_damage(self.findings[finding_count:]):
+                self.doubtful_ledgers.update(ledger_id for ledger_id, _, _ in rows.by_ledger())
+                if group_collector.last_ledger is not None:
+                    self.doubtful_ledgers.add(group_collector.last_ledger)
             finding_count = len(self.findings)
-            if is_doubtful:
-                self.unread.update(ledger_id for ledger_id, _, _ in rows.by_ledger())
-                if condenser.last_ledger is not None:
-                    self.unread.add(condenser.last_ledger)
             yield rows
-        if self._note_vague_damage(finding_count) and condenser.last_ledger is not None:
-            self.unread.add(condenser.last_ledger)
+        is_vague = self._note_vague_damage(self.findings[finding_count:])
+        if is_vague and group_collector.last_ledger is not None:
+            self.doubtful_ledgers.add(group_collector.last_ledger)
 
-    def _note_vague_damage(self, old_count: int) -> bool:
-        new = self.findings[old_count:]
-        is_vague = any(f.severity == "damage" and f.ledger is None for f in new)
-        self.vague |= is_vague
+    def _note_vague_damage(self, new_findings: Sequence[Finding]) -> bool:
+        """Return whether new damage names no ledger, and note if so."""
+        is_vague = any(f.severity == "damage" and f.ledger is None for f in new_findings)
+        self.has_vague_damage |= is_vague
         return is_vague
 
-    def _recheck_unread(self) -> None:
-        """Remove from `unread` the ledgers that, read in full, have the entries written."""
-        if self.vague:  # a ledger without rows may have lost all of them
-            self.unread.update(n for n in self.index.ledgers() if n not in self.summaries)
-        for ledger_id in sorted(self.unread):
+    def _recheck_doubtful_ledgers(self) -> None:
+        """Clear the doubtful ledgers that, read one by one, have just the entries written."""
+        listed = self.index.ledgers() if self.has_vague_damage else []
+        # A ledger without rows may have lost all of them.
+        self.doubtful_ledgers.update(n for n in listed if n not in self.summaries)
+        for ledger_id in sorted(self.doubtful_ledgers):
             try:
                 entries, _ = self.index.index.items(ledger_id)
             except SystemRefused:
                 raise
             except BkstoreError:  # the damage is in the findings already
                 continue
-            if entries.size == self.summaries.get(ledger_id, (0, None, None))[0]:
-                self.unread.discard(ledger_id)
-        self.unread.update(f.ledger for f in self.findings if f.ledger and f.severity == "damage")
+            written_count, _, _ = self.summaries.get(ledger_id, _EMPTY_SUMMARY)
+            if entries.size == written_count:
+                self.doubtful_ledgers.discard(ledger_id)
+        damage = (f for f in self.findings if f.severity == "damage")
+        self.doubtful_ledgers.update(f.ledger for f in damage if f.ledger is not None)
 
     def _entries_table(self, rows: IndexBatch) -> pa.Table:
         """Return rows of `entries` as Arrow; constant columns are made once and sliced."""
         import pyarrow as pa
 
         row_count = rows.entry_id.size
-        if self.constants is None or len(self.constants[0]) < row_count:
+        if self.constant_columns is None or len(self.constant_columns[0]) < row_count:
             bookie_ids = pa.repeat(pa.scalar(self.piece.bookie_id), row_count)
-            self.constants = bookie_ids, pa.nulls(row_count, pa.int64())
-        bookie_ids, nulls = (column.slice(0, row_count) for column in self.constants)
+            self.constant_columns = bookie_ids, pa.nulls(row_count, pa.int64())
+        bookie_ids, nulls = (column.slice(0, row_count) for column in self.constant_columns)
         arrays = [
             bookie_ids,
             pa.array(rows.dir_index, pa.int32()),
@@ -189,9 +199,10 @@ class _IndexPiece:
         self.targets["ledgers"].write(Table.from_rows(LEDGERS, rows))
 
     def _ledger_row(self, ledger_id: LedgerId, known_findings: set[Finding]) -> tuple[Any, ...]:
+        """Return a row of `ledgers`: null where damage hides entries or state."""
         summary: tuple[int | None, int | None, int | None] = (None, None, None)
-        if ledger_id not in self.unread:
-            summary = self.summaries.get(ledger_id, (0, None, None))
+        if ledger_id not in self.doubtful_ledgers:
+            summary = self.summaries.get(ledger_id, _EMPTY_SUMMARY)
         index, piece = self.index.index, self.piece
         state: LedgerState | None = None
         try:

@@ -38,7 +38,7 @@ class PieceIndex(Closeable):
         self.index.close()
 
     def ledgers(self) -> list[LedgerId]:
-        """Return the ledgers of the range that are in their own directory, in unsigned order."""
+        """Return the ledgers of the range, in order, without those that another directory owns."""
         piece = self._piece
         return [
             ledger_id
@@ -105,18 +105,23 @@ class _RangeIndex(RocksIndex):
         findings: list[Finding],
     ) -> Iterator[IndexBatch]:
         """Yield the rows of ledgers from the first to before `stop_ledger` (None: to the end)."""
-        for wide in (False, True):  # databases of scope 0, then those of all other scopes
-            database = self._find_database("locations", wide)
-            rows = self._find_database("ledgers", wide)
-            if database is None or rows is None:
+        for has_scope in (False, True):  # databases of scope 0, then those of all other scopes
+            locations = self._find_database("locations", has_scope)
+            ledgers = self._find_database("ledgers", has_scope)
+            if locations is None or ledgers is None:
                 continue
-            lo = ledger_key(first_ledger) if bool(first_ledger.scope) == wide else b""
-            hi = None if stop_ledger is None or bool(stop_ledger.scope) > wide else b""
-            if stop_ledger is not None and bool(stop_ledger.scope) == wide:
-                hi = ledger_key(stop_ledger)
-            if bool(first_ledger.scope) <= wide and hi != b"":
-                database_slice = cast(Database, _DatabaseSlice(database, lo, hi))
-                yield from scan_rows(database_slice, rows, wide, batch, findings)
+            begins_later = bool(first_ledger.scope) and not has_scope
+            has_ended = stop_ledger is not None and not stop_ledger.scope and has_scope
+            if begins_later or has_ended:
+                continue
+            # The range begins and ends in this pair of databases, or spans it to its own ends.
+            first_key, stop_key = b"", None
+            if bool(first_ledger.scope) == has_scope:
+                first_key = ledger_key(first_ledger)
+            if stop_ledger is not None and bool(stop_ledger.scope) == has_scope:
+                stop_key = ledger_key(stop_ledger)
+            database_slice = cast(Database, _DatabaseSlice(locations, first_key, stop_key))
+            yield from scan_rows(database_slice, ledgers, has_scope, batch, findings)
 
 
 class _DatabaseSlice:

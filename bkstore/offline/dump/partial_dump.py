@@ -45,10 +45,12 @@ class PartialDump(StagingDirectory):
         self._resume = resume
 
     def _create_directories(self) -> None:
-        # A link with one of these names would lead writes out of this directory.
+        """Remove what earlier runs left, but not their pieces, and make this run's directories."""
         for pattern in _OWN_PATTERNS:
             for path in self.staging_path.glob(pattern):
-                if not self._resume or path.name.startswith("work-") or path.is_symlink():
+                is_piece = self._resume and not path.name.startswith("work-")
+                # A link with one of these names would lead writes out of this directory.
+                if not is_piece or path.is_symlink():
                     OS_FILES.remove_tree(path)
         for folder in (self.data, self._records, self.work):
             self._files.makedirs(folder)
@@ -61,7 +63,8 @@ class PartialDump(StagingDirectory):
     # -- pieces
 
     def find_piece(self, piece: DumpPiece, fingerprint: str) -> PieceResult | None:
-        """Return the piece of an earlier run, if its key, file sizes and row counts still match."""
+        """Return the piece of an earlier run, or None if its fingerprint (the record's `key`), file
+        sizes or row counts do not match."""
         try:
             record = parse_json(read_file(self._records / f"{piece.name}.json", _RECORD_LIMIT))
         except (OSError, CorruptionError):

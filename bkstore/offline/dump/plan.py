@@ -133,19 +133,19 @@ def _idx_pieces(bookie: BookieDir, with_lengths: bool, piece_rows: int) -> Itera
     ledgers = index.ledgers()
     paths = [index.path(ledger) or "" for ledger in ledgers]
     weights = [_LEDGER_WEIGHT + _max_entries(path) for path in paths]
-    for number, (lo, hi) in enumerate(_split_evenly(weights, piece_rows)):
+    for number, (start, stop) in enumerate(_split_evenly(weights, piece_rows)):
         yield DumpPiece(
             bookie.bookie_id,
             "index",
             number,
-            sum(weights[lo:hi]),
+            sum(weights[start:stop]),
             bookie.live,
             with_lengths,
             tuple(bookie.entry_logs),
             index_dirs=tuple(bookie.folders.index),
-            first_ledger=ledgers[lo] if number else _LOWEST_LEDGER,
-            stop_ledger=ledgers[hi] if hi < len(ledgers) else None,
-            files=tuple(zip(ledgers[lo:hi], paths[lo:hi])),
+            first_ledger=ledgers[start] if number else _LOWEST_LEDGER,
+            stop_ledger=ledgers[stop] if stop < len(ledgers) else None,
+            files=tuple(zip(ledgers[start:stop], paths[start:stop])),
         )
 
 
@@ -168,27 +168,28 @@ def _rocks_pieces(bookie: BookieDir, with_lengths: bool, piece_rows: int) -> Ite
         ledgers = [n for n in database.ledgers() if n.ledger % len(parts) == dir_index]
         weights = _weigh_ledgers(database, ledgers, currents[dir_index])
         logs = tuple(log for log in bookie.entry_logs if log.dir_index == dir_index)
-        for lo, hi in _split_evenly(weights, piece_rows):
+        for start, stop in _split_evenly(weights, piece_rows):
             yield DumpPiece(
                 bookie.bookie_id,
                 "index",
                 number,
-                sum(weights[lo:hi]),
+                sum(weights[start:stop]),
                 bookie.live,
                 with_lengths,
                 logs,
-                "rocksdb",
-                (currents[dir_index],),
-                dir_index,
-                len(parts),
-                ledgers[lo] if lo else _LOWEST_LEDGER,
-                ledgers[hi] if hi < len(ledgers) else None,
+                layout="rocksdb",
+                index_dirs=(currents[dir_index],),
+                dir_index=dir_index,
+                directory_count=len(parts),
+                first_ledger=ledgers[start] if start else _LOWEST_LEDGER,
+                stop_ledger=ledgers[stop] if stop < len(ledgers) else None,
             )
             number += 1
 
 
 def _weigh_ledgers(database: EntryIndex, ledgers: Sequence[LedgerId], current: Path) -> list[int]:
-    """Return weights from last entry ids, scaled down to the rows that fit into the database."""
+    """Return weights from last entry ids, scaled down to the rows that fit into the database: a
+    ledger may have only a stripe of its entries here."""
     rows = []
     for ledger in ledgers:
         try:
@@ -198,10 +199,11 @@ def _weigh_ledgers(database: EntryIndex, ledgers: Sequence[LedgerId], current: P
         except BkstoreError:  # reading it reports that
             last_entry = None
         rows.append(0 if last_entry is None else last_entry + 1)
-    total, limit = sum(rows), sum(size for _, size, _ in _stats(_db_files(current))) // _ROW_BYTES
-    if total > limit:
-        rows = [row * limit // total for row in rows]
-    return [_LEDGER_WEIGHT + row for row in rows]
+    database_bytes = sum(size for _, size, _ in _stat_files(_list_database_files(current)))
+    total, max_rows = sum(rows), database_bytes // _ROW_BYTES
+    if total > max_rows:
+        rows = [ledger_rows * max_rows // total for ledger_rows in rows]
+    return [_LEDGER_WEIGHT + ledger_rows for ledger_rows in rows]
 
 
 def _split_evenly(weights: Sequence[int], target: int) -> Iterator[tuple[int, int]]:
@@ -216,6 +218,10 @@ def _split_evenly(weights: Sequence[int], target: int) -> Iterator[tuple[int, in
     yield from pairwise([*bounds, len(weights)])
 
 
+def _log_piece(bookie: BookieDir, number: int, weight: int, logs: tuple[LogFile, ...]) -> DumpPiece:
+    return DumpPiece(bookie.bookie_id, "logs", number, weight, bookie.live, False, logs)
+
+
 def _log_pieces(bookie: BookieDir) -> Iterator[DumpPiece]:
     number = 0
     for _, group in groupby(bookie.entry_logs, key=lambda log: log.dir_index):
@@ -223,10 +229,10 @@ def _log_pieces(bookie: BookieDir) -> Iterator[DumpPiece]:
         for start in range(0, len(logs), _LOGS_PER_PIECE):
             chunk = tuple(logs[start : start + _LOGS_PER_PIECE])
             weight = _LEDGER_WEIGHT * len(chunk)
-            yield DumpPiece(bookie.bookie_id, "logs", number, weight, bookie.live, False, chunk)
+            yield _log_piece(bookie, number, weight, chunk)
             number += 1
     if not number:
-        yield DumpPiece(bookie.bookie_id, "logs", 0, 0, bookie.live, False, ())
+        yield _log_piece(bookie, number, weight=0, logs=())  # for the tables' empty files
 
 
 # -- detecting changes
@@ -240,7 +246,7 @@ def fingerprint(piece: DumpPiece) -> str:
     logs = [(log.path, log.dir_index) for log in piece.logs]
     paths = [path for _, path in piece.files]
     if piece.layout == "rocksdb":
-        paths += _db_files(piece.index_dirs[0])
+        paths += _list_database_files(piece.index_dirs[0])
     if piece.kind == "logs" or piece.with_lengths:
         paths += [path for path, _ in logs]
     content = (
@@ -256,12 +262,12 @@ def fingerprint(piece: DumpPiece) -> str:
         piece.stop_ledger,
         [ledger for ledger, _ in piece.files],
         logs,
-        list(_stats(paths)),
+        list(_stat_files(paths)),
     )
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _db_files(current: Path) -> list[str]:
+def _list_database_files(current: Path) -> list[str]:
     paths = []
     for database_name in DATABASE_NAMES:
         if (current / database_name).is_dir():
@@ -270,7 +276,7 @@ def _db_files(current: Path) -> list[str]:
     return paths
 
 
-def _stats(paths: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+def _stat_files(paths: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     for path in paths:
         try:
             info = os.stat(path)

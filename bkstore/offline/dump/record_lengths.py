@@ -37,84 +37,92 @@ class RecordLengths:
     """Lengths of the records in the given logs, and findings on unknown lengths.
 
     Memory: a 4 MiB window, 64 open files. Cost: a read for all records within 16 KiB of each other.
+
+    In arrays a reason, the log's path and what is wrong, is a number from 1 on (0: none). By it,
+    `_ledger_counts` has the number of ledgers so far and the last one, `_unlisted_entries` the
+    number of entries of the ledgers that get no finding of their own, and the first of these.
     """
 
     def __init__(self, logs: Iterable[LogFile]) -> None:
+        # Of several logs of one directory and id, the first one counts.
         self._paths = {(log.dir_index, log.log_id): log.path for log in reversed(list(logs))}
-        self._open: dict[str, OpenFile] = {}
-        self._codes: dict[tuple[str, str], int] = {}
+        self._open_files: dict[str, OpenFile] = {}
+        self._code_of_reason: dict[tuple[str, str], int] = {}
         self._findings: list[Finding] = []
         self._runs = DamageRuns(self._findings, max_runs=1)
-        self._ledgers_of_code: dict[int, tuple[int, LedgerId]] = {}
-        self._counted_ledgers: dict[int, list[Any]] = {}
+        self._ledger_counts: dict[int, tuple[int, LedgerId]] = {}
+        self._unlisted_entries: dict[int, list[Any]] = {}
 
     def read_lengths(self, rows: IndexBatch) -> np.ma.MaskedArray[Any, Any]:
         """Return the length of each row's record, masked where it is unknown."""
         lengths = np.zeros(rows.entry_id.size, np.int64)
-        codes = np.zeros(rows.entry_id.size, np.int64)
+        reason_codes = np.zeros(rows.entry_id.size, np.int64)
+        # Go log by log, in the order of positions.
         order = np.lexsort((rows.location, rows.dir_index))
-        logs = log_ids_of(rows.location)[order]
-        dir_indexes = rows.dir_index[order]
+        logs, dir_indexes = log_ids_of(rows.location)[order], rows.dir_index[order]
         log_starts = np.flatnonzero((np.diff(logs) != 0) | (np.diff(dir_indexes) != 0)) + 1
         for row_numbers in np.split(order, log_starts):
             if row_numbers.size:
                 log_rows = IndexBatch(*(column[row_numbers] for column in rows))
-                lengths[row_numbers], codes[row_numbers] = self._lengths_in_log(log_rows)
-        self._add_findings(rows, codes)
+                lengths[row_numbers], reason_codes[row_numbers] = self._lengths_in_log(log_rows)
+        self._add_findings(rows, reason_codes)
         return np.ma.masked_array(lengths, lengths == 0)
 
     def findings(self) -> list[Finding]:
         """Return findings by log, reason and ledger; after 1,000 of a reason, one for the rest."""
-        reasons = {code: reason for reason, code in self._codes.items()}
+        reasons = {code: reason for reason, code in self._code_of_reason.items()}
         findings = list(self._findings)
-        for code, (count, ledger) in self._counted_ledgers.items():
+        for code, (count, first_ledger) in self._unlisted_entries.items():
             path, reason = reasons[code]
-            ledgers = f"{format_count(count, 'entry', 'entries')} of more ledgers, from {ledger} on"
+            entries = format_count(count, "entry", "entries")
+            ledgers = f"{entries} of more ledgers, from {first_ledger} on"
             findings.append(Finding("damage", f"{ledgers}: {reason}", path))
         return findings
 
-    def _add_findings(self, rows: IndexBatch, codes: Int64Array) -> None:
-        """Add findings of the rows without a length; `codes` stand for reasons, 0 = none."""
-        unknown = np.flatnonzero(codes)
+    def _add_findings(self, rows: IndexBatch, reason_codes: Int64Array) -> None:
+        """Add findings on the rows without a length."""
+        unknown = np.flatnonzero(reason_codes)
         if not unknown.size:
             return
-        reasons = {code: reason for reason, code in self._codes.items()}
-        codes, rows = codes[unknown], IndexBatch(*(column[unknown] for column in rows))
+        reasons = {code: reason for reason, code in self._code_of_reason.items()}
+        reason_codes, rows = (
+            reason_codes[unknown],
+            IndexBatch(*(column[unknown] for column in rows)),
+        )
         start = 0
         for ledger, entries, locations in rows.by_ledger():
-            ledger_codes = codes[start : start + entries.size]
+            ledger_codes = reason_codes[start : start + entries.size]
             start += entries.size
             for code in np.unique(ledger_codes).tolist():
                 entry_ids = entries[ledger_codes == code]
-                if self._is_only_counted(code, ledger, entry_ids.size):
+                if self._count_ledger(code, ledger) > _MAX_LEDGERS:
+                    self._unlisted_entries.setdefault(code, [0, ledger])[0] += entry_ids.size
                     continue
                 starts = positions_of(locations[ledger_codes == code])
                 path, reason = reasons[code]
                 damage = Finding("damage", reason, path, int(starts[0]), ledger)
                 self._runs.add(damage, entry_ids, int(starts[-1]))
 
-    def _is_only_counted(self, code: int, ledger: LedgerId, entry_count: int) -> bool:
-        """Count the ledgers of a reason; return whether this one is only counted from now on."""
-        count, last_ledger = self._ledgers_of_code.get(code, (0, None))
+    def _count_ledger(self, code: int, ledger: LedgerId) -> int:
+        """Count the ledger, unless it is still the last one; return the reason's ledgers so far."""
+        count, last_ledger = self._ledger_counts.get(code, (0, None))
         count += ledger != last_ledger
-        self._ledgers_of_code[code] = count, ledger
-        if count <= _MAX_LEDGERS:
-            return False
-        self._counted_ledgers.setdefault(code, [0, ledger])[0] += entry_count
-        return True
+        self._ledger_counts[code] = count, ledger
+        return count
 
-    def _code_of(self, path: str, reason: str) -> int:
-        return self._codes.setdefault((path, f"no length: {reason}"), len(self._codes) + 1)
+    def _reason_code(self, path: str, reason: str) -> int:
+        next_code = len(self._code_of_reason) + 1
+        return self._code_of_reason.setdefault((path, f"no length: {reason}"), next_code)
 
     def _lengths_in_log(self, rows: IndexBatch) -> tuple[Int64Array, Int64Array]:
-        """Return lengths and reason codes of rows of one log, in ascending positions."""
+        """Return the lengths of one log's rows, 0 for none, and the codes of the reasons."""
         lengths = np.zeros(rows.entry_id.size, np.int64)
-        codes = np.zeros(lengths.size, np.int64)
+        reason_codes = np.zeros(lengths.size, np.int64)
         dir_index, log_id = int(rows.dir_index[0]), int(log_ids_of(rows.location[:1])[0])
         path = self._paths.get((dir_index, log_id))
         if path is None:
-            codes[:] = self._code_of(f"{log_id:x}.log", "no such entry log")
-            return lengths, codes
+            reason_codes[:] = self._reason_code(f"{log_id:x}.log", "no such entry log")
+            return lengths, reason_codes
         try:
             file = self._open_file(path)
             log_size = os.fstat(file.fd).st_size
@@ -124,40 +132,48 @@ class RecordLengths:
             if not is_inside.all():
                 size = format_count(log_size, "byte")
                 reason = f"location points past the end of the log ({size})"
-                codes[~is_inside] = self._code_of(path, reason)
+                reason_codes[~is_inside] = self._reason_code(path, reason)
             inside_rows = np.flatnonzero(is_inside)
-            for chunk, data, offsets in _read_records(file.fd, starts, inside_rows):
-                batch = IndexBatch(*(column[chunk] for column in rows))
-                lengths[chunk] = sizes = _read_sizes(data, offsets, batch, log_size - starts[chunk])
+            for row_numbers, data, offsets in _read_records(file.fd, starts, inside_rows):
+                read_rows = IndexBatch(*(column[row_numbers] for column in rows))
+                sizes = _read_sizes(data, offsets, read_rows, log_size - starts[row_numbers])
+                lengths[row_numbers] = sizes
                 if not sizes.all():
-                    code = self._code_of(path, "the record is of another entry, or truncated")
-                    codes[chunk[sizes == 0]] = code
+                    code = self._reason_code(path, "the record is of another entry, or truncated")
+                    reason_codes[row_numbers[sizes == 0]] = code
         except OSError as error:
             finding = Finding.of(read_error(error, path))
-            codes[lengths == 0] = self._code_of(path, finding.detail.removeprefix(f"{path}: "))
+            reason_codes[lengths == 0] = self._reason_code(
+                path, finding.detail.removeprefix(f"{path}: ")
+            )
         except SystemRefused:
             raise
         except BkstoreError as error:
-            codes[lengths == 0] = self._code_of(path, str(error).removeprefix(f"{path}: "))
-        return lengths, codes
+            reason_codes[lengths == 0] = self._reason_code(
+                path, str(error).removeprefix(f"{path}: ")
+            )
+        return lengths, reason_codes
 
     def _open_file(self, path: str) -> OpenFile:
-        file = self._open.get(path)
+        file = self._open_files.get(path)
         if file is None:
-            file = self._open[path] = OpenFile(path)
-            while len(self._open) > _MAX_OPEN_LOGS:
-                self._open.pop(next(iter(self._open)))
+            file = self._open_files[path] = OpenFile(path)
+            while len(self._open_files) > _MAX_OPEN_LOGS:
+                self._open_files.pop(next(iter(self._open_files)))  # the one opened first
         return file
 
 
-def _read_sizes(data: Any, offsets: Int64Array, rows: IndexBatch, left: Int64Array) -> Int64Array:
-    """Return the sizes of the records at `offsets`, 0 for another entry or beyond `left` bytes."""
-    fields = integers_at_every_offset(data, ">i4")[offsets - SIZE_FIELD_BYTES]
-    sizes: Int64Array = fields.astype(np.int64)
+def _read_sizes(
+    data: Any, offsets: Int64Array, rows: IndexBatch, bytes_left: Int64Array
+) -> Int64Array:
+    """Return the sizes of the rows' records at `offsets`: 0 if the record is of another entry, or
+    longer than the `bytes_left` in its log."""
+    size_fields = integers_at_every_offset(data, ">i4")[offsets - SIZE_FIELD_BYTES]
+    sizes: Int64Array = size_fields.astype(np.int64)
     scopes, ledgers, entries = record_ids(data, offsets)
     is_same = (scopes == rows.scope_id) & (ledgers == rows.ledger_id) & (entries == rows.entry_id)
     min_sizes = np.where(rows.scope_id == 0, V1_HEADER, V2_HEADER)
-    return np.where(is_same & (sizes >= min_sizes) & (sizes <= left), sizes, 0)
+    return np.where(is_same & (sizes >= min_sizes) & (sizes <= bytes_left), sizes, 0)
 
 
 def _read_records(
@@ -167,17 +183,20 @@ def _read_records(
     starts = all_starts[row_numbers]
     if not starts.size:
         return
+    # One read has the size fields and headers of the records firsts[i] to stops[i] - 1.
     is_far = (np.diff(starts) > _MAX_GAP_BYTES) | (np.diff(starts // _WINDOW_BYTES) != 0)
     firsts = np.concatenate(([0], np.flatnonzero(is_far) + 1))
     stops = np.append(firsts[1:], starts.size)
     read_starts, read_ends = starts[firsts] - SIZE_FIELD_BYTES, starts[stops - 1] + V2_HEADER
     read_sizes = read_ends - read_starts
+    # The bytes of several reads, of about a window, are joined and yielded together.
     windows = (np.cumsum(read_sizes) - read_sizes) // _WINDOW_BYTES
     for reads in np.split(np.arange(firsts.size), np.flatnonzero(np.diff(windows)) + 1):
         ranges = zip(read_starts[reads].tolist(), read_sizes[reads].tolist())
         # The last record may be shorter than the header read for it: zeros follow it.
         data = b"".join([os.pread(fd, size, start).ljust(size, b"\0") for start, size in ranges])
+        # A read lies at the sum of the sizes before it: by this less its start, records are moved.
         shifts = np.cumsum(read_sizes[reads]) - read_sizes[reads] - read_starts[reads]
-        lo, hi = int(firsts[reads[0]]), int(stops[reads[-1]])
-        offsets = starts[lo:hi] + np.repeat(shifts, stops[reads] - firsts[reads])
-        yield row_numbers[lo:hi], np.frombuffer(data, np.uint8), offsets
+        first, stop = int(firsts[reads[0]]), int(stops[reads[-1]])
+        offsets = starts[first:stop] + np.repeat(shifts, stops[reads] - firsts[reads])
+        yield row_numbers[first:stop], np.frombuffer(data, np.uint8), offsets

@@ -83,12 +83,13 @@ class TableWriter:
 
     def __init__(self, folder: Path, max_rows: int = MAX_TABLE_ROWS) -> None:
         self._folder = folder
-        self._most_rows = max_rows
+        self._max_rows = max_rows
         self._table_files: list[TableFile] = []
         self._writer: SstFileWriter | None = None
+        # Of the open table file, the last one: its path, kind (directory, has_scope) and rows.
         self._path = folder
-        self._kind = (0, False)
-        self._rows = 0
+        self._file_kind = (0, False)
+        self._file_rows = 0
 
     def add(self, directory: int, rows: IndexBatch) -> None:
         """Write the next rows of a directory; a table file ends when it is full."""
@@ -96,21 +97,23 @@ class TableWriter:
         for part, has_scope in ((slice(unscoped), False), (slice(unscoped, None), True)):
             part_rows = IndexBatch(*(column[part] for column in rows))
             if part_rows.entry_id.size:
-                self._add_rows((directory, has_scope), part_rows)
+                self._add_rows(part_rows, (directory, has_scope))
 
-    def _add_rows(self, kind: tuple[int, bool], rows: IndexBatch) -> None:
+    def _add_rows(self, rows: IndexBatch, file_kind: tuple[int, bool]) -> None:
+        """Write rows to files of one kind, (directory, has_scope): one file has one kind."""
         start, size = 0, rows.entry_id.size
         while start < size:
-            if self._writer is None or self._kind != kind or self._rows >= self._most_rows:
-                self._begin_file(kind)
-            stop = min(size, start + _KEYS_PER_BATCH, start + self._most_rows - self._rows)
-            self._write_rows(rows, slice(start, stop), kind[1])
-            self._rows += stop - start
+            fits = self._file_kind == file_kind and self._file_rows < self._max_rows
+            if self._writer is None or not fits:
+                self._begin_file(file_kind)
+            stop = min(size, start + _KEYS_PER_BATCH, start + self._max_rows - self._file_rows)
+            self._write_rows(rows, slice(start, stop), has_scope=file_kind[1])
+            self._file_rows += stop - start
             start = stop
 
-    def _begin_file(self, kind: tuple[int, bool]) -> None:
+    def _begin_file(self, file_kind: tuple[int, bool]) -> None:
         self._finish_file()
-        self._kind, self._rows = kind, 0
+        self._file_kind, self._file_rows = file_kind, 0
         self._path = self._folder / f"{len(self._table_files):05d}.sst"
         with _table_errors(self._path):
             self._writer = SstFileWriter(location_options())
@@ -132,7 +135,9 @@ class TableWriter:
         with _table_errors(self._path):
             self._writer.finish()
             size = self._path.stat().st_size
-        self._table_files.append(TableFile(*self._kind, str(self._path), self._rows, size))
+        self._table_files.append(
+            TableFile(*self._file_kind, str(self._path), self._file_rows, size)
+        )
         self._writer = None
 
     def finish(self) -> list[TableFile]:
@@ -180,8 +185,8 @@ class TreeWriter:
         self._states = states or {}
         self._advice = advice
         self._last_ledger: LedgerId | None = None
-        self._rows = 0
-        self._ledgers = 0
+        self._row_count = 0
+        self._ledger_count = 0
 
     def add(self, directory: int, rows: IndexBatch) -> None:
         """Write the next rows to the one tree, whatever the directory."""
@@ -192,19 +197,20 @@ class TreeWriter:
                 self._index.put_many(ledger, entries, locations)
             except InvalidArgument as error:
                 raise InvalidArgument(f"ledger {ledger}: {error}: {self._advice}") from error
-        self._rows += rows.entry_id.size
+        self._row_count += rows.entry_id.size
 
     def _begin_file(self, ledger: LedgerId) -> None:
-        if self._ledgers % _LEDGERS_PER_FLUSH == _LEDGERS_PER_FLUSH - 1:
-            self._index.flush()
         self._last_ledger = ledger
-        self._ledgers += 1
+        self._ledger_count += 1
+        if self._ledger_count % _LEDGERS_PER_FLUSH == 0:
+            self._index.flush()
         if ledger in self._states:
             self._index.set_state(ledger, self._states[ledger])
 
     def finish(self) -> list[TableFile]:
         """Make the files durable; return the tree, or nothing if it has no row."""
         self._index.close()
-        if not self._rows:
+        if not self._row_count:
             return []
-        return [TableFile(0, False, str(self._folder), self._rows, 0)]
+        # A tree may span directories and scopes, and has no size: these fields are not used.
+        return [TableFile(0, False, str(self._folder), self._row_count, 0)]

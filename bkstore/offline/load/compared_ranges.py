@@ -56,15 +56,16 @@ def plan_comparison(
     for dir_index, files in enumerate(group_by_directory(source)):
         ends = {f.path: f.ledger_range.last for f in files.sorted_files if f.ledger_range}
         tasks = plan_sorted_tasks([files.sorted_files], rows)
-        reads = [task.reads_per_dump[0][0] for task in tasks]
-        after, start = None, 0
+        reads = [task.reads_per_dump[0][0] for task in tasks]  # one dump, one share of a file each
+        # The ranges of the files, made adjacent, span all ledgers: rows too many are found as well.
+        after_ledger, start = None, 0
         for path, shares in groupby(reads, key=lambda read: read.path):
-            last = None if path == reads[-1].path else ends[path]
-            stop = len(ledgers) if last is None else bisect_right(ledgers, last)
-            for read in shares:
-                range_read = read._replace(after_ledger=after, last_ledger=last)
-                yield ComparedRange(dir_index, range_read, tuple(ledgers[start:stop]))
-            after, start = last, stop
+            last_ledger = None if path == reads[-1].path else ends[path]
+            stop = len(ledgers) if last_ledger is None else bisect_right(ledgers, last_ledger)
+            for share in shares:
+                read = share._replace(after_ledger=after_ledger, last_ledger=last_ledger)
+                yield ComparedRange(dir_index, read, tuple(ledgers[start:stop]))
+            after_ledger, start = last_ledger, stop
         if not reads:
             yield ComparedRange(dir_index, None, tuple(ledgers))
 
@@ -82,16 +83,17 @@ def compare_range(source: LoadSource, layout: str, data: Path, compared: Compare
 
     Raises `CorruptionError` at the first row that differs or cannot be read. Memory: two batches.
     """
-    after, last = None, None
+    after_ledger, last_ledger = None, None
     if compared.read is not None:
         with opened_parquet(compared.read.path) as file:
             file_part = locate_part(compared.read, row_groups(file.metadata))
         if file_part == NO_PART:
             return 0  # the file has fewer shares than it was cut into
-        after, last = file_part.after_ledger, file_part.last_ledger
-    ids = (
-        n for n in compared.ledgers if (after is None or n > after) and (last is None or n <= last)
-    )
+        after_ledger, last_ledger = file_part.after_ledger, file_part.last_ledger
+    # The share has only some of the ledgers of its file.
+    start = 0 if after_ledger is None else bisect_right(compared.ledgers, after_ledger)
+    stop = None if last_ledger is None else bisect_right(compared.ledgers, last_ledger)
+    ledger_ids = compared.ledgers[start:stop]
     current = current_dirs(data, source.directories)[compared.dir_index]
     piece = DumpPiece(
         source.bookie,
@@ -103,17 +105,17 @@ def compare_range(source: LoadSource, layout: str, data: Path, compared: Compare
         logs=(),
         layout="idx" if layout == "idx" else "rocksdb",
         index_dirs=(current,),
-        first_ledger=_LOWEST_LEDGER if after is None else _next_ledger(after),
-        stop_ledger=None if last is None else _next_ledger(last),
-        files=tuple((ledger_id, str(current / index_path(ledger_id))) for ledger_id in ids),
+        first_ledger=_LOWEST_LEDGER if after_ledger is None else _next_ledger(after_ledger),
+        stop_ledger=None if last_ledger is None else _next_ledger(last_ledger),
+        files=tuple((ledger_id, str(current / index_path(ledger_id))) for ledger_id in ledger_ids),
     )
-    task = ReadTask((() if compared.read is None else (compared.read,),))
+    reads: tuple[FileRead, ...] = () if compared.read is None else (compared.read,)
     with PieceIndex(piece) as index:
-        expected = read_task_rows(source, compared.dir_index, task)
-        return compare_rows(expected, _sound_rows(index), data)
+        expected = read_task_rows(source, compared.dir_index, ReadTask(reads_per_dump=(reads,)))
+        return compare_rows(expected, _undamaged_rows(index), data)
 
 
-def _sound_rows(index: PieceIndex) -> Iterator[IndexBatch]:
+def _undamaged_rows(index: PieceIndex) -> Iterator[IndexBatch]:
     findings: list[Finding] = []
     for rows in index.rows(findings):
         _raise_first(findings)

@@ -45,7 +45,7 @@ def group_by_directory(source: LoadSource) -> list[DirectoryFiles]:
     nonempty = [file for file in source.files if file.rows]
     is_declared = source.has_one_bookie and all(file.ledger_range is not None for file in nonempty)
     if nonempty and not is_declared:
-        return [DirectoryFiles([], nonempty)]
+        return [DirectoryFiles(sorted_files=[], unsorted_files=nonempty)]
     files_by_directory: list[list[DumpFile]] = [[] for _ in range(source.directories)]
     for file in nonempty:
         if file.ledger_range is not None:

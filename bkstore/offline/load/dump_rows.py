@@ -100,46 +100,57 @@ def _open_with_manifest(folder: DumpFolder, bookie: str | None) -> LoadSource:
     if bookie_id in dump.unread_bookies:
         raise InvalidArgument(f"{folder}: {dump.unread_bookies[bookie_id]}")
     try:
-        index = bookies[bookie_id]["directories"]["index"]
+        index_dirs = bookies[bookie_id]["directories"]["index"]
         layout, damage = bookies[bookie_id]["layout"], bookies[bookie_id]["damage"]
     except (KeyError, TypeError) as error:
         raise CorruptionError(folder.locate(MANIFEST), None, f"lacks {error}") from None
-    entries, ledgers = (
+    entries_files, ledgers_files = (
         tuple(file for file in dump.files[table] if file.bookie == bookie_id)
         for table in ("entries", "ledgers")
     )
-    for file in (*entries, *ledgers):
+    for file in (*entries_files, *ledgers_files):
         _check_footer(file.path, DUMP_TABLES[file.table], file.rows)
     findings: tuple[Finding, ...] = ()
     if damage:
         finding_count = format_count(damage, "finding")
         detail = f"{finding_count} of damage: what bookie {bookie_id} could not read is not loaded"
         findings = (Finding("damage", detail, folder.locate("findings")),)
-    directories = len(index) if layout == "rocksdb" else 1
-    paths = tuple(file.path for file in ledgers)
-    return LoadSource(str(folder), bookie_id, layout, entries, paths, True, directories, findings)
+    return LoadSource(
+        str(folder),
+        bookie_id,
+        layout,
+        files=entries_files,
+        ledgers=tuple(file.path for file in ledgers_files),
+        has_one_bookie=True,
+        directories=len(index_dirs) if layout == "rocksdb" else 1,
+        findings=findings,
+    )
 
 
 def _open_folder(dump: Path, bookie: str | None, directories: int) -> LoadSource:
-    files: dict[str, list[Path]] = {}
-    entries: list[DumpFile] = []
+    """Return the source of a folder without a manifest: its files' rows show bookies and layout."""
+    paths: dict[str, list[Path]] = {}
+    row_counts: dict[Path, int] = {}
     for schema in (ENTRIES, LEDGERS):
         folder = dump / schema.name
         if not folder.is_dir():
             raise not_a_dump_error(dump, f"{MANIFEST} and no {schema.name}/")
-        files[schema.name] = _parquet_files(folder)
-        for path in files[schema.name]:
-            rows = _check_footer(str(path), schema)
-            if schema is ENTRIES:
-                entries.append(DumpFile(str(path), schema.name, "", rows, False))
-    ids = {value for paths in files.values() for value in _distinct_values(paths, "bookie")}
-    chosen = _choose_bookie(dump, sorted(ids), bookie)
-    paths = tuple(map(str, files["ledgers"]))
-    is_alone = ids == {chosen}
-    source = LoadSource(str(dump), chosen, "idx", tuple(entries), paths, is_alone, directories)
+        paths[schema.name] = _parquet_files(folder)
+        row_counts |= {path: _check_footer(str(path), schema) for path in paths[schema.name]}
+    ids = {value for listed in paths.values() for value in _distinct_values(listed, "bookie")}
+    bookie_id = _choose_bookie(dump, sorted(ids), bookie)
+    files = [  # of any bookie's rows, unsorted
+        DumpFile(str(path), "entries", bookie="", rows=row_counts[path], has_one_bookie=False)
+        for path in paths["entries"]
+    ]
+    ledgers, is_alone = tuple(map(str, paths["ledgers"])), ids == {bookie_id}
+    # The rows of `ledgers` have the layout; those of a bookie without ledgers are of none.
+    source = LoadSource(str(dump), bookie_id, "idx", tuple(files), ledgers, is_alone, directories)
     layouts = {str(row["layout"]) for row in read_ledgers(source)}
     if len(layouts) > 1:
-        raise InvalidArgument(f"{dump}: bookie {chosen} is of several layouts: {sorted(layouts)}")
+        raise InvalidArgument(
+            f"{dump}: bookie {bookie_id} is of several layouts: {sorted(layouts)}"
+        )
     return replace(source, layout=layouts.pop()) if layouts else source
 
 

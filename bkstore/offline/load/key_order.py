@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,52 +29,54 @@ RUN_ROWS = 1 << 20
 
 @dataclass
 class DirectoryRows:
-    """Facts about the rows of one directory, seen in a pass over them or `group_by_directory`."""
+    """What is known of one directory's rows, by a pass over them or the manifest (`is_declared`).
+
+    `rows` counts them, `last_key` is the last one's (scope, ledger, entry), and `files` have them.
+    """
 
     rows: int = 0
     is_sorted: bool = True
-    last: tuple[int, int, int] = (-1, -1, -1)
+    last_key: tuple[int, int, int] = (-1, -1, -1)
     files: list[DumpFile] = field(default_factory=list)
     is_declared: bool = False
 
     @classmethod
     def of(cls, files: list[DumpFile]) -> DirectoryRows:
-        """Return the facts that sorted files declare."""
+        """Return what sorted files declare."""
         return cls(sum(file.rows for file in files), files=files, is_declared=True)
 
 
 def survey_order(source: LoadSource) -> list[DirectoryRows]:
-    """Return the facts about the rows of each directory: from the manifest, or by reading all rows.
+    """Return what is known of each directory's rows: from the manifest, or by reading all rows.
 
     Reading takes about 40 ns a row. Raises `CorruptionError` for invalid rows.
     """
     declared_files = group_by_directory(source)
     if not any(files.unsorted_files for files in declared_files):
         return [DirectoryRows.of(files.sorted_files) for files in declared_files]
-    result = [DirectoryRows() for _ in range(source.directories)]
+    directories = [DirectoryRows() for _ in range(source.directories)]
     for file in source.files:
         for rows in read_entry_rows(source, [file]):
-            for dir_index, directory in enumerate(result):
+            for dir_index, directory in enumerate(directories):
                 own_rows = rows_of_directory(rows, dir_index, source.directories)
                 if own_rows.entry_id.size:
                     _add_batch(directory, own_rows)
-                    if file not in directory.files[-1:]:
+                    if not directory.files or directory.files[-1] != file:
                         directory.files.append(file)
-    return result
+    return directories
 
 
 def _add_batch(directory: DirectoryRows, rows: IndexBatch) -> None:
     if directory.is_sorted:
-        directory.is_sorted = _is_ascending(rows, directory.last)
-        scope, ledger, entry = (int(column[-1:].view(np.uint64)[0]) for column in rows[1:4])
-        directory.last = scope, ledger, entry
+        scope, ledger, entry = (column.view(np.uint64) for column in rows[1:4])
+        directory.is_sorted = _is_ascending(scope, ledger, entry, directory.last_key)
+        directory.last_key = int(scope[-1]), int(ledger[-1]), int(entry[-1])
     directory.rows += rows.entry_id.size
 
 
-def _is_ascending(rows: IndexBatch, last: tuple[int, int, int]) -> bool:
-    """Return whether the keys ascend strictly, beginning above `last`."""
-    scope, ledger, entry = (column.view(np.uint64) for column in rows[1:4])
-    if (int(scope[0]), int(ledger[0]), int(entry[0])) <= last:
+def _is_ascending(scope: Any, ledger: Any, entry: Any, last_key: tuple[int, int, int]) -> bool:
+    """Return whether the keys (of unsigned columns) ascend strictly, beginning above `last_key`."""
+    if (int(scope[0]), int(ledger[0]), int(entry[0])) <= last_key:
         return False
     next_entry = (ledger[1:] == ledger[:-1]) & (entry[1:] > entry[:-1])
     next_ledger = (ledger[1:] > ledger[:-1]) | next_entry
@@ -84,12 +87,13 @@ class OrderedRows:
     """The rows of one directory in the order of keys, one per key; can be iterated repeatedly.
 
     After a pass, `duplicates` counts dropped rows. `scratch` keeps sorted runs for later passes.
+    Of several rows of a key, the one with the highest location is kept: the newest copy.
     """
 
     def __init__(
         self,
         source: LoadSource,
-        facts: DirectoryRows,
+        directory_rows: DirectoryRows,
         dir_index: int,
         scratch: Path,
         run_rows: int = RUN_ROWS,
@@ -97,26 +101,27 @@ class OrderedRows:
     ) -> None:
         self.duplicates = 0
         self._source = source
-        self._facts = facts
-        self._directory = dir_index
-        self._sorted = RowsByKey(scratch, f"rows-{dir_index}", files, run_rows)
+        self._directory_rows = directory_rows
+        self._dir_index = dir_index
+        self._sorter = RowsByKey(scratch, f"rows-{dir_index}", files, run_rows)
 
     def __iter__(self) -> Iterator[IndexBatch]:
-        if self._facts.is_sorted:
+        if self._directory_rows.is_sorted:
             yield from self._read_stored()
             return
-        if not self._sorted.row_count:
+        if not self._sorter.row_count:  # the first pass
             for rows in self._read_stored():
-                self._sorted.add(rows, rows.location)
-        yield from self._sorted
-        self.duplicates = self._sorted.duplicates
+                self._sorter.add(rows, priority=rows.location)
+        yield from self._sorter
+        self.duplicates = self._sorter.duplicates
 
     def _read_stored(self) -> Iterator[IndexBatch]:
-        if self._facts.is_declared:
-            for task in plan_sorted_tasks([self._facts.files], self._facts.rows):
-                yield from read_task_rows(self._source, self._directory, task)
+        """Yield the directory's rows in the order of the dump."""
+        if self._directory_rows.is_declared:
+            for task in plan_sorted_tasks([self._directory_rows.files], self._directory_rows.rows):
+                yield from read_task_rows(self._source, self._dir_index, task)
             return
-        for rows in read_entry_rows(self._source, self._facts.files):
-            own_rows = rows_of_directory(rows, self._directory, self._source.directories)
+        for rows in read_entry_rows(self._source, self._directory_rows.files):
+            own_rows = rows_of_directory(rows, self._dir_index, self._source.directories)
             if own_rows.entry_id.size:
                 yield own_rows

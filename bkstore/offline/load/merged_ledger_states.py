@@ -24,7 +24,7 @@ def read_states(source: LoadSource, findings: list[Finding]) -> dict[LedgerId, L
     runs = DamageRuns(findings, noun="ledgers")
     for row in read_ledgers(source):
         ledger = row["name"]
-        if row["fenced"] is None:
+        if row["fenced"] is None:  # null if the state could not be dumped
             detail = f"the state of ledger {ledger} is not in the dump: an empty state is stored"
             runs.add(Finding("damage", detail, None, None, ledger))
         else:
@@ -52,7 +52,8 @@ def _merge_states(ledger_id: LedgerId, one: LedgerState, other: LedgerState) -> 
 
 
 def _lac_sort_key(body: bytes | None) -> tuple[int, bytes]:
-    """Return the sort key of explicit LACs: the LAC, then the bytes; None comes first."""
+    """Return the sort key of explicit LACs: the LAC, then the bytes; None comes first. LACs begin
+    at -1 (no entry), so -2 stands for none."""
     if body is None:
         return -2, b""
     try:

@@ -43,11 +43,11 @@ def locate_part(read: FileRead, groups: Sequence[RowGroup]) -> FilePart:
     splits = _split_ledgers(groups, shares) if shares > 1 else []
     if share > len(splits):  # the file can be split into fewer parts than there are shares
         return NO_PART
-    goes_on = share < len(splits)
-    above = splits[share - 1] if share else read.after_ledger
-    upto = splits[share] if goes_on else read.last_ledger
-    first, stop = _find_row_groups(groups, above, upto)
-    return FilePart(first, stop, above, upto, goes_on)
+    continues = share < len(splits)
+    after_ledger = splits[share - 1] if share else read.after_ledger
+    last_ledger = splits[share] if continues else read.last_ledger
+    first_group, stop_group = _find_row_groups(groups, after_ledger, last_ledger)
+    return FilePart(first_group, stop_group, after_ledger, last_ledger, continues)
 
 
 def _split_ledgers(groups: Sequence[RowGroup], shares: int) -> list[LedgerId]:
@@ -57,10 +57,12 @@ def _split_ledgers(groups: Sequence[RowGroup], shares: int) -> list[LedgerId]:
     rows_so_far = 0
     for group, following in pairwise(groups):
         rows_so_far += group.rows
-        # The end of a row group, or the beginning of the next, if statistics have one.
+        # The last ledger of a row group, or the first of the next, if statistics have one.
         last = group.last or following.first
-        ascends = last is not None and (not splits or last > splits[-1])
-        if last is not None and ascends and rows_so_far * shares >= total * (len(splits) + 1):
+        if last is None or (splits and last <= splits[-1]):
+            continue
+        # Split where the shares so far have at least their part of the rows.
+        if rows_so_far * shares >= total * (len(splits) + 1):
             splits.append(last)
     return splits
 

@@ -15,43 +15,48 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SIDE_COLUMN = "side"
-"""The column that is added: the number of the stream that a row is from."""
+"""The column that is added: the number of the stream (of a side, if two dumps are compared)."""
 
 
 def merge_sorted_streams(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all streams, sorted by ledger and then stream, with column `SIDE_COLUMN`.
+    """Yield the rows of all streams, sorted by ledger and then stream, with column `SIDE_COLUMN`,
+    which has the stream's number.
 
     Streams must be sorted by ledger. Memory: a batch of each, or the rows of the longest ledger.
     """
-    sides = [_Stream(number, stream) for number, stream in enumerate(streams)]
+    waiting_streams = [_Stream(number, batches) for number, batches in enumerate(streams)]
     while True:
-        for stream in sides:
+        for stream in waiting_streams:
             stream.fill()
-        ends = [stream.end for stream in sides if stream.end is not None]
+        last_ledgers = [s.last_ledger for s in waiting_streams if s.last_ledger is not None]
         # Each stream has all its rows of the ledgers before its last waiting one: what is before
         # the lowest of these is complete in all streams.
-        limit = min(ends, default=None)
-        batches = [batch for stream in sides if (batch := stream.take_before(limit)) is not None]
+        limit = min(last_ledgers, default=None)
+        taken = [stream.take_before(limit) for stream in waiting_streams]
+        batches = [batch for batch in taken if batch is not None]
         if batches:
             yield _merge_by_ledger(batches)
         elif limit is None:
             return
-        else:
-            for stream in sides:
-                if stream.end == limit:
+        else:  # no row is before `limit`: read on where all waiting rows are of this ledger
+            for stream in waiting_streams:
+                if stream.last_ledger == limit:
                     stream.read_batch()
 
 
 class _Stream:
-    """A stream with its waiting rows, which were read but not yet taken."""
+    """A stream with its waiting rows, which were read but not yet taken.
+
+    `_ledger_columns` are the scopes and ledgers of the waiting rows.
+    """
 
     def __init__(self, number: int, batches: Iterator[pa.RecordBatch]) -> None:
         self._number = number
         self._batches = batches
         self._waiting: pa.RecordBatch | None = None
-        self._keys: tuple[Int64Array, Int64Array] | None = None
+        self._ledger_columns: tuple[Int64Array, Int64Array] | None = None
         self._has_ended = False
-        self.end: tuple[int, int] | None = None
+        self.last_ledger: tuple[int, int] | None = None
         """The last waiting ledger; None after the end of the stream."""
 
     def fill(self) -> None:
@@ -65,7 +70,7 @@ class _Stream:
 
         batch = next((candidate for candidate in self._batches if candidate.num_rows), None)
         if batch is None:
-            self._has_ended, self.end = True, None
+            self._has_ended, self.last_ledger = True, None
             return
         if self._waiting is not None:
             (batch,) = pa.Table.from_batches([self._waiting, batch]).combine_chunks().to_batches()
@@ -74,27 +79,28 @@ class _Stream:
     def _set_waiting(self, batch: pa.RecordBatch) -> None:
         self._waiting = batch
         scope, ledger = (batch.column(name).to_numpy() for name in LEDGER_COLUMNS)
-        self._keys = scope, ledger
+        self._ledger_columns = scope, ledger
         if not self._has_ended:
-            self.end = ledger_pair_at(scope, ledger, -1)
+            self.last_ledger = ledger_pair_at(scope, ledger, -1)
 
     def take_before(self, limit: tuple[int, int] | None) -> pa.RecordBatch | None:
         """Remove and return the waiting rows of ledgers before `limit` (None: all)."""
         import pyarrow as pa
 
-        if self._waiting is None or self._keys is None:
+        if self._waiting is None or self._ledger_columns is None:
             return None
-        waiting_rows = self._waiting.num_rows
-        row_count = waiting_rows if limit is None else search_ledger(*self._keys, limit, "left")
+        row_count = waiting_rows = self._waiting.num_rows
+        if limit is not None:
+            row_count = search_ledger(*self._ledger_columns, limit, side="left")
         if not row_count:
             return None
         taken = self._waiting.slice(0, row_count)
         if row_count == waiting_rows:
-            self._waiting = self._keys = None
+            self._waiting = self._ledger_columns = None
         else:
             self._set_waiting(self._waiting.slice(row_count))
-        side_column = pa.array(np.full(row_count, self._number, np.int32))
-        return taken.append_column(SIDE_COLUMN, side_column)
+        stream_numbers = pa.array(np.full(row_count, self._number, np.int32))
+        return taken.append_column(SIDE_COLUMN, stream_numbers)
 
 
 def _merge_by_ledger(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

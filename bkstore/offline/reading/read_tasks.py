@@ -19,8 +19,6 @@ from bkstore.offline.reading.ledger_ranges import LedgerRange
 
 _T = TypeVar("_T")
 
-_END = LedgerId(2**64 - 1, 2**64 - 1)
-
 
 class FileRead(NamedTuple):
     """A share of a file, (number, of how many), and the ledgers to read from it: those above
@@ -108,26 +106,24 @@ def split_repeating(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[Dum
 
 
 def plan_sorted_tasks(
-    sides: Sequence[Sequence[DumpFile]], rows: int, excluded_ledgers: Iterable[LedgerId] = ()
+    dumps: Sequence[Sequence[DumpFile]], rows: int, excluded_ledgers: Iterable[LedgerId] = ()
 ) -> list[ReadTask]:
-    """Return tasks of about `rows` rows over sorted files of one bookie, in order.
+    """Return tasks of about `rows` rows over sorted files of one bookie in one or more dumps.
 
-    Each side's files must be `split_disjoint`. All rows of a ledger, of all sides, are in one task.
-    Several sides are cut only where files end; a single side is also cut inside files.
+    Each dump's files must be `split_disjoint`. All rows of a ledger, of all dumps, are in one task.
+    Several dumps are cut only where files end; a single dump is also cut inside files.
     """
-    files_per_side = [sorted(side, key=lambda file: file.ledger_range or ()) for side in sides]
-    if len(files_per_side) == 1 and not excluded_ledgers:
-        return [ReadTask(((read,),)) for file in files_per_side[0] for read in _shares(file, rows)]
-    last_ledgers = [[_ledger_range(file)[1] for file in side] for side in files_per_side]
+    sorted_dumps = [sorted(files, key=lambda file: file.ledger_range or ()) for files in dumps]
+    if len(sorted_dumps) == 1 and not excluded_ledgers:
+        return [ReadTask(((read,),)) for file in sorted_dumps[0] for read in _shares(file, rows)]
     all_excluded = sorted(excluded_ledgers)
-    tasks, above = [], None
-    for upto in [*_split_points(files_per_side, rows), None]:
-        sides_and_ends = zip(files_per_side, last_ledgers)
-        reads = [_reads_in_range(side, ends, above, upto) for side, ends in sides_and_ends]
-        excluded = [n for n in all_excluded if (not above or above < n) and n <= (upto or _END)]
+    tasks, after_ledger, start = [], None, 0
+    for last_ledger in [*_choose_last_ledgers(sorted_dumps, rows), None]:
+        reads = [_plan_reads(files, after_ledger, last_ledger) for files in sorted_dumps]
+        stop = len(all_excluded) if last_ledger is None else bisect_right(all_excluded, last_ledger)
         if any(reads):
-            tasks.append(ReadTask(tuple(map(tuple, reads)), tuple(excluded)))
-        above = upto
+            tasks.append(ReadTask(tuple(map(tuple, reads)), tuple(all_excluded[start:stop])))
+        after_ledger, start = last_ledger, stop
     return tasks
 
 
@@ -154,29 +150,28 @@ def _ledger_range(file: DumpFile) -> tuple[LedgerId, LedgerId]:
     return file.ledger_range
 
 
-def _split_points(sides: Sequence[Sequence[DumpFile]], rows: int) -> list[LedgerId]:
-    """Return the last ledgers of tasks of about `rows` rows; each is the last of a file."""
-    ends = sorted((_ledger_range(file)[1], file.rows) for side in sides for file in side)
-    split_points: list[LedgerId] = []
-    rows_since_split = 0
-    for last_ledger, row_count in ends[:-1]:
-        rows_since_split += row_count
-        is_split_point = last_ledger not in (ends[-1][0], *split_points[-1:])
-        if rows_since_split >= rows and is_split_point:
-            split_points.append(last_ledger)
-            rows_since_split = 0
-    return split_points
+def _choose_last_ledgers(dumps: Sequence[Sequence[DumpFile]], rows: int) -> list[LedgerId]:
+    """Return the last ledgers of all tasks but the last one: ends of files, `rows` rows apart."""
+    ends = sorted((_ledger_range(file)[1], file.rows) for files in dumps for file in files)
+    last_ledgers: list[LedgerId] = []
+    rows_of_task = 0
+    for end, row_count in ends[:-1]:
+        rows_of_task += row_count
+        # Several files may end with the same ledger: after it a task ends once, or the last one.
+        if rows_of_task >= rows and end not in (ends[-1][0], *last_ledgers[-1:]):
+            last_ledgers.append(end)
+            rows_of_task = 0
+    return last_ledgers
 
 
-def _reads_in_range(
-    files: Sequence[DumpFile],
-    last_ledgers: Sequence[LedgerId],
-    after_ledger: LedgerId | None,
-    last_ledger: LedgerId | None,
+def _plan_reads(
+    files: Sequence[DumpFile], after_ledger: LedgerId | None, last_ledger: LedgerId | None
 ) -> list[FileRead]:
-    """Return a side's reads for the ledgers above `after_ledger` up to `last_ledger`, in order."""
-    reads = []
-    for file in files[0 if after_ledger is None else bisect_right(last_ledgers, after_ledger) :]:
+    """Return the reads of sorted files for the ledgers above `after_ledger` up to `last_ledger`."""
+    reads, start = [], 0
+    if after_ledger is not None:
+        start = bisect_right(files, after_ledger, key=lambda file: _ledger_range(file)[1])
+    for file in files[start:]:
         first, last = _ledger_range(file)
         if last_ledger is not None and first > last_ledger:
             break

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 BATCH_ROWS = 1 << 18
 """Default number of rows in a batch: some 2 MiB per column."""
 
-_ENDS: tuple[Literal["left", "right"], ...] = ("left", "right")
-
 
 def read_rows(
     read: FileRead,
@@ -49,7 +47,7 @@ def read_rows(
     and for a file that is not Parquet; `UnsupportedLayout` for other columns. `threads` decode
     columns in parallel. Memory: a batch, a row group's compressed columns, 62 MiB kept when freed.
     """
-    watch = OrderCheck()
+    order_check = OrderCheck()
     keep_freed_memory()
     with opened_parquet(read.path) as file:
         needed = {*columns, *(("bookie",) if read.bookie is not None else ())}
@@ -76,11 +74,11 @@ def read_rows(
                 yield rows
                 continue
             keys = [_int64(read, rows, name) for name in sorted_by]
-            _verify_order(read, watch, keys)
+            _verify_order(read, order_check, keys)
             scope, ledger = keys[:2]
             is_above = part.last_ledger and ledger_pair_at(scope, ledger, 0) > part.last_ledger
             if part.continues and is_above:
-                return
+                return  # the rest is another read's, which verifies it
             start, stop = _select_rows(part, scope, ledger)
             if start < stop:
                 yield rows.slice(start, stop - start)
@@ -111,9 +109,9 @@ def _int64(read: FileRead, rows: pa.RecordBatch, name: str) -> Int64Array:
     return values.astype(np.int64, copy=False)
 
 
-def _verify_order(read: FileRead, watch: OrderCheck, keys: Sequence[Int64Array]) -> None:
+def _verify_order(read: FileRead, order_check: OrderCheck, keys: Sequence[Int64Array]) -> None:
     """Raise `CorruptionError` if sorted rows are out of order, or outside the declared range."""
-    first_unsorted = watch.add(keys)
+    first_unsorted = order_check.add(keys)
     if first_unsorted is not None:
         key_text = ", ".join(str(int(column[first_unsorted])) for column in keys)
         reason = f"the manifest says that it is sorted, but ({key_text}) comes after a later row"
@@ -130,9 +128,10 @@ def _verify_range(read: FileRead, rows: pa.RecordBatch) -> None:
         return
     scope, ledger = (_int64(read, rows, name) for name in LEDGER_COLUMNS)
     scopes, ledgers = (column.view(np.uint64) for column in (scope, ledger))
-    low, first, high, last = (np.uint64(number) for ends in read.ledger_range for number in ends)
-    is_outside = (scopes < low) | ((scopes == low) & (ledgers < first))
-    is_outside |= (scopes > high) | ((scopes == high) & (ledgers > last))
+    first_scope, first_ledger = map(np.uint64, read.ledger_range.first)
+    last_scope, last_ledger = map(np.uint64, read.ledger_range.last)
+    is_outside = (scopes < first_scope) | ((scopes == first_scope) & (ledgers < first_ledger))
+    is_outside |= (scopes > last_scope) | ((scopes == last_scope) & (ledgers > last_ledger))
     if is_outside.any():
         first_outside = ledger_pair_at(scope, ledger, int(np.argmax(is_outside)))
         raise outside_range_error(read.path, first_outside, read.ledger_range)
@@ -154,10 +153,10 @@ def search_ledger(
     key: tuple[int, int],
     side: Literal["left", "right"] = "right",
 ) -> int:
-    """Return the number of the first of sorted rows whose ledger is above `key`, or of all rows.
-
-    With `side` "left", of the first whose ledger is at least `key`.
-    """
+    """Return the index of the first of sorted rows whose ledger is above `key` (scope, ledger), or
+    with `side` "left" at least `key`; the row count if there is none."""
     scopes, ledgers = (column.view(np.uint64) for column in (scope, ledger))
-    lo, hi = (int(np.searchsorted(scopes, np.uint64(key[0]), end)) for end in _ENDS)
-    return lo + int(np.searchsorted(ledgers[lo:hi], np.uint64(key[1]), side))
+    key_scope, key_ledger = map(np.uint64, key)
+    start = int(np.searchsorted(scopes, key_scope, "left"))  # of the rows of the key's scope
+    stop = int(np.searchsorted(scopes, key_scope, "right"))
+    return start + int(np.searchsorted(ledgers[start:stop], key_ledger, side))

@@ -14,7 +14,7 @@ import numpy as np
 
 from bkstore.counts import format_count
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
@@ -28,7 +28,7 @@ from bkstore.offline.rewrite.rewrite_job import (
     RewriteResult,
 )
 from bkstore.storage.directories.layout import Layout
-from bkstore.storage.read_only.bookie_dir import BookieDir
+from bkstore.storage.read_only.bookie_dir import NO_DIRECTORY, BookieDir
 
 
 def convert(
@@ -93,53 +93,54 @@ def convert(
 class _SourceRows:
     """The source's rows of known ledgers in key order, with the target's locations.
 
-    After a pass, `left_out` counts rows of unknown ledgers, `lost_logs` those into missing logs.
+    `unlisted_ledgers` have rows, but are not among the index's ledgers: an interrupted delete
+    leaves them. After a pass, `left_out` counts their rows, `rows_without_log` those into missing
+    logs.
     """
 
     def __init__(self, bookie: BookieDir, names: LogNames) -> None:
         self._bookie = bookie
         self._names = names
-        self._known = set(bookie.index.ledgers())
         index = bookie.index
+        self._listed = set(index.ledgers())
         parts = index.parts if isinstance(index, PartitionedIndex) else [index]
         id_lists = [part.ledgers_with_entries() for part in parts if isinstance(part, RocksIndex)]
-        self.orphans = {ledger_id for ids in id_lists for ledger_id in ids} - self._known
-        self.left_out = 0
-        self.lost_logs = 0
+        self.unlisted_ledgers = {ledger_id for ids in id_lists for ledger_id in ids} - self._listed
+        self.left_out = self.rows_without_log = 0
 
     def __iter__(self) -> Iterator[IndexBatch]:
-        self.left_out = self.lost_logs = 0
+        self.left_out = self.rows_without_log = 0
         for rows in scan_in_key_order(self._bookie.index):
-            rows = self._drop_unknown_ledgers(rows) if self.orphans else rows
+            rows = self._drop_unlisted_ledgers(rows) if self.unlisted_ledgers else rows
             if not rows.entry_id.size:
                 continue
             if self._bookie.layout == "idx":
-                dir_indexes = self._bookie.dir_indexes(0, rows.location)
+                # Index files have no directories: they follow from the logs, for any ledger.
+                dir_indexes = self._bookie.dir_indexes(ledger=0, locations=rows.location)
                 rows = rows._replace(dir_index=dir_indexes)
-                self.lost_logs += int(np.count_nonzero(dir_indexes < 0))
+                self.rows_without_log += int(np.count_nonzero(dir_indexes == NO_DIRECTORY))
             yield self._names.relocate(rows)
 
-    def _drop_unknown_ledgers(self, rows: IndexBatch) -> IndexBatch:
-        known_rows: list[Int64Array] = []
+    def _drop_unlisted_ledgers(self, rows: IndexBatch) -> IndexBatch:
+        is_listed = np.ones(rows.entry_id.size, np.bool_)
         row_start = 0
         for ledger_id, entries, _ in rows.by_ledger():
-            if ledger_id in self._known:
-                known_rows.append(np.arange(row_start, row_start + entries.size))
-            else:
+            row_stop = row_start + entries.size
+            if ledger_id not in self._listed:
+                is_listed[row_start:row_stop] = False
                 self.left_out += entries.size
-            row_start += entries.size
-        rows_to_keep = np.concatenate(known_rows) if known_rows else np.empty(0, np.int64)
-        return IndexBatch(*(column[rows_to_keep] for column in rows))
+            row_start = row_stop
+        return IndexBatch(*(column[is_listed] for column in rows))
 
 
 def _report_left_out(result: RewriteResult, rows: _SourceRows) -> None:
     result.left_out = rows.left_out
     if rows.left_out:
         left_out = format_count(rows.left_out, "row is", "rows are")
-        ledgers = format_count(len(rows.orphans), "ledger")
+        ledgers = format_count(len(rows.unlisted_ledgers), "ledger")
         detail = f"{left_out} of {ledgers} not in the index (an interrupted delete): left out"
-        first_ledger: LedgerId = min(rows.orphans)
+        first_ledger: LedgerId = min(rows.unlisted_ledgers)
         result.findings.append(Finding("oddity", detail, str(result.source), ledger=first_ledger))
-    if rows.lost_logs:
-        detail = f"{format_count(rows.lost_logs, 'row')} into entry logs that are not here"
+    if rows.rows_without_log:
+        detail = f"{format_count(rows.rows_without_log, 'row')} into entry logs that are not here"
         result.findings.append(Finding("damage", detail, str(result.source)))

@@ -33,36 +33,32 @@ def drop_digest_mismatches(
     """Remove records with a wrong digest from `records`; return findings on ledgers kept anyway.
 
     Removed records in the index are added to `missing_rows`, their bytes to `lost_ranges`.
-    `is_known` returns whether the bookie knows a ledger, which may have another digest type.
-    Memory: a window of the log, and a byte a record. Cost: a second reading of the log, 100 ns a
-    record and its digest.
+    `is_known` returns whether the bookie knows a ledger: records of any other are probably garbage.
+    Memory: a window of the log, a byte a record. Cost: reading the log again, 100 ns a record.
     """
-    is_unfit = _find_mismatches(data, records, coder)
+    is_mismatch = _find_mismatches(data, records, coder)
     findings = []
     for ledger_id, record_indexes in rows_of_ledgers(records.scope_id, records.ledger_id):
-        if is_known(ledger_id) and is_unfit[record_indexes].all():
-            is_unfit[record_indexes] = False
+        # If no record matches, the ledger probably has another digest type or password.
+        if is_known(ledger_id) and is_mismatch[record_indexes].all():
+            is_mismatch[record_indexes] = False
             findings.append(_other_digest_finding(log, ledger_id, record_indexes.size, coder))
-    if is_unfit.any():
+    if is_mismatch.any():
         reason = f"the {coder.digest.name} digest of its record does not match"
-        _drop_records(log, records, is_unfit, reason)
+        _drop_records(log, records, is_mismatch, reason)
     return findings
 
 
 def _find_mismatches(data: LogBytes, records: LogRecords, coder: Coder) -> npt.NDArray[np.bool_]:
     """Return which records have a digest that does not match, reading window by window."""
-    is_unfit = np.zeros(records.position.size, np.bool_)
-    for row, stop_row in _windows(records):
-        start = int(records.position[row])
-        end = int((records.position[row:stop_row] + records.size[row:stop_row]).max())
-        batch = RecordBatch(
-            records.entry_id[row:stop_row],
-            data.read(start, end - start),
-            records.position[row:stop_row] - start,
-            records.size[row:stop_row],
-        )
-        is_unfit[[row + index for index in coder.decode_batch(batch).failed]] = True
-    return is_unfit
+    is_mismatch = np.zeros(records.position.size, np.bool_)
+    for first, stop in _windows(records):
+        positions, sizes = records.position[first:stop], records.size[first:stop]
+        start, end = int(positions[0]), int((positions + sizes).max())
+        window = data.read(start, end - start)
+        batch = RecordBatch(records.entry_id[first:stop], window, positions - start, sizes)
+        is_mismatch[[first + index for index in coder.decode_batch(batch).failed]] = True
+    return is_mismatch
 
 
 def _windows(records: LogRecords) -> Iterator[tuple[int, int]]:
@@ -85,26 +81,26 @@ def _other_digest_finding(log: LogFile, ledger_id: LedgerId, count: int, coder: 
 
 
 def _drop_records(
-    log: LogFile, records: LogRecords, is_unfit: npt.NDArray[np.bool_], reason: str
+    log: LogFile, records: LogRecords, is_mismatch: npt.NDArray[np.bool_], reason: str
 ) -> None:
-    # Rows of the old index that point at a dropped record are missing now.
-    named = is_unfit & records.confirmed
-    locations = (np.int64(log.log_id) << np.int64(32)) | records.position[named]
+    # Rows of the old index that point at a dropped record have no record any more.
+    indexed = is_mismatch & records.confirmed
+    locations = (np.int64(log.log_id) << np.int64(32)) | records.position[indexed]
     dir_indexes = np.full(locations.size, log.dir_index, np.int64)
-    ids = (records.scope_id[named], records.ledger_id[named], records.entry_id[named])
+    ids = (records.scope_id[indexed], records.ledger_id[indexed], records.entry_id[indexed])
     new_missing = (dir_indexes, *ids, locations)
     columns = zip(records.missing_rows, new_missing, strict=True)
     records.missing_rows = IndexBatch(*map(np.concatenate, columns))
     # The bytes of the dropped records, with their length prefixes, are lost.
-    starts = records.position[is_unfit] - SIZE_FIELD_BYTES
-    sizes = records.size[is_unfit] + SIZE_FIELD_BYTES
+    starts = records.position[is_mismatch] - SIZE_FIELD_BYTES
+    sizes = records.size[is_mismatch] + SIZE_FIELD_BYTES
     records.lost_ranges += [
         LostBytes(offset, size, reason) for offset, size in zip(starts.tolist(), sizes.tolist())
     ]
     records.lost_ranges.sort()
-    # Keep the rest, and have a fresh log written without the dropped ones.
-    fits = ~is_unfit
-    records.scope_id, records.ledger_id = records.scope_id[fits], records.ledger_id[fits]
-    records.entry_id, records.position = records.entry_id[fits], records.position[fits]
-    records.size, records.confirmed = records.size[fits], records.confirmed[fits]
+    # Keep the rest; `damaged` has the log rewritten without the dropped records.
+    is_kept = ~is_mismatch
+    records.scope_id, records.ledger_id = records.scope_id[is_kept], records.ledger_id[is_kept]
+    records.entry_id, records.position = records.entry_id[is_kept], records.position[is_kept]
+    records.size, records.confirmed = records.size[is_kept], records.confirmed[is_kept]
     records.damaged = True

@@ -80,7 +80,8 @@ def write_index(
 ) -> int:
     """Write rows in key order, and the ledger states, durably; return the number of rows.
 
-    `flags` are RocksDB's storage flags. A ledger that has rows but no state gets an empty state.
+    `flags` are the storage flags of the `ledgers` database, None if it has none. A ledger that has
+    rows but no state gets an empty state.
     """
     for current in index_dirs:
         with convert_write_errors(current):
@@ -102,12 +103,12 @@ def _write_tree(
             write_marker(current, files)
     row_count = 0
     with HierarchicalIndex(list(index_dirs), writable=True, files=files) as index:
-        writer = TreeWriter(index_dirs[0], index, states, "write rocksdb")
+        writer = TreeWriter(index_dirs[0], index, states, advice="write rocksdb")
         for batch in rows:
-            writer.add(0, batch)
+            writer.add(directory=0, rows=batch)  # one tree spans all directories
             row_count += batch.entry_id.size
             report(batch.entry_id.size)
-        put_states(index, states, _LEDGERS_PER_FLUSH)
+        put_states(index, states, _LEDGERS_PER_FLUSH)  # those of ledgers without rows
     return row_count
 
 

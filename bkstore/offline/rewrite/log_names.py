@@ -22,10 +22,11 @@ import numpy as np
 from bkstore.errors import InvalidArgument
 from bkstore.files.opening import open_for_reading
 from bkstore.files.os_errors import convert_read_errors
-from bkstore.ids import MAX_LOG_ID, Int64Array, log_ids_of, make_locations, positions_of
+from bkstore.ids import MAX_LOG_ID, log_ids_of, make_locations, positions_of
 from bkstore.index.api import IndexBatch
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
+from bkstore.storage.read_only.bookie_dir import NO_DIRECTORY
 
 _CHUNK_BYTES = 1 << 20
 
@@ -33,6 +34,7 @@ _CHUNK_BYTES = 1 << 20
 class LogNames:
     """The names of a source's logs in a target of layout `layout`.
 
+    `is_partitioned`: the source has a ledger's logs in directory ``L mod n``, as db storage has.
     `distinct_logs` has the logs to carry, each once; `renamed` counts those with new ids.
     """
 
@@ -42,8 +44,10 @@ class LogNames:
         self.distinct_logs = list(logs)
         self.renamed = 0
         self._directory_count = directory_count
-        self._needs_links = layout == "rocksdb" and directory_count > 1 and not is_partitioned
+        self._may_need_links = layout == "rocksdb" and directory_count > 1 and not is_partitioned
+        # (directory, log id, directory to link to), in the source's numbers
         self._needed_links: set[tuple[int, int, int]] = set()
+        # By (directory, log id) in the source; None if all logs keep their ids.
         self._new_ids: dict[tuple[int, int], int] | None = None
         self._log_of_new_id: dict[int, LogFile] = {}
         if layout == "idx" and is_partitioned and directory_count > 1:
@@ -76,7 +80,8 @@ class LogNames:
         return free_id
 
     def new_id(self, dir_index: int, log_id: int) -> int:
-        """Return a log's id in the target; a log that does not exist gets an unused id."""
+        """Return a log's id in the target. A log that rows name, but that does not exist, gets an
+        unused id, so that the rows do not point into another log."""
         if self._new_ids is None:
             return log_id
         key = (dir_index, log_id)
@@ -87,26 +92,26 @@ class LogNames:
 
     def relocate(self, rows: IndexBatch) -> IndexBatch:
         """Return the source's rows with the target's locations, and note the links they need."""
-        if self._needs_links:
+        if self._may_need_links:
             self._note_needed_links(rows)
         if self._new_ids is None:
             return rows
-        old_ids = log_ids_of(rows.location)
-        keys, key_rows = np.unique(np.stack((rows.dir_index, old_ids)), axis=1, return_inverse=True)
-        new_ids = np.array([self.new_id(int(folder), int(old)) for folder, old in keys.T], np.int64)
-        located = make_locations(new_ids[key_rows.ravel()], positions_of(rows.location))
-        return rows._replace(location=located)
+        # One look-up for each log: `log_of_row` is the column of `logs` that a row points into.
+        logs_of_rows = np.stack((rows.dir_index, log_ids_of(rows.location)))
+        logs, log_of_row = np.unique(logs_of_rows, axis=1, return_inverse=True)
+        new_ids = np.array([self.new_id(*log) for log in logs.T.tolist()], np.int64)
+        location = make_locations(new_ids[log_of_row.ravel()], positions_of(rows.location))
+        return rows._replace(location=location)
 
     def _note_needed_links(self, rows: IndexBatch) -> None:
         """Note which logs have records of ledgers that belong to another directory."""
-        ledger_dirs: Int64Array = (
-            rows.ledger_id.view(np.uint64) % np.uint64(self._directory_count)
-        ).astype(np.int64)
-        misplaced = np.flatnonzero((ledger_dirs != rows.dir_index) & (rows.dir_index >= 0))
-        if misplaced.size:
-            logs = log_ids_of(rows.location[misplaced])
-            needs = np.stack((rows.dir_index[misplaced], logs, ledger_dirs[misplaced]))
-            self._needed_links.update(map(tuple, np.unique(needs, axis=1).T.tolist()))
+        directory_count = np.uint64(self._directory_count)
+        home_dirs = (rows.ledger_id.view(np.uint64) % directory_count).view(np.int64)
+        is_away = (home_dirs != rows.dir_index) & (rows.dir_index != NO_DIRECTORY)
+        if is_away.any():
+            log_ids = log_ids_of(rows.location[is_away])
+            links = np.stack((rows.dir_index[is_away], log_ids, home_dirs[is_away]))
+            self._needed_links.update(map(tuple, np.unique(links, axis=1).T.tolist()))
 
     def list_extra_links(self) -> list[tuple[int, int, int]]:
         """Return (directory, log id, directory to link to) for the rows passed to `relocate`."""

@@ -87,8 +87,8 @@ def rebuild_index(
 def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
     known = read_source_ledgers(job.bookie, job.result.findings)
     logs = job.bookie.entry_logs
-    takes_all = not known.has_listing if all_ledgers is None else all_ledgers
-    selection = LedgerSelection(job, known, takes_all)
+    takes_all_ledgers = not known.has_listing if all_ledgers is None else all_ledgers
+    selection = LedgerSelection(job, known, takes_all_ledgers)
     log_names = LogNames(logs, selection.is_partitioned, job.layout, job.result.directories)
     rows = RowsByKey(job.work_dir, "rows", job.files)
     # The logs are read in log order, so that the last row of an entry is the one to keep.
@@ -96,8 +96,8 @@ def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
     for log in sort_by_creation(logs):
         for log_rows in read_log_rows(selection, log, job.result.findings):
             rows.add(log_names.relocate(log_rows))
-            job.advance(0, log_rows.entry_id.size)
-        job.advance(log.bytes)
+            job.advance(units=0, rows=log_rows.entry_id.size)
+        job.advance(units=log.bytes)
     # The rows are merged by key, without duplicates, while the index is written.
     states = known.states(selection.selected)
     job.write_index(rows, states, read_storage_flags(job), rows.row_count)
@@ -113,7 +113,7 @@ class LedgerSelection:
 
     `selected` ledgers go into the target, `unknown` ones are left out, and those in `misplaced`
     have records in a directory where db storage does not look. `max_entry_id` is the highest entry
-    id allowed.
+    id that the target's index can hold.
     """
 
     def __init__(self, job: Rewrite, known: SourceLedgers, all_ledgers: bool) -> None:
@@ -188,16 +188,16 @@ def report_ledgers(result: RewriteResult, selection: LedgerSelection) -> None:
     """Add findings on ledgers without a state in the old index and on misplaced records."""
     result.left_out = len(selection.unknown)
     known, source = selection.known, str(result.source)
-    lost = sorted(ledger_id for ledger_id in selection.selected if ledger_id not in known.indexed)
-    if selection.all_ledgers and not known.has_listing and lost:
+    stateless = sorted(selection.selected - known.indexed.keys())
+    if selection.all_ledgers and not known.has_listing and stateless:
         detail = "no index lists the ledgers: all ledgers in the entry logs are rebuilt"
         result.findings.append(Finding("oddity", detail, source))
-    keyless = [ledger_id for ledger_id in lost if not known.state(ledger_id).master_key]
-    if lost:
-        ledgers = format_count(len(lost), "ledger has", "ledgers have")
+    keyless = [ledger_id for ledger_id in stateless if not known.state(ledger_id).master_key]
+    if stateless:
+        ledgers = format_count(len(stateless), "ledger has", "ledgers have")
         origin = "no state in the old index: from the journals, or else fenced"
         detail = f"{ledgers} {origin}; {len(keyless)} without a master key"
-        result.findings.append(Finding("oddity", detail, source, ledger=lost[0]))
+        result.findings.append(Finding("oddity", detail, source, ledger=stateless[0]))
     if selection.misplaced:
         count = format_count(len(selection.misplaced), "ledger has", "ledgers have")
         detail = f"{count} records in a directory where no bookie searches for them: skipped there"

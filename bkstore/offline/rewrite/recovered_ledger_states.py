@@ -65,9 +65,10 @@ class SourceLedgers:
         if ledger_id in self.indexed:
             return self.indexed[ledger_id]
         state = self.journaled.get(ledger_id, JournalState())
-        new = self.has_listing and state.pending and ledger_id not in self.unreadable
-        key, fenced = state.master_key or b"", state.fenced or not new
-        return LedgerState(key, fenced, False, state.explicit_lac)
+        # The journals have all of a ledger that is not in the index yet: its fence is not lost.
+        is_complete = self.has_listing and state.pending and ledger_id not in self.unreadable
+        key, fenced = state.master_key or b"", state.fenced or not is_complete
+        return LedgerState(key, fenced, limbo=False, explicit_lac=state.explicit_lac)
 
     def states(self, ledger_ids: Iterable[LedgerId]) -> dict[LedgerId, LedgerState]:
         """Return the states of the given ledgers and of those in the index, in order of id."""
@@ -98,7 +99,8 @@ def read_source_ledgers(bookie: BookieDir, findings: list[Finding]) -> SourceLed
             except CorruptionError as error:
                 damage_runs.add(Finding.of(error, ledger_id))
                 known.unreadable.add(ledger_id)
-    known.has_listing = known.has_listing and bool(known.indexed or known.unreadable)
+    if not known.indexed and not known.unreadable:
+        known.has_listing = False  # an index without any ledger is treated as lost
     return known
 
 
@@ -155,6 +157,7 @@ def _read_journals(bookie: BookieDir, findings: list[Finding]) -> dict[LedgerId,
     journal_dirs = bookie.folders.journal
     for dir_index, current in enumerate(journal_dirs):
         try:
+            # The mark's file name has a journal's index only if there are several journals.
             journal_index = dir_index if len(journal_dirs) > 1 else None
             mark = read_last_mark(bookie.folders.ledger, journal_index)
             journal_paths = list_journal_files(current)
@@ -176,6 +179,7 @@ def _read_journal_file(
     journal_states: dict[LedgerId, JournalState],
     findings: list[Finding],
 ) -> None:
+    """Update the states by the file's records; `pending` if one is not before `mark`."""
     scan = scan_journal(path, skip_invalid=True, skip_torn=True)
     for offset, record in scan.records():
         if record.kind not in ("master_key", "fence", "explicit_lac"):

@@ -132,15 +132,16 @@ class Rewrite:
             bookie = BookieDir(self._source, needs_index=self._needs_index, **options)
             self.bookie = stack.enter_context(bookie)
             self.bookie.refuse_output(self.target)
-            to = self._requested_layout or self.bookie.layout
-            self.target_dirs = TargetDirectories.of(self.bookie, to)
+            old_layout = self.bookie.layout
+            layout = self._requested_layout or old_layout
+            self.target_dirs = TargetDirectories.of(self.bookie, layout)
             count = len(self.target_dirs.ledger)
-            self.result = RewriteResult(self._source, self.target, self.bookie.layout, to, count)
+            self.result = RewriteResult(self._source, self.target, old_layout, layout, count)
             if self.target_dirs.index_moved:
                 self._report_moved_index()
             staging = StagingDirectory(self.target, self._kind, self.files)
             self._staging = stack.enter_context(staging)
-            self._stack = stack.pop_all()
+            self._stack = stack.pop_all()  # closed by `__exit__`
         return self
 
     def _report_moved_index(self) -> None:
@@ -305,17 +306,17 @@ class Rewrite:
         """Link logs into further directories, copy all other files, and compare the index."""
         self.link_logs(log_names)
         self.result.renamed = log_names.renamed
-        highest = max((log_names.new_id(log.dir_index, log.log_id) for log in logs), default=0)
-        self.copy_other_files(highest if log_names.renamed else None)
+        # A bookie names its next log by the file `lastId`: it must not repeat a new id.
+        new_ids = (log_names.new_id(log.dir_index, log.log_id) for log in logs)
+        self.copy_other_files(last_id=max(new_ids, default=0) if log_names.renamed else None)
         self.compare(rows, states)
 
     def compare(self, rows: Iterable[IndexBatch], states: Mapping[LedgerId, LedgerState]) -> None:
         """Open the target as a bookie's directory, and compare each row and ledger state in it."""
         self.begin_step("comparing", self.result.entries)
         with self.open_target() as target:
-            expected_dirs = [self.staged_dir / path for path in self.target_dirs.ledger]
             opened_dirs = [Path(os.path.abspath(current)) for current in target.folders.ledger]
-            if opened_dirs != expected_dirs:
+            if opened_dirs != self.ledger_dirs():
                 raise BkstoreError(f"{self.target}: its directories are in another order")
             count = compare_index(target.index, rows, states, self.staged_dir, self._report_rows)
         if count != self.result.entries:

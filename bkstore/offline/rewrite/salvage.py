@@ -152,131 +152,139 @@ def salvage(
 
 
 class _Salvage:
-    """A running salvage: read the old index, then each log; write the index, list the losses."""
+    """A running salvage: read the old index, then each log; write the index, list the losses.
+
+    `_old_rows` are the old index's rows, `_missing_rows` those of them without a readable record,
+    and `_new_rows` the rows for the new index. `_coder` verifies digests, unless it is None.
+    """
 
     def __init__(self, job: Rewrite, known_only: bool, coder: Coder | None) -> None:
-        self.job = job
-        self.coder = coder
-        self.result = SalvageResult(job.result, [])
-        self.logs = job.bookie.entry_logs
+        self._job = job
+        self._coder = coder
+        self._result = SalvageResult(job.result, [])
+        self._logs = job.bookie.entry_logs
         known = read_source_ledgers(job.bookie, job.result.findings)
-        takes_all = not (known_only and known.has_listing)
-        self.selection = LedgerSelection(job, known, takes_all)
+        # Without a list of the ledgers none is unknown: all are taken.
+        all_ledgers = not (known_only and known.has_listing)
+        self._selection = LedgerSelection(job, known, all_ledgers)
         count = job.result.directories
-        self.names = LogNames(self.logs, self.selection.is_partitioned, job.layout, count)
-        self.old = RowsByLog(job.work_dir / "old", job.files)
-        self.rows = RowsByKey(job.work_dir, "rows", job.files)
-        self.missing = RowsByKey(job.work_dir, "missing", job.files)
+        self._log_names = LogNames(self._logs, self._selection.is_partitioned, job.layout, count)
+        self._old_rows = RowsByLog(job.work_dir / "old", job.files)
+        self._new_rows = RowsByKey(job.work_dir, "rows", job.files)
+        self._missing_rows = RowsByKey(job.work_dir, "missing", job.files)
 
     def run(self) -> SalvageResult:
-        job, known = self.job, self.selection.known
-        self._read_old_rows()
+        job, known = self._job, self._selection.known
+        self._read_old_index()
         self._salvage_logs()
-        self._note_missing_logs()
-        states = known.states(self.selection.selected)
-        job.write_index(self.rows, states, read_storage_flags(job), self.rows.row_count)
-        job.result.duplicates = self.rows.duplicates
-        report_ledgers(job.result, self.selection)
-        job.copy_rest_and_compare(self.names, self.logs, self.rows, states)
+        self._add_rows_without_log()
+        states = known.states(self._selection.selected)
+        job.write_index(self._new_rows, states, read_storage_flags(job), self._new_rows.row_count)
+        job.result.duplicates = self._new_rows.duplicates
+        report_ledgers(job.result, self._selection)
+        job.copy_rest_and_compare(self._log_names, self._logs, self._new_rows, states)
         with job.open_target() as target:
-            self.result.losses += self._find_lost_entries(target.index)
+            self._result.losses += self._find_lost_entries(target.index)
         job.finish()
-        return self.result
+        return self._result
 
     # -- the old index
 
-    def _read_old_rows(self) -> None:
-        bookie, findings = self.job.bookie, list[Finding]()
-        self.job.begin_step("reading the index", None)
+    def _read_old_index(self) -> None:
+        """Read what can be read of the old index; damage adds findings, and ends no salvage."""
+        bookie, findings = self._job.bookie, list[Finding]()
+        self._job.begin_step("reading the index", None)
         try:
             for rows in bookie.scan(findings=findings):
-                self.old.add(rows)
-                self.job.advance(rows.entry_id.size)
+                self._old_rows.add(rows)
+                self._job.advance(rows.entry_id.size)
         except DirectoryInUse:
             raise
         except BkstoreError as error:
             findings.append(Finding.of(error))
-        self.old.finish()
-        add_unreported(self.job.result.findings, findings)
+        self._old_rows.finish()
+        add_unreported(self._job.result.findings, findings)
 
     # -- logs
 
     def _salvage_logs(self) -> None:
         """Take the rows of each log's records; rewrite damaged logs, then copy the others."""
-        job = self.job
-        job.begin_step("entry logs", sum(log.bytes for log in self.logs))
-        kept_logs = {(log.dir_index, log.log_id) for log in self.names.distinct_logs}
+        job = self._job
+        job.begin_step("entry logs", sum(log.bytes for log in self._logs))
+        # The same log may be linked into several directories: it is written once.
+        written_logs = {(log.dir_index, log.log_id) for log in self._log_names.distinct_logs}
         undamaged_logs = []
-        for log in sort_by_creation(self.logs):
-            old_rows = self.old.rows_of_log(log.dir_index, log.log_id)
-            records = read_records(log, old_rows, job.result.findings, self.selection.max_entry_id)
+        for log in sort_by_creation(self._logs):
+            old_rows = self._old_rows.rows_of_log(log.dir_index, log.log_id)
+            records = read_records(log, old_rows, job.result.findings, self._selection.max_entry_id)
             if records.unreadable:
                 detail = "the log cannot be read"
-                self.result.losses.append(Loss("bytes", log.path, 0, detail, log.bytes))
+                self._result.losses.append(Loss("bytes", log.path, 0, detail, log.bytes))
             else:
-                is_kept = (log.dir_index, log.log_id) in kept_logs
+                is_written = (log.dir_index, log.log_id) in written_logs
                 with LogBytes(log.path) as data:
                     self._complete_records(log, data, records)
-                    if is_kept and records.damaged:
-                        self._write_fresh_log(log, data, records)
-                if is_kept and not records.damaged:
+                    if is_written and records.damaged:
+                        self._rewrite_log(log, data, records)
+                if is_written and not records.damaged:
                     undamaged_logs.append(log)
-            # What the index has and no log: looked for in the new index, at the end.
-            self.missing.add(records.missing_rows)
+            # Another log may have the entries: `_find_lost_entries` looks in the new index.
+            self._missing_rows.add(records.missing_rows)
             positions = salvaged_positions(records) if records.damaged else records.position
             self._add_rows(log, records, positions)
             job.advance(log.bytes, records.position.size)
-        job.copy_logs(self.names, undamaged_logs)
-        job.result.logs += self.result.rewritten_logs
+        job.copy_logs(self._log_names, undamaged_logs)
+        job.result.logs += self._result.rewritten_logs
 
     def _complete_records(self, log: LogFile, data: LogBytes, records: LogRecords) -> None:
         """Add records that only the index finds, drop digest mismatches, and note lost bytes."""
-        add_indexed_records(data, records, self.selection.max_entry_id)
-        if self.coder is not None:
+        add_indexed_records(data, records, self._selection.max_entry_id)
+        if self._coder is not None:
             may_differ = self._may_have_other_digest_type
-            findings = drop_digest_mismatches(log, data, records, self.coder, may_differ)
-            self.job.result.findings += findings
+            findings = drop_digest_mismatches(log, data, records, self._coder, may_differ)
+            self._job.result.findings += findings
         for offset, size, reason in records.lost_ranges:
-            self.result.losses.append(Loss("bytes", log.path, offset, reason, size))
+            self._result.losses.append(Loss("bytes", log.path, offset, reason, size))
 
     def _may_have_other_digest_type(self, ledger_id: LedgerId) -> bool:
         """Return whether a ledger may have another digest type; an unknown ledger may not."""
-        known = self.selection.known
+        known = self._selection.known
         return not known.has_listing or ledger_id in known
 
-    def _write_fresh_log(self, log: LogFile, data: LogBytes, records: LogRecords) -> None:
+    def _rewrite_log(self, log: LogFile, data: LogBytes, records: LogRecords) -> None:
         """Write a damaged log's records to a new log in the target."""
-        log_dir = self.job.ledger_dirs()[log.dir_index]
+        log_dir = self._job.ledger_dirs()[log.dir_index]
         with convert_write_errors(log_dir):
-            self.job.files.makedirs(log_dir)
-        target = log_dir / log_name(self.names.new_id(log.dir_index, log.log_id))
-        size = write_salvaged_log(data, target, records, self.job.files)
-        self.job.result.log_bytes += size
-        self.result.rewritten_logs += 1
-        self.result.found_by_index += records.found_by_index
+            self._job.files.makedirs(log_dir)
+        target = log_dir / log_name(self._log_names.new_id(log.dir_index, log.log_id))
+        size = write_salvaged_log(data, target, records, self._job.files)
+        self._job.result.log_bytes += size
+        self._result.rewritten_logs += 1
+        self._result.found_by_index += records.found_by_index
 
     def _add_rows(self, log: LogFile, records: LogRecords, positions: Int64Array) -> None:
         """Add the records of the ledgers taken; a copy that the old index names has priority."""
         rows = records.to_index_rows(log.dir_index, log.log_id, positions)
         is_taken = np.zeros(rows.entry_id.size, np.bool_)
         for ledger_id, record_indexes in rows_of_ledgers(records.scope_id, records.ledger_id):
-            is_taken[record_indexes] = self.selection.select(ledger_id, log.dir_index)
+            is_taken[record_indexes] = self._selection.select(ledger_id, log.dir_index)
         taken_rows = IndexBatch(*(column[is_taken] for column in rows))
-        self.rows.add(self.names.relocate(taken_rows), records.confirmed[is_taken].astype(np.int64))
+        priority = records.confirmed[is_taken].astype(np.int64)
+        self._new_rows.add(self._log_names.relocate(taken_rows), priority)
 
     # -- lost entries
 
-    def _note_missing_logs(self) -> None:
-        """Add the old index's rows that point to logs which do not exist."""
-        present_logs = {(log.dir_index, log.log_id) for log in self.logs}
-        for dir_index, log_id in self.old.logs():
+    def _add_rows_without_log(self) -> None:
+        """Add the old index's rows that point to logs which do not exist to the missing rows."""
+        present_logs = {(log.dir_index, log.log_id) for log in self._logs}
+        for dir_index, log_id in self._old_rows.logs():
             if (dir_index, log_id) not in present_logs:
-                self.missing.add(self.old.rows_of_log(dir_index, log_id))
+                self._missing_rows.add(self._old_rows.rows_of_log(dir_index, log_id))
 
     def _find_lost_entries(self, new_index: EntryIndex) -> Iterator[Loss]:
         """Yield entries in the old index, but not in the new one, as ranges by ledger and log."""
-        known = self.selection.known
-        for rows in self.missing:
+        known = self._selection.known
+        for rows in self._missing_rows:
             row_start = 0
             for ledger_id, entries, locations in rows.by_ledger():
                 dir_indexes = rows.dir_index[row_start : row_start + entries.size]
@@ -285,23 +293,24 @@ class _Salvage:
                     continue
                 lost = np.flatnonzero(new_index.get_many(ledger_id, entries) == 0)
                 # The logs, by directory and id, in which the old index had the lost entries.
-                keys = np.stack((dir_indexes[lost], log_ids_of(locations[lost])))
-                for key in np.unique(keys, axis=1).T:
-                    rows_in_log = lost[(keys[0] == key[0]) & (keys[1] == key[1])]
-                    ids, lost_locations = entries[rows_in_log], locations[rows_in_log]
-                    yield from self._losses_of_log(ledger_id, ids, lost_locations, int(key[0]))
+                lost_dirs, lost_logs = dir_indexes[lost], log_ids_of(locations[lost])
+                for dir_index, log_id in sorted({*zip(lost_dirs.tolist(), lost_logs.tolist())}):
+                    in_log = lost[(lost_dirs == dir_index) & (lost_logs == log_id)]
+                    ids, lost_locations = entries[in_log], locations[in_log]
+                    yield from self._losses_in_log(ledger_id, ids, lost_locations, dir_index)
 
-    def _losses_of_log(
+    def _losses_in_log(
         self, ledger_id: LedgerId, entries: Int64Array, locations: Int64Array, dir_index: int
     ) -> Iterator[Loss]:
         """Yield the lost entries of one ledger in one log, a `Loss` for each range of entry ids."""
         log_id = int(locations[0]) >> 32
-        log_exists = any((log.dir_index, log.log_id) == (dir_index, log_id) for log in self.logs)
-        file = str(self.job.bookie.folders.ledger[max(dir_index, 0)] / log_name(log_id))
+        log_exists = any((log.dir_index, log.log_id) == (dir_index, log_id) for log in self._logs)
+        # A log that is in no directory (`NO_DIRECTORY`) is reported with the path in the first.
+        file = str(self._job.bookie.folders.ledger[max(dir_index, 0)] / log_name(log_id))
         reason = "its record is damaged" if log_exists else "its entry log is not here"
         for first_entry, last_entry in Availability.from_entries(entries).ranges().tolist():
             offset = int(locations[np.searchsorted(entries, first_entry)]) & 0xFFFFFFFF
             count = last_entry - first_entry + 1
             detail = reason if count == 1 else reason.replace("its record is", "their records are")
-            ids = (ledger_id, first_entry, last_entry, count)
-            yield Loss("entries", file, offset, detail, None, *ids)
+            entry_range = {"first_entry": first_entry, "last_entry": last_entry, "entries": count}
+            yield Loss("entries", file, offset, detail, ledger=ledger_id, **entry_range)

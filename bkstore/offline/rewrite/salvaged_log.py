@@ -129,35 +129,44 @@ def _match_index_rows(
 
 def add_indexed_records(data: LogBytes, records: LogRecords, max_entry_id: int) -> None:
     """Add records that only the index has, at a read for each row, and note the lost bytes."""
-    _add_hidden(data, records, max_entry_id)
+    _merge_indexed_records(data, records, max_entry_id)
     records.damaged |= records.found_by_index > 0
     records.lost_ranges = _find_lost_bytes(data, records) if records.damaged else []
 
 
-def _add_hidden(data: LogBytes, records: LogRecords, max_id: int) -> None:
+def _merge_indexed_records(data: LogBytes, records: LogRecords, max_entry_id: int) -> None:
+    """Read the records that the scan passed over, where the old index has them, and merge them."""
     missing = records.missing_rows
-    ids, positions = missing[1:4], positions_of(missing.location)
-    sizes = np.zeros(positions.size, np.int64)
-    keys = zip(*(column.tolist() for column in ids))
-    for row, (position, key) in enumerate(zip(positions.tolist(), keys)):
-        sizes[row] = _size_at(data, position, key) if key[2] <= max_id else 0
+    ids = (missing.scope_id, missing.ledger_id, missing.entry_id)
+    positions = positions_of(missing.location)
+    sizes = np.zeros(positions.size, np.int64)  # 0 if the record is not there
+    for row, (*entry_key, position) in enumerate(np.column_stack((*ids, positions)).tolist()):
+        if entry_key[-1] <= max_entry_id:
+            sizes[row] = _size_at(data, position, tuple(entry_key))
     found_rows = np.flatnonzero(sizes)
     if not found_rows.size:
         return
     # Merge the records that were found into the scanned ones, by position.
-    new = (*ids, positions, sizes)
-    old = (records.scope_id, records.ledger_id, records.entry_id, records.position, records.size)
+    scanned = (
+        records.scope_id,
+        records.ledger_id,
+        records.entry_id,
+        records.position,
+        records.size,
+    )
+    found = (column[found_rows] for column in (*ids, positions, sizes))
     order = np.argsort(np.concatenate((records.position, positions[found_rows])), kind="stable")
-    joined = [np.concatenate((a, b[found_rows]))[order] for a, b in zip(old, new)]
-    records.scope_id, records.ledger_id, records.entry_id, records.position, records.size = joined
+    merged = [np.concatenate(pair)[order] for pair in zip(scanned, found)]
+    records.scope_id, records.ledger_id, records.entry_id, records.position, records.size = merged
     confirmed = (records.confirmed, np.ones(found_rows.size, np.bool_))
     records.confirmed = np.concatenate(confirmed)[order]
     records.missing_rows = IndexBatch(*(column[sizes == 0] for column in missing))
     records.found_by_index = int(found_rows.size)
 
 
-def _size_at(data: LogBytes, position: int, entry_key: tuple[int, int, int]) -> int:
-    """Return the size of an entry's record at a position, or 0 if the record is not there."""
+def _size_at(data: LogBytes, position: int, entry_key: tuple[int, ...]) -> int:
+    """Return the size of the record at a position, or 0 if there is none of this scope, ledger and
+    entry."""
     frame_start = position - SIZE_FIELD_BYTES
     if frame_start < HEADER_SIZE or position + V1_HEADER > data.size:
         return 0
@@ -181,6 +190,7 @@ def _find_lost_bytes(data: LogBytes, records: LogRecords) -> list[LostBytes]:
         gap_start, gap_end = int(ends[gap]), int(starts[gap])
         while gap_start < gap_end:
             region = classify_at(data, gap_start)
+            # A whole frame is of the ledgers map, or of an entry that was left out for its id.
             if region.kind not in ("frame", "padding", "zeros") or region.end > gap_end:
                 lost.append(LostBytes(gap_start, gap_end - gap_start))
                 break
@@ -224,11 +234,12 @@ def write_salvaged_log(data: LogBytes, target: Path, records: LogRecords, files:
 def _copy_frames(data: LogBytes, target: Path, fd: int, records: LogRecords, files: Files) -> int:
     """Copy all frames without gaps, adjacent ones together; return the offset of their end."""
     starts, ends = records.position - SIZE_FIELD_BYTES, records.position + records.size
-    run_starts = np.flatnonzero(starts[1:] != ends[:-1]) + 1
-    first = np.concatenate(([0], run_starts)) if starts.size else run_starts
-    last = np.append(run_starts, starts.size) - 1 if starts.size else run_starts
+    # A run of adjacent frames begins after a gap and ends before the next one.
+    has_gap = starts[1:] != ends[:-1]
+    run_starts = starts[:1].tolist() + starts[1:][has_gap].tolist()
+    run_ends = ends[:-1][has_gap].tolist() + ends[-1:].tolist()
     out_offset = HEADER_SIZE
-    for start, end in zip(starts[first].tolist(), ends[last].tolist()):
+    for start, end in zip(run_starts, run_ends):
         while start < end:
             chunk = data.read(start, min(end - start, _COPY_CHUNK_BYTES))
             with convert_write_errors(target):

@@ -34,16 +34,18 @@ class TargetDirectories:
         """Return the target directories for a source that is rewritten in layout `layout`."""
         folders = bookie.folders
         all_currents = dict.fromkeys([*folders.ledger, *folders.index, *folders.journal])
-        places = {current: _path_in_target(bookie, current) for current in all_currents}
+        target_paths = {current: _path_in_target(bookie, current) for current in all_currents}
         ledger, index, journal = (
-            tuple(places[current] for current in currents)
+            tuple(target_paths[current] for current in currents)
             for currents in (folders.ledger, folders.index, folders.journal)
         )
+        # db storage needs as many index as ledger directories: its index goes into the latter.
         index_moved = layout == "rocksdb" and len(index) != len(ledger)
-        if index_moved:  # a directory for the index alone would look as if it had the index
-            kept = {*folders.ledger, *folders.journal}
-            places = {current: path for current, path in places.items() if current in kept}
-        return cls(ledger, ledger if index_moved else index, journal, places, index_moved)
+        if index_moved:
+            index = ledger
+            for current in {*folders.index} - {*folders.ledger, *folders.journal}:
+                del target_paths[current]  # an index directory without an index would mislead
+        return cls(ledger, index, journal, target_paths, index_moved)
 
 
 def _path_in_target(bookie: BookieDir, current: Path) -> Path:

@@ -22,7 +22,7 @@ RUN_ROWS = 1 << 18
 """Rows of a run and, roughly, of a piece: 12 MiB, and several times as much during sorting."""
 
 _SAMPLES_PER_RUN = 64
-_COLUMNS = 6  # scope, ledger, entry, weight, directory, location
+_COLUMNS = 6  # scope, ledger, entry, priority, directory, location
 _ROW_BYTES = 8 * _COLUMNS
 _KEY = struct.Struct("=3Q")
 _SIGN_BIT = np.int64(-(1 << 63))
@@ -34,9 +34,12 @@ _Key = tuple[int, ...]
 class RowsByKey:
     """Takes rows in any order, and yields them by scope, ledger and entry, all unsigned.
 
-    Of several rows of one entry, the one with the greatest `weight` is kept; of equal ones, the
+    Of several rows of one entry, the one with the highest `priority` is kept; of equal ones, the
     last one added. After an iteration, `duplicates` counts the others. May be iterated repeatedly;
     no rows may be added after the first iteration.
+
+    Sorted runs of about `run_rows` rows are spilled to files. `_samples` are keys of all runs at
+    equal distances: by them the merge is split into pieces that fit in memory.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class RowsByKey:
     ) -> None:
         self.duplicates = 0
         self._folder = folder
-        self._name = file_prefix
+        self._file_prefix = file_prefix
         self._files = files
         self._run_rows = run_rows
         self._pending: list[Int64Array] = []
@@ -54,12 +57,13 @@ class RowsByKey:
         self._samples: list[_Key] = []
         self._dropped_rows = 0
 
-    def add(self, rows: IndexBatch, weight: int | Int64Array = 0) -> None:
-        """Add rows, with one weight for all of them or one for each."""
+    def add(self, rows: IndexBatch, priority: int | Int64Array = 0) -> None:
+        """Add rows, with one priority for all of them or one for each."""
         if not rows.entry_id.size:
             return
         columns = np.empty((_COLUMNS, rows.entry_id.size), np.int64)
-        for index, column in enumerate((*rows[1:4], weight, rows.dir_index, rows.location)):
+        ids = (rows.scope_id, rows.ledger_id, rows.entry_id)
+        for index, column in enumerate((*ids, priority, rows.dir_index, rows.location)):
             columns[index] = column
         self._pending.append(columns)
         self._pending_rows += rows.entry_id.size
@@ -79,7 +83,7 @@ class RowsByKey:
         size = columns.shape[1]
         self._dropped_rows += self._pending_rows - size
         self._pending, self._pending_rows = [], 0
-        path = self._folder / f"{self._name}-{len(self._run_files):05d}"
+        path = self._folder / f"{self._file_prefix}-{len(self._run_files):05d}"
         with convert_write_errors(path):
             self._files.makedirs(self._folder)
         append_spill(path, np.ascontiguousarray(columns.T).data, self._files)
@@ -92,13 +96,14 @@ class RowsByKey:
         self._spill()
         self.duplicates = self._dropped_rows
         starts = [0] * len(self._run_files)
-        for stop in [*self._split_keys(sum(self._run_sizes)), None]:
+        for stop_key in [*self._split_keys(sum(self._run_sizes)), None]:
             # Every run is cut at the same key, so all rows of one key are in one piece.
             runs = zip(self._run_files, self._run_sizes)
-            ends = [_find_first_row(run, size, stop) for run, size in runs]
+            ends = [_find_first_row(run, size, stop_key) for run, size in runs]
             parts = [_read_rows(*part) for part in zip(self._run_files, starts, ends)]
             starts = ends
             columns = np.concatenate([np.empty((_COLUMNS, 0), np.int64), *parts], axis=1)
+            # A single run is sorted and distinct already.
             distinct = _sort_distinct(columns) if len(parts) > 1 else columns
             self.duplicates += columns.shape[1] - distinct.shape[1]
             if distinct.shape[1]:
@@ -120,7 +125,7 @@ def _read_rows(run: Path, start: int, stop: int) -> Int64Array:
 
 
 def _find_first_row(run: Path, size: int, key: _Key | None) -> int:
-    """Return the index of the first row in a run whose key is at least `key`."""
+    """Return the index of the first row in a run whose key is at least `key` (None: the end)."""
     if key is None:
         return size
     with open_spill(run) as spill:
@@ -132,19 +137,20 @@ def _find_first_row(run: Path, size: int, key: _Key | None) -> int:
 
 
 def _sort_distinct(columns: Int64Array) -> Int64Array:
-    """Sort rows by key, and keep the last one with the greatest weight for each key."""
+    """Sort rows by key, and keep the last one with the highest priority for each key."""
     scope, ledger, entry = columns[:3]
     order = np.lexsort((entry, ledger ^ _SIGN_BIT, scope ^ _SIGN_BIT))
     ordered: Int64Array = columns.take(order, axis=1)
-    scope, ledger, entry, weight = ordered[:4]
+    scope, ledger, entry, priority = ordered[:4]
     is_new_key = (entry[1:] != entry[:-1]) | (ledger[1:] != ledger[:-1]) | (scope[1:] != scope[:-1])
     if is_new_key.all():
         return ordered
     # Rows of one key are adjacent now, in the order in which they were added.
     starts = np.flatnonzero(np.concatenate(([True], is_new_key)))
-    counts = np.diff(np.append(starts, weight.size))
-    heaviest = np.flatnonzero(weight == np.repeat(np.maximum.reduceat(weight, starts), counts))
-    key_number = np.repeat(np.arange(starts.size), counts)[heaviest]
-    last = np.append(key_number[1:] != key_number[:-1], True)
-    distinct: Int64Array = ordered.take(heaviest[last], axis=1)
+    counts = np.diff(np.append(starts, priority.size))
+    # Of these, take the rows with their key's highest priority, and of these the last of each key.
+    highest = np.flatnonzero(priority == np.repeat(np.maximum.reduceat(priority, starts), counts))
+    key_number = np.repeat(np.arange(starts.size), counts)[highest]
+    is_last = np.append(key_number[1:] != key_number[:-1], True)
+    distinct: Int64Array = ordered.take(highest[is_last], axis=1)
     return distinct

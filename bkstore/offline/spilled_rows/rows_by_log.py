@@ -6,6 +6,7 @@ stretch of a log at a time, which merges the pieces. Cost: a write and a read of
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,12 +70,13 @@ class RowsByLog:
         rows = IndexBatch.joined(self._pending)
         self._pending, self._pending_rows = [], 0
         order = np.lexsort((rows.location, rows.dir_index))
+        # A stretch is a part of a log: the upper bits of the location are its number in all logs.
         dir_indexes, stretches = rows.dir_index[order], rows.location[order] >> STRETCH_BITS
         is_new_stretch = (np.diff(dir_indexes) != 0) | (np.diff(stretches) != 0)
         starts = np.concatenate(([0], np.flatnonzero(is_new_stretch) + 1))
         counts = np.diff(np.append(starts, order.size))
         piece = _Piece(dir_indexes[starts], stretches[starts], starts + self.row_count, counts)
-        table = np.column_stack([column[order] for column in rows[1:]])
+        table = np.column_stack([column[order] for column in rows[1:]])  # all but the directory
         append_spill(self.path, table.data, self.files)
         self._pieces.append(piece)
         self.row_count += order.size
@@ -88,13 +90,14 @@ class RowsByLog:
         return sorted(logs)
 
     def segments(self, dir_index: int, log_id: int) -> list[Segment]:
-        """Return the positions of one log's rows in the file, by stretch."""
+        """Return where one log's rows are in the file, a segment for each stretch of the log in
+        each piece that was sorted: (stretch number in the log, first row in the file, count)."""
         segments: list[Segment] = []
+        stretches_of_log = 1 << (32 - STRETCH_BITS)
         for piece in self._pieces:
-            log_ids = piece.stretch >> (32 - STRETCH_BITS)
+            log_ids, stretch_in_log = np.divmod(piece.stretch, stretches_of_log)
             is_in_log = (piece.dir_index == dir_index) & (log_ids == log_id)
-            stretches = piece.stretch[is_in_log] & ((1 << (32 - STRETCH_BITS)) - 1)
-            columns = (stretches, piece.first[is_in_log], piece.count[is_in_log])
+            columns = (stretch_in_log[is_in_log], piece.first[is_in_log], piece.count[is_in_log])
             segments += zip(*(column.tolist() for column in columns))
         return sorted(segments)
 
@@ -108,52 +111,54 @@ class RowsByLog:
 
 
 class LogRows:
-    """The rows of one log by ascending position, read on demand. Memory: those of one stretch."""
+    """The rows of one log by ascending position, read on demand. Memory: those of one stretch.
+
+    `_segments` are those that are not loaded yet, in the order of the log. `_unread` are the loaded
+    rows that are not returned yet, `_unread_positions` their positions.
+    """
 
     def __init__(self, path: Path, segments: list[Segment]) -> None:
         self._path = path
-        self._segments = segments
-        self._next = 0
-        self._rows = np.empty((0, _COLUMNS), np.int64)
-        self._positions = np.empty(0, np.int64)
+        self._segments = deque(segments)
+        self._unread = np.empty((0, _COLUMNS), np.int64)
+        self._unread_positions = np.empty(0, np.int64)
         self.row_count = sum(count for _, _, count in segments)
 
     def read_up_to(self, position: int) -> Int64Array:
         """Return the next rows, up to `position`: int64[n, 4] of scope, ledger, entry, position."""
         parts = []
         while True:
-            end = int(np.searchsorted(self._positions, position, "right"))
-            parts.append(self._rows[:end])
-            self._rows, self._positions = self._rows[end:], self._positions[end:]
-            if self._rows.size or not self._has_segment_before(position):
+            end = int(np.searchsorted(self._unread_positions, position, "right"))
+            parts.append(self._unread[:end])
+            self._unread, self._unread_positions = self._unread[end:], self._unread_positions[end:]
+            if self._unread.size or not self._has_segment_before(position):
                 return parts[0] if len(parts) == 1 else np.concatenate(parts)
             self._load_stretch()
 
     def read_rest(self) -> Iterator[Int64Array]:
         """Yield all further rows, a stretch at a time."""
-        if self._rows.size:
+        if self._unread.size:
             yield self.read_up_to(1 << 32)
-        while self._next < len(self._segments):
+        while self._segments:
             self._load_stretch()
-            rows, self._rows = self._rows, self._rows[:0]
-            self._positions = self._positions[:0]
+            rows, self._unread = self._unread, self._unread[:0]
+            self._unread_positions = self._unread_positions[:0]
             yield rows
 
     def _has_segment_before(self, position: int) -> bool:
-        if self._next == len(self._segments):
-            return False
-        return self._segments[self._next][0] << STRETCH_BITS <= position
+        return bool(self._segments) and self._segments[0][0] << STRETCH_BITS <= position
 
     def _load_stretch(self) -> None:
-        stretch = self._segments[self._next][0]
+        """Load the next stretch (16 MiB of the log): merge its segments, which are sorted each."""
+        stretch = self._segments[0][0]
         parts = []
         with open_spill(self._path) as spill:
-            while self._next < len(self._segments) and self._segments[self._next][0] == stretch:
-                _, first, count = self._segments[self._next]
-                data = spill.read(first * _ROW_BYTES, count * _ROW_BYTES)
+            while self._segments and self._segments[0][0] == stretch:
+                _, first_row, count = self._segments.popleft()
+                data = spill.read(first_row * _ROW_BYTES, count * _ROW_BYTES)
                 parts.append(np.frombuffer(data, np.int64).reshape(-1, _COLUMNS))
-                self._next += 1
         rows = np.concatenate(parts)
-        rows = rows[np.argsort(rows[:, 3], kind="stable")]
+        locations = rows[:, 3]
+        rows = rows[np.argsort(locations, kind="stable")]
         rows[:, 3] = positions_of(rows[:, 3])
-        self._rows, self._positions = rows, np.ascontiguousarray(rows[:, 3])
+        self._unread, self._unread_positions = rows, np.ascontiguousarray(rows[:, 3])

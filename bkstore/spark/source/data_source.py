@@ -101,54 +101,62 @@ class BookieReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the partitions of the selected bookies. Reads names, sizes, lists of ledgers.
         Raises the error of a bookie that cannot be opened, unless damage is skipped."""
-        seen: set[str] = set()
+        seen_ids: set[str] = set()
         partitions: list[InputPartition] = []
         for source in self.options.sources:
             if source.bookie_id is None or self.bounds.selects_bookie(source.bookie_id):
-                partitions += [_Partition(part) for part in self._bookie_parts(source, seen)]
-        return partitions or [_Partition(TablePartition(""))]
+                partitions += [
+                    _Partition(part) for part in self._plan_bookie_partitions(source, seen_ids)
+                ]
+        return partitions or [_Partition(TablePartition(""))]  # without rows: Spark needs one
 
-    def _bookie_parts(self, source: DumpSource, seen: set[str]) -> Iterator[TablePartition]:
-        """Yield the parts of a bookie; add its id to `seen`, raise if it is there already."""
+    def _plan_bookie_partitions(
+        self, source: DumpSource, seen_ids: set[str]
+    ) -> Iterator[TablePartition]:
+        """Yield a bookie's partitions; add its id to `seen_ids`, raise if it is there already."""
         options, bookie_id = self.options, source.bookie_id
         try:
             with closing(source.open()) as bookie:
                 bookie_id = bookie.bookie_id
-                if bookie_id in seen:
+                if bookie_id in seen_ids:
                     raise InvalidArgument(f"two bookies have the id {bookie_id!r}: give NAME=DIR")
-                seen.add(bookie_id)
+                seen_ids.add(bookie_id)
                 if self.bounds.selects_bookie(bookie_id):
-                    length = options.length and options.table in (ENTRIES, BOOKIE_FINDINGS)
-                    yield from self._plan_parts(plan_bookie(bookie, length, options.partition_rows))
+                    # Other tables have no lengths; reading these may add findings.
+                    with_lengths = options.length and options.table in (ENTRIES, BOOKIE_FINDINGS)
+                    plan = plan_bookie(bookie, with_lengths, options.partition_rows)
+                    yield from self._plan_table_partitions(plan)
         except InvalidArgument:
             raise
         except BkstoreError as error:
-            # Without an id, it is called as in a dump.
+            # A bookie whose id is not known is called as in a dump, by its folder.
             bookie_id = bookie_id or escape_surrogates(Path(source.path).resolve().name)
-            yield from self._unread_bookie_parts(bookie_id, error)
+            yield from self._plan_unread_bookie(bookie_id, error)
 
-    def _unread_bookie_parts(self, bookie_id: str, error: BkstoreError) -> Iterator[TablePartition]:
+    def _plan_unread_bookie(self, bookie_id: str, error: BkstoreError) -> Iterator[TablePartition]:
         """Yield the finding of a bookie that cannot be opened or listed, or raise its error."""
         if self.options.table == BOOKIE_FINDINGS:
             if self.bounds.selects_bookie(bookie_id):
                 finding = Finding.of(error)
                 detail = f"bookie {bookie_id} was not read: {finding.detail}"
-                yield TablePartition(bookie_id, (), (replace(finding, detail=detail),))
+                yield TablePartition(bookie_id, findings=(replace(finding, detail=detail),))
         elif not self.options.skip_damage:
             raise error
 
-    def _plan_parts(self, plan: BookiePlan) -> Iterator[TablePartition]:
-        table = self.options.table
-        if table == BOOKIE_FINDINGS and plan.findings:
-            yield TablePartition(plan.bookie_id, (), tuple(plan.findings))
-        kinds = {ENTRY_LOGS.name: ["logs"], LOG_LEDGERS.name: ["logs"]}.get(table.name, ["index"])
-        if table == BOOKIE_FINDINGS:
-            kinds = ["index", "logs"]
+    def _plan_table_partitions(self, plan: BookiePlan) -> Iterator[TablePartition]:
+        """Yield a partition for each piece with rows of the table, and one for the findings."""
+        table, kinds = self.options.table, {"index"}
+        if table in (ENTRY_LOGS, LOG_LEDGERS):
+            kinds = {"logs"}
+        elif table == BOOKIE_FINDINGS:  # which come from reading all pieces
+            kinds = {"index", "logs"}
+            if plan.findings:
+                yield TablePartition(plan.bookie_id, findings=tuple(plan.findings))
         for piece in plan.pieces:
             if piece.kind in kinds:
-                selected = self.bounds.narrow_piece(piece)
-                if selected:
-                    pieces = tuple((part, fingerprint(part)) for part in selected)
+                narrowed = self.bounds.narrow_piece(piece)
+                if narrowed:
+                    pieces = tuple((part, fingerprint(part)) for part in narrowed)
                     yield TablePartition(plan.bookie_id, pieces)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

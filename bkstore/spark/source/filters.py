@@ -79,33 +79,33 @@ class Bounds:
             is_selected = self.mask(ids[:, 0], ids[:, 1])
             files = tuple(file for file, keep in zip(piece.files, is_selected) if keep)
             return [replace(piece, files=files)] if files else []
-        ranges = list(self._ranges())
-        if len(ranges) > _MAX_RANGES:
-            ranges = [(ranges[0][0], ranges[-1][1])]
-        piece_range = (piece.first_ledger, piece.stop_ledger)
-        overlaps = [_overlap(piece_range, ledger_range) for ledger_range in ranges]
+        spans = list(self._spans())
+        if len(spans) > _MAX_RANGES:  # read all that is between the first and the last
+            spans = [(spans[0][0], spans[-1][1])]
+        piece_span = (piece.first_ledger, piece.stop_ledger)
+        overlaps = [_overlap(piece_span, span) for span in spans]
         return [
-            replace(piece, first_ledger=ledger_range[0], stop_ledger=ledger_range[1])
-            for ledger_range in overlaps
-            if ledger_range is not None and not _is_elsewhere(ledger_range, piece)
+            replace(piece, first_ledger=span[0], stop_ledger=span[1])
+            for span in overlaps
+            if span is not None and not _is_elsewhere(span, piece)
         ]
 
-    def _ranges(self) -> Iterator[LedgerSpan]:
-        """Yield the ranges of the selected ledgers, in unsigned order. Scopes between the first and
-        the last of an interval are yielded with all their ledgers."""
+    def _spans(self) -> Iterator[LedgerSpan]:
+        """Yield the spans of the selected ledgers, in unsigned order. Scope 0 and single scopes are
+        yielded with the selected ledgers, intervals of several scopes with all ledgers."""
         if not self.ledgers:
             return
-        for low, high in _to_unsigned(self.scopes):
-            if low == 0:
+        for low_scope, high_scope in _to_unsigned(self.scopes):
+            if low_scope == 0:
                 for first, last in _to_unsigned(self.ledgers):
-                    if first <= _MAX_INT64:
+                    if first <= _MAX_INT64:  # the highest ledger id of scope 0
                         yield LedgerId(0, first), _next_ledger(0, min(last, _MAX_INT64))
-                low = 1
-            if low == high:
+                low_scope = 1
+            if low_scope == high_scope:
                 for first, last in _to_unsigned(self.ledgers):
-                    yield LedgerId(low, first), _next_ledger(low, last)
-            elif low < high:
-                yield LedgerId(low, 0), _next_ledger(high, (1 << 64) - 1)
+                    yield LedgerId(low_scope, first), _next_ledger(low_scope, last)
+            elif low_scope < high_scope:
+                yield LedgerId(low_scope, 0), _next_ledger(high_scope, (1 << 64) - 1)
 
 
 def _intersect(one: Iterable[Interval], other: Iterable[Interval]) -> tuple[Interval, ...]:
@@ -114,9 +114,11 @@ def _intersect(one: Iterable[Interval], other: Iterable[Interval]) -> tuple[Inte
 
 
 def _is_inside(intervals: tuple[Interval, ...], values: Int64Array) -> npt.NDArray[np.bool_]:
+    """Return for each value whether it is in one of the ascending intervals."""
     if not intervals:
         return np.zeros(values.shape, np.bool_)
     lows, highs = np.array(intervals, np.int64).T
+    # The interval that begins last at or before the value; -1: none does.
     positions = np.searchsorted(lows, values, side="right") - 1
     inside: npt.NDArray[np.bool_] = (positions >= 0) & (values <= highs[np.maximum(positions, 0)])
     return inside
@@ -163,7 +165,7 @@ def passing_intervals(comparison: str, value: Any) -> tuple[Interval, ...] | Non
     if comparison == "In":
         numbers = {number for number in value if number is not None}
         return tuple((number, number) for number in sorted(numbers))
-    if value is None:
+    if value is None:  # null: no row passes
         return ()
     bounds = {
         "EqualTo": (value, value),

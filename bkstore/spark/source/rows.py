@@ -49,7 +49,7 @@ def read_partition(
         findings: list[Finding] = []
         try:
             for batch in _rows_of(piece, table, findings):
-                _check_damage(findings, table, skip_damage)
+                _check_damage(findings, table, skip_damage)  # before any row behind it
                 yield from _selected(batch, table, bounds)
         except BkstoreError as error:
             if table != BOOKIE_FINDINGS and not skip_damage:
