@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from bkstore.errors import InvalidArgument, WriteFailed
@@ -86,12 +85,7 @@ class StagingDirectory:
             reason = f"{error.strerror}; it is complete, but its name may be lost in a crash"
             raise WriteFailed(self.out, OSError(error.errno, reason)) from error
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._leave()
 
     def _leave(self) -> None:

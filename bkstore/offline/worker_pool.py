@@ -208,8 +208,7 @@ def run_worker(fd: int) -> None:
 def run_task(
     runner: TaskRunner[Any, Any], task: object, report: Callable[[int], None]
 ) -> tuple[str, Any]:
-    """Run a task; return the message for the caller: "result" with the result, "refused" with the
-    `SystemRefused` to raise, or "failed" with the traceback of another error."""
+    """Run a task; return ("result", it), ("refused", error) or ("failed", traceback)."""
     try:
         return "result", runner(task, report)
     except SystemRefused as error:

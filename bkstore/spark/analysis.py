@@ -109,8 +109,7 @@ class _SessionViews:
         return same_dump and inputs.metadata is own.metadata and inputs.other is own.other
 
     def create_views_for(self, sql_text: str) -> None:
-        """Create the views that a SQL text names and that do not exist: the dump's tables, those of
-        the other dump (``other_entries``), ``metadata``."""
+        """Create the views that a SQL text names, of the dumps' tables and of the metadata."""
         own_tables, other_tables = engine_steps.tables_of_query(sql_text)
         views = [(table, self.inputs.dump, table) for table in own_tables]
         if self.inputs.other is not None:
@@ -212,9 +211,8 @@ class SparkEngine:
     def _select_rows(
         self, analysis: Analysis, sql_or_job: KernelJob | str, plan: _Plan | None, inputs: Inputs
     ) -> DataFrame:
-        """Return all rows, unordered, in one of three ways: by SQL, by a kernel over shuffled rows
-        (no `plan`), or by tasks over sorted files; these yield only their top rows if `Options.top`
-        is set."""
+        """Return all rows, by SQL, a kernel over shuffled rows (no `plan`), or tasks over sorted
+        files; with `Options.top`, tasks yield only their top rows."""
         spark = self._session(inputs, sql_or_job if isinstance(sql_or_job, str) else "")
         if isinstance(sql_or_job, str):
             return spark.sql(sql_or_job).select(*analysis.schema.names)

@@ -116,7 +116,7 @@ class SparkLoadEngine:
         """Return a frame that writes the pieces of sorted files, which executors read."""
         source, rows = job.source, self._task_rows(job.source)
         tasks = task_table(self._spark.newSession(), plan_load_tasks(source, rows), rows)
-        reader = SortedFileRows(_without_files(source))
+        reader = SortedFileRows(replace(source, files=(), ledgers=()))  # tasks name their files
         writer = self.piece_writer(job.layout, str(job.work / "ready"), reader)
         return tasks.mapInArrow(writer, PIECE_DDL)
 
@@ -158,7 +158,7 @@ class SparkLoadEngine:
         return [rows["home"], scope_id, ledger_id, rows["entry_id"], rows["location"]]
 
     def _entry_rows(self, source: LoadSource) -> DataFrame:
-        """Return the bookie's rows: home (its ledger's directory), scope, ledger, entry, location."""
+        """Return rows of home (the ledger's directory), scope, ledger, entry and location."""
         from pyspark.sql import functions as f
 
         if needs_workers(source.files):
@@ -195,7 +195,8 @@ class SparkLoadEngine:
         ledgers = index.ledgers() if job.layout == "idx" else []
         ranges = plan_comparison(source, rows, ledgers)
         tasks = task_table(self._spark.newSession(), ranges, rows)
-        compare_ranges = CompareRanges(_without_files(source), job.layout, data)
+        no_files = replace(source, files=(), ledgers=())  # tasks name theirs: less to send
+        compare_ranges = CompareRanges(no_files, job.layout, data)
         compared = tasks.mapInArrow(compare_ranges, COMPARED_DDL)
         return sum(int(row.rows) for row in compared.collect())
 
@@ -231,11 +232,6 @@ _ENTRY_DDL = (
 _CHECKED_COLUMNS = ("dir_index", *LEDGER_COLUMNS, "entry_id", "log_id", "position")
 
 
-def _without_files(source: LoadSource) -> LoadSource:
-    """Return the source without its files, which tasks name themselves: less to send to each."""
-    return replace(source, files=(), ledgers=())
-
-
 def _directory_number(frame: DataFrame, directories: int) -> Any:
     """Return the column of a ledger's directory number: its unsigned id modulo their count."""
     from pyspark.sql import functions as f
@@ -249,8 +245,7 @@ def _directory_number(frame: DataFrame, directories: int) -> Any:
 
 
 def _is_invalid_row(frame: DataFrame, source: LoadSource) -> Any:
-    """Return the condition for rows that cannot be in an index, as in `offline.load.dump_rows`;
-    it is null, which counts as true, if a compared column is null."""
+    """Return the condition for rows that cannot be in an index, as in `offline.load.dump_rows`."""
     from pyspark.sql import functions as f
 
     _, scope, ledger, entry, log, position = (frame[name] for name in _CHECKED_COLUMNS)
@@ -261,4 +256,4 @@ def _is_invalid_row(frame: DataFrame, source: LoadSource) -> Any:
         is_invalid |= frame["dir_index"] != _directory_number(frame, source.directories)
     for name in _CHECKED_COLUMNS:
         is_invalid |= frame[name].isNull()
-    return f.coalesce(is_invalid, f.lit(True))
+    return f.coalesce(is_invalid, f.lit(True))  # a comparison with null is null

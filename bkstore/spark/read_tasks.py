@@ -93,11 +93,7 @@ def _unpickle(pickled: bytes) -> list[Any]:
 
 
 def run_tasks_lazily(
-    spark: SparkSession,
-    tasks: Iterable[_SizedTask],
-    rows: int,
-    run_task: TaskFunction,
-    schema: str,
+    spark: SparkSession, tasks: Iterable[_SizedTask], rows: int, run_task: TaskFunction, schema: str
 ) -> DataFrame:
     """Return the result rows of the tasks, which have the DDL `schema`; nothing runs yet."""
     return task_table(spark, tasks, rows).mapInArrow(_TaskRunner(run_task), schema)

@@ -26,6 +26,11 @@ class Fact:
     target: str | None = None
     holds: bool | None = None
 
+    @classmethod
+    def yes_or_no(cls, name: str, holds: bool) -> Fact:
+        """Return a fact with the value "yes" or "no", and the target "yes"."""
+        return cls(name, "yes" if holds else "no", target="yes", holds=holds)
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -109,14 +114,14 @@ def _measure_case(case: Case, rounds: int, min_seconds: float) -> Values:
     ours, *baselines = all_samples = run_samples((case.ours, *case.baselines), rounds, min_seconds)
     baseline = min(baselines, key=lambda samples: samples.seconds)
     ratio = case.ratio(ours.seconds, baseline.seconds)
-    by_round = [case.ratio(a, b) for a, b in zip(ours.cpu, baseline.cpu)]
+    ratios_by_round = list(map(case.ratio, ours.cpu, baseline.cpu))
     return {
         "ours": ours.side.name,
         "ours_ms": ours.seconds * 1e3,
         "baseline": baseline.side.name,
         "baseline_ms": baseline.seconds * 1e3,
         "ratio": ratio,
-        "spread": f"{min(by_round):.2f} .. {max(by_round):.2f}",
+        "spread": f"{min(ratios_by_round):.2f} .. {max(ratios_by_round):.2f}",
         "wall": case.ratio(ours.wall_seconds, baseline.wall_seconds),
         "is": "baseline / ours" if case.kind == "speedup" else "ours / baseline",
         "target": case.target,

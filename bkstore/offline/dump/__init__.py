@@ -6,13 +6,7 @@ task; `workers` runs the tasks and `dump_piece` writes one piece with `parquet`,
 `file_names` has the names of files.
 """
 
-from bkstore.offline.dump.dump_job import (
-    TABLES,
-    BookieDump,
-    DumpProgress,
-    DumpResult,
-    DumpSource,
-    dump,
-)
+from bkstore.offline.dump.dump_job import TABLES, BookieDump, DumpProgress, DumpResult, dump
+from bkstore.offline.dump.plan import DumpSource
 
 __all__ = ["TABLES", "BookieDump", "DumpProgress", "DumpResult", "DumpSource", "dump"]

@@ -21,13 +21,7 @@ from bkstore.offline.dump.dump_piece import PieceResult, WrittenFile
 from bkstore.offline.dump.file_names import dump_file_path, file_name
 from bkstore.offline.dump.parquet import ParquetTableWriter
 from bkstore.offline.dump.partial_dump import PartialDump
-from bkstore.offline.dump.plan import (
-    PIECE_ROWS,
-    BookiePlan,
-    DumpSource,
-    fingerprint,
-    plan_bookie,
-)
+from bkstore.offline.dump.plan import PIECE_ROWS, BookiePlan, DumpSource, fingerprint, plan_bookie
 from bkstore.offline.dump.workers import PieceTask, UnreadablePiece, run_tasks
 from bkstore.offline.reading.file_locations import require_local_path
 from bkstore.offline.reading.manifest import encode_manifest, finding_to_json, read_manifest
@@ -222,7 +216,7 @@ class _DumpRun:
     """One dump, from the plans to the files and the manifest.
 
     By names of pieces: `_results` of those that are done, `_entry_rows` read so far, and the
-    `_running_weight` done of those that run; weights are about rows. `_lost_tasks` are messages.
+    `_running_weight` done of those that run. `_lost_tasks` are messages.
     """
 
     def __init__(
@@ -266,9 +260,7 @@ class _DumpRun:
                     self.result.reused_pieces += 1
         self.result.pieces = len(tasks) + self.result.reused_pieces
         count = _useful_process_count(tasks) if jobs is None else jobs
-        outcomes = run_tasks(
-            tasks, partial.work, count, self._report_progress, self._is_wanted, files
-        )
+        outcomes = run_tasks(tasks, partial.work, count, self._report_rows, self._is_wanted, files)
         with closing(outcomes):  # ends the workers, also after an error
             for task, outcome in outcomes:
                 if isinstance(outcome, PieceResult):
@@ -289,8 +281,9 @@ class _DumpRun:
         return self.outcomes[task.piece.bookie_id].failure is None
 
     def _note_result(self, task: PieceTask, result: PieceResult) -> None:
-        self._results[task.piece.name] = result
-        self._running_weight.pop(task.piece.name, None)
+        name = task.piece.name
+        self._results[name] = result
+        self._running_weight.pop(name, None)
         self._done_weight += task.piece.weight
         self._entry_rows[task.piece.name] = sum(
             f.rows for f in result.files if f.table == "entries"
@@ -305,7 +298,7 @@ class _DumpRun:
         elif self.outcomes[bookie_id].failure is None:
             self.outcomes[bookie_id].failure = _read_failure(bookie_id, outcome.finding)
 
-    def _report_progress(self, task: PieceTask, rows: int) -> None:
+    def _report_rows(self, task: PieceTask, rows: int) -> None:
         piece = task.piece
         self._entry_rows[piece.name] = rows
         self._running_weight[piece.name] = min(rows, piece.weight)  # a weight is an estimate
@@ -343,8 +336,7 @@ class _DumpRun:
         partial.finish(paths, encode_manifest(bookies, tables, findings, options))
 
     def _collect_pieces(self, plan: BookiePlan, tables: dict[str, list[dict[str, Any]]]) -> None:
-        """Add a bookie's findings and row counts to its outcome, and its files' manifest objects to
-        those of the `tables`, unless it was not read."""
+        """Add findings and row counts to the outcome of a read bookie, its files to `tables`."""
         outcome = self.outcomes[plan.bookie_id]
         if outcome.failure is not None:
             return

@@ -131,8 +131,7 @@ class _IndexPiece:
             self.findings += self.lengths.findings()
 
     def _read_rows(self, group_collector: GroupCollector) -> Iterator[IndexBatch]:
-        """Yield the rows. Damage without a ledger lies between the ledger before a batch and those
-        in it: these become doubtful."""
+        """Yield the rows. Ledgers of a batch, and before it, are doubtful after vague damage."""
         finding_count = 0
         for rows in self.index.rows(self.findings):
             if self._note_vague_damage(self.findings[finding_count:]):
@@ -146,7 +145,7 @@ class _IndexPiece:
             self.doubtful_ledgers.add(group_collector.last_ledger)
 
     def _note_vague_damage(self, new_findings: Sequence[Finding]) -> bool:
-        """Return whether new damage names no ledger, and note if so."""
+        """Return whether some of the new damage names no ledger; set `has_vague_damage` if so."""
         is_vague = any(f.severity == "damage" and f.ledger is None for f in new_findings)
         self.has_vague_damage |= is_vague
         return is_vague

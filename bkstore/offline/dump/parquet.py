@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from bkstore.files.disk_changes import OS_FILES, Files
@@ -111,12 +111,7 @@ class ParquetTableWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         is_complete = False
         try:
             if exc_type is None:

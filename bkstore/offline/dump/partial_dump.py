@@ -63,8 +63,7 @@ class PartialDump(StagingDirectory):
     # -- pieces
 
     def find_piece(self, piece: DumpPiece, fingerprint: str) -> PieceResult | None:
-        """Return the piece of an earlier run, or None if its fingerprint (the record's `key`), file
-        sizes or row counts do not match."""
+        """Return an earlier run's piece; None if fingerprint, file sizes or row counts differ."""
         try:
             record = parse_json(read_file(self._records / f"{piece.name}.json", _RECORD_LIMIT))
         except (OSError, CorruptionError):

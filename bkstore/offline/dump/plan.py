@@ -188,8 +188,7 @@ def _rocks_pieces(bookie: BookieDir, with_lengths: bool, piece_rows: int) -> Ite
 
 
 def _weigh_ledgers(database: EntryIndex, ledgers: Sequence[LedgerId], current: Path) -> list[int]:
-    """Return weights from last entry ids, scaled down to the rows that fit into the database: a
-    ledger may have only a stripe of its entries here."""
+    """Return weights from last entry ids, scaled down to the rows that fit into the database."""
     rows = []
     for ledger in ledgers:
         try:

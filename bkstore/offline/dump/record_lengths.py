@@ -38,9 +38,9 @@ class RecordLengths:
 
     Memory: a 4 MiB window, 64 open files. Cost: a read for all records within 16 KiB of each other.
 
-    In arrays a reason, the log's path and what is wrong, is a number from 1 on (0: none). By it,
-    `_ledger_counts` has the number of ledgers so far and the last one, `_unlisted_entries` the
-    number of entries of the ledgers that get no finding of their own, and the first of these.
+    In arrays a reason, the log's path and what is wrong, is a code from 1 on (0: none). By it,
+    `_ledger_counts` has the ledgers so far and the last one, `_unlisted_entries` the entries of the
+    ledgers that get no finding of their own, and the first of these.
     """
 
     def __init__(self, logs: Iterable[LogFile]) -> None:
@@ -56,7 +56,7 @@ class RecordLengths:
     def read_lengths(self, rows: IndexBatch) -> np.ma.MaskedArray[Any, Any]:
         """Return the length of each row's record, masked where it is unknown."""
         lengths = np.zeros(rows.entry_id.size, np.int64)
-        reason_codes = np.zeros(rows.entry_id.size, np.int64)
+        codes = np.zeros(rows.entry_id.size, np.int64)
         # Go log by log, in the order of positions.
         order = np.lexsort((rows.location, rows.dir_index))
         logs, dir_indexes = log_ids_of(rows.location)[order], rows.dir_index[order]
@@ -64,8 +64,8 @@ class RecordLengths:
         for row_numbers in np.split(order, log_starts):
             if row_numbers.size:
                 log_rows = IndexBatch(*(column[row_numbers] for column in rows))
-                lengths[row_numbers], reason_codes[row_numbers] = self._lengths_in_log(log_rows)
-        self._add_findings(rows, reason_codes)
+                lengths[row_numbers], codes[row_numbers] = self._lengths_in_log(log_rows)
+        self._add_findings(rows, codes)
         return np.ma.masked_array(lengths, lengths == 0)
 
     def findings(self) -> list[Finding]:
@@ -79,19 +79,16 @@ class RecordLengths:
             findings.append(Finding("damage", f"{ledgers}: {reason}", path))
         return findings
 
-    def _add_findings(self, rows: IndexBatch, reason_codes: Int64Array) -> None:
-        """Add findings on the rows without a length."""
-        unknown = np.flatnonzero(reason_codes)
+    def _add_findings(self, rows: IndexBatch, codes: Int64Array) -> None:
+        """Add findings on the rows without a length, by the codes of the reasons."""
+        unknown = np.flatnonzero(codes)
         if not unknown.size:
             return
         reasons = {code: reason for reason, code in self._code_of_reason.items()}
-        reason_codes, rows = (
-            reason_codes[unknown],
-            IndexBatch(*(column[unknown] for column in rows)),
-        )
+        codes, rows = codes[unknown], IndexBatch(*(column[unknown] for column in rows))
         start = 0
         for ledger, entries, locations in rows.by_ledger():
-            ledger_codes = reason_codes[start : start + entries.size]
+            ledger_codes = codes[start : start + entries.size]
             start += entries.size
             for code in np.unique(ledger_codes).tolist():
                 entry_ids = entries[ledger_codes == code]
@@ -117,12 +114,12 @@ class RecordLengths:
     def _lengths_in_log(self, rows: IndexBatch) -> tuple[Int64Array, Int64Array]:
         """Return the lengths of one log's rows, 0 for none, and the codes of the reasons."""
         lengths = np.zeros(rows.entry_id.size, np.int64)
-        reason_codes = np.zeros(lengths.size, np.int64)
+        codes = np.zeros(lengths.size, np.int64)
         dir_index, log_id = int(rows.dir_index[0]), int(log_ids_of(rows.location[:1])[0])
         path = self._paths.get((dir_index, log_id))
         if path is None:
-            reason_codes[:] = self._reason_code(f"{log_id:x}.log", "no such entry log")
-            return lengths, reason_codes
+            codes[:] = self._reason_code(f"{log_id:x}.log", "no such entry log")
+            return lengths, codes
         try:
             file = self._open_file(path)
             log_size = os.fstat(file.fd).st_size
@@ -132,7 +129,7 @@ class RecordLengths:
             if not is_inside.all():
                 size = format_count(log_size, "byte")
                 reason = f"location points past the end of the log ({size})"
-                reason_codes[~is_inside] = self._reason_code(path, reason)
+                codes[~is_inside] = self._reason_code(path, reason)
             inside_rows = np.flatnonzero(is_inside)
             for row_numbers, data, offsets in _read_records(file.fd, starts, inside_rows):
                 read_rows = IndexBatch(*(column[row_numbers] for column in rows))
@@ -140,19 +137,15 @@ class RecordLengths:
                 lengths[row_numbers] = sizes
                 if not sizes.all():
                     code = self._reason_code(path, "the record is of another entry, or truncated")
-                    reason_codes[row_numbers[sizes == 0]] = code
+                    codes[row_numbers[sizes == 0]] = code
         except OSError as error:
             finding = Finding.of(read_error(error, path))
-            reason_codes[lengths == 0] = self._reason_code(
-                path, finding.detail.removeprefix(f"{path}: ")
-            )
+            codes[lengths == 0] = self._reason_code(path, finding.detail.removeprefix(f"{path}: "))
         except SystemRefused:
             raise
         except BkstoreError as error:
-            reason_codes[lengths == 0] = self._reason_code(
-                path, str(error).removeprefix(f"{path}: ")
-            )
-        return lengths, reason_codes
+            codes[lengths == 0] = self._reason_code(path, str(error).removeprefix(f"{path}: "))
+        return lengths, codes
 
     def _open_file(self, path: str) -> OpenFile:
         file = self._open_files.get(path)
@@ -163,17 +156,15 @@ class RecordLengths:
         return file
 
 
-def _read_sizes(
-    data: Any, offsets: Int64Array, rows: IndexBatch, bytes_left: Int64Array
-) -> Int64Array:
+def _read_sizes(data: Any, offsets: Int64Array, rows: IndexBatch, limits: Int64Array) -> Int64Array:
     """Return the sizes of the rows' records at `offsets`: 0 if the record is of another entry, or
-    longer than the `bytes_left` in its log."""
+    longer than its limit, the bytes left in its log."""
     size_fields = integers_at_every_offset(data, ">i4")[offsets - SIZE_FIELD_BYTES]
     sizes: Int64Array = size_fields.astype(np.int64)
     scopes, ledgers, entries = record_ids(data, offsets)
     is_same = (scopes == rows.scope_id) & (ledgers == rows.ledger_id) & (entries == rows.entry_id)
     min_sizes = np.where(rows.scope_id == 0, V1_HEADER, V2_HEADER)
-    return np.where(is_same & (sizes >= min_sizes) & (sizes <= bytes_left), sizes, 0)
+    return np.where(is_same & (sizes >= min_sizes) & (sizes <= limits), sizes, 0)
 
 
 def _read_records(

@@ -84,9 +84,9 @@ class TableWriter:
     def __init__(self, folder: Path, max_rows: int = MAX_TABLE_ROWS) -> None:
         self._folder = folder
         self._max_rows = max_rows
-        self._table_files: list[TableFile] = []
+        self._finished: list[TableFile] = []
         self._writer: SstFileWriter | None = None
-        # Of the open table file, the last one: its path, kind (directory, has_scope) and rows.
+        # Of the open table file: its path, kind (directory, has_scope) and rows.
         self._path = folder
         self._file_kind = (0, False)
         self._file_rows = 0
@@ -100,7 +100,6 @@ class TableWriter:
                 self._add_rows(part_rows, (directory, has_scope))
 
     def _add_rows(self, rows: IndexBatch, file_kind: tuple[int, bool]) -> None:
-        """Write rows to files of one kind, (directory, has_scope): one file has one kind."""
         start, size = 0, rows.entry_id.size
         while start < size:
             fits = self._file_kind == file_kind and self._file_rows < self._max_rows
@@ -114,7 +113,7 @@ class TableWriter:
     def _begin_file(self, file_kind: tuple[int, bool]) -> None:
         self._finish_file()
         self._file_kind, self._file_rows = file_kind, 0
-        self._path = self._folder / f"{len(self._table_files):05d}.sst"
+        self._path = self._folder / f"{len(self._finished):05d}.sst"
         with _table_errors(self._path):
             self._writer = SstFileWriter(location_options())
             self._writer.open(str(self._path))
@@ -135,15 +134,13 @@ class TableWriter:
         with _table_errors(self._path):
             self._writer.finish()
             size = self._path.stat().st_size
-        self._table_files.append(
-            TableFile(*self._file_kind, str(self._path), self._file_rows, size)
-        )
+        self._finished.append(TableFile(*self._file_kind, str(self._path), self._file_rows, size))
         self._writer = None
 
     def finish(self) -> list[TableFile]:
         """End the last file and return all of them. RocksDB syncs each as it ends."""
         self._finish_file()
-        return self._table_files
+        return self._finished
 
 
 def _encode_big_endian(columns: list[Int64Array]) -> list[bytes]:

@@ -138,19 +138,17 @@ def _open_folder(dump: Path, bookie: str | None, directories: int) -> LoadSource
         paths[schema.name] = _parquet_files(folder)
         row_counts |= {path: _check_footer(str(path), schema) for path in paths[schema.name]}
     ids = {value for listed in paths.values() for value in _distinct_values(listed, "bookie")}
-    bookie_id = _choose_bookie(dump, sorted(ids), bookie)
+    chosen = _choose_bookie(dump, sorted(ids), bookie)
     files = [  # of any bookie's rows, unsorted
         DumpFile(str(path), "entries", bookie="", rows=row_counts[path], has_one_bookie=False)
         for path in paths["entries"]
     ]
-    ledgers, is_alone = tuple(map(str, paths["ledgers"])), ids == {bookie_id}
-    # The rows of `ledgers` have the layout; those of a bookie without ledgers are of none.
-    source = LoadSource(str(dump), bookie_id, "idx", tuple(files), ledgers, is_alone, directories)
+    ledgers, is_alone = tuple(map(str, paths["ledgers"])), ids == {chosen}
+    # The rows of `ledgers` have the layout, which is "idx" if there are none.
+    source = LoadSource(str(dump), chosen, "idx", tuple(files), ledgers, is_alone, directories)
     layouts = {str(row["layout"]) for row in read_ledgers(source)}
     if len(layouts) > 1:
-        raise InvalidArgument(
-            f"{dump}: bookie {bookie_id} is of several layouts: {sorted(layouts)}"
-        )
+        raise InvalidArgument(f"{dump}: bookie {chosen} is of several layouts: {sorted(layouts)}")
     return replace(source, layout=layouts.pop()) if layouts else source
 
 

@@ -58,8 +58,7 @@ class LoadResult:
 
 @dataclass(frozen=True)
 class LoadJob:
-    """The input of an engine: read `source`, write pieces for layout `layout` below `work`; call
-    `report` with "written" or "compared", and the rows so far."""
+    """The input of an engine: read `source`, write pieces for layout `layout` below `work`."""
 
     source: LoadSource
     states: dict[LedgerId, LedgerState]
@@ -196,8 +195,7 @@ def _check_target(source: LoadSource, out: Path, to: IndexLayout) -> None:
 def _reporter(
     progress: Callable[[LoadProgress], None] | None, source_rows: int, passes: int
 ) -> Callable[[str, int], None]:
-    """Return the function that the engine calls with a step and its rows so far: all rows are
-    "written" in the first pass, and "compared" in the second one, if there is one."""
+    """Return a function of a step and its rows so far: first "written", then "compared"."""
 
     def report(step: str, rows: int) -> None:
         if progress is not None:

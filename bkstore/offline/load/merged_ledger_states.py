@@ -52,8 +52,7 @@ def _merge_states(ledger_id: LedgerId, one: LedgerState, other: LedgerState) -> 
 
 
 def _lac_sort_key(body: bytes | None) -> tuple[int, bytes]:
-    """Return the sort key of explicit LACs: the LAC, then the bytes; None comes first. LACs begin
-    at -1 (no entry), so -2 stands for none."""
+    """Return the sort key of explicit LACs: the LAC (-1 or more), then the bytes; None is first."""
     if body is None:
         return -2, b""
     try:

@@ -169,8 +169,8 @@ def _min_max(footer: pq.FileMetaData, group: int, column: int) -> Any:
 
 
 def _end_ledgers(scope: Any, ledger: Any) -> tuple[LedgerId | None, LedgerId | None]:
-    """Return the first and last ledger of a row group by the statistics of its columns, or None
-    twice if these do not show them: min and max are signed, but rows are sorted as unsigned."""
+    """Return the end ledgers of a row group by statistics, which are signed, unlike the order: None
+    unless it has one scope, and ledger ids of one sign."""
     if scope is None or ledger is None or scope.min != scope.max:
         return None, None
     if ledger.min < 0 <= ledger.max:

@@ -112,25 +112,25 @@ class OrderCheck:
 
     def add(self, columns: Sequence[Int64Array]) -> int | None:
         """Verify the next rows; return the number of the first one out of order, or None."""
-        scope, ledger, *third_columns = columns
-        third_column = third_columns[0] if third_columns else None
+        scope, ledger, *more_columns = columns
+        third = more_columns[0] if more_columns else None
         if not scope.size:
             return None
         first_ledger = ledger_pair_at(scope, ledger, 0)
         if self.last_ledger is None:
             self.first_ledger = first_ledger
         elif first_ledger < self.last_ledger or (
-            first_ledger == self.last_ledger and not self._continues_ledger(third_column)
+            first_ledger == self.last_ledger and not self._continues_ledger(third)
         ):
             return 0
         self.last_ledger = ledger_pair_at(scope, ledger, -1)
-        self._last_third = None if third_column is None else int(third_column[-1])
-        return _first_unsorted(scope, ledger, third_column)
+        self._last_third = None if third is None else int(third[-1])
+        return _first_unsorted(scope, ledger, third)
 
-    def _continues_ledger(self, third_column: Int64Array | None) -> bool:
-        if third_column is None or self._last_third is None:
+    def _continues_ledger(self, third: Int64Array | None) -> bool:
+        if third is None or self._last_third is None:
             return False  # a second row of a ledger, which may have only one
-        return int(third_column[0]) > self._last_third
+        return int(third[0]) > self._last_third
 
     def ledger_range(self) -> LedgerRange | None:
         """Return the range of ledgers so far; None without rows, or if an end is not a valid id."""
@@ -142,15 +142,13 @@ class OrderCheck:
             return None
 
 
-def _first_unsorted(
-    scope: Int64Array, ledger: Int64Array, third_column: Int64Array | None
-) -> int | None:
+def _first_unsorted(scope: Int64Array, ledger: Int64Array, third: Int64Array | None) -> int | None:
     """Return the number of the first row that does not sort behind the row before it, or None."""
     # Within a ledger the third column ascends; without such a column its rows are duplicates.
     same_ledger = (ledger[1:] == ledger[:-1]) & (scope[1:] == scope[:-1])
     out_of_order = same_ledger
-    if third_column is not None:
-        out_of_order = same_ledger & (third_column[1:] <= third_column[:-1])
+    if third is not None:
+        out_of_order = same_ledger & (third[1:] <= third[:-1])
     first_rows = [int(np.argmax(out_of_order)) + 1] if out_of_order.any() else []
     # Between ledgers the ids ascend, unsigned.
     borders = np.flatnonzero(~same_ledger) + 1

@@ -19,8 +19,7 @@ SIDE_COLUMN = "side"
 
 
 def merge_sorted_streams(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all streams, sorted by ledger and then stream, with column `SIDE_COLUMN`,
-    which has the stream's number.
+    """Yield the rows of all streams, by ledger and then stream, with its number in `SIDE_COLUMN`.
 
     Streams must be sorted by ledger. Memory: a batch of each, or the rows of the longest ledger.
     """
@@ -45,10 +44,7 @@ def merge_sorted_streams(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterato
 
 
 class _Stream:
-    """A stream with its waiting rows, which were read but not yet taken.
-
-    `_ledger_columns` are the scopes and ledgers of the waiting rows.
-    """
+    """A stream with its waiting rows, which were read but not yet taken, and their ledgers."""
 
     def __init__(self, number: int, batches: Iterator[pa.RecordBatch]) -> None:
         self._number = number

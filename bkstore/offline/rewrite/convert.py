@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -67,17 +68,8 @@ def convert(
     0
     (1, True, 'rocksdb', [0])
     """
-    with Rewrite(
-        "convert",
-        source,
-        target,
-        to,
-        progress,
-        needs_index=True,
-        opening=opening,
-        link=link,
-        files=files,
-    ) as job:
+    options: dict[str, Any] = {"opening": opening, "link": link, "files": files}
+    with Rewrite("convert", source, target, to, progress, needs_index=True, **options) as job:
         index = job.bookie.index
         states = {ledger_id: index.state(ledger_id) for ledger_id in index.ledgers()}
         logs = job.bookie.entry_logs
@@ -93,9 +85,8 @@ def convert(
 class _SourceRows:
     """The source's rows of known ledgers in key order, with the target's locations.
 
-    `unlisted_ledgers` have rows, but are not among the index's ledgers: an interrupted delete
-    leaves them. After a pass, `left_out` counts their rows, `rows_without_log` those into missing
-    logs.
+    `unlisted_ledgers` have rows, but the index does not list them. After a pass, `left_out` counts
+    their rows, `rows_without_log` those into missing logs.
     """
 
     def __init__(self, bookie: BookieDir, names: LogNames) -> None:

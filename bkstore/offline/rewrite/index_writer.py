@@ -80,8 +80,7 @@ def write_index(
 ) -> int:
     """Write rows in key order, and the ledger states, durably; return the number of rows.
 
-    `flags` are the storage flags of the `ledgers` database, None if it has none. A ledger that has
-    rows but no state gets an empty state.
+    `flags` are RocksDB's storage flags, if any. A ledger with rows but no state gets an empty one.
     """
     for current in index_dirs:
         with convert_write_errors(current):

@@ -45,7 +45,6 @@ class LogNames:
         self.renamed = 0
         self._directory_count = directory_count
         self._may_need_links = layout == "rocksdb" and directory_count > 1 and not is_partitioned
-        # (directory, log id, directory to link to), in the source's numbers
         self._needed_links: set[tuple[int, int, int]] = set()
         # By (directory, log id) in the source; None if all logs keep their ids.
         self._new_ids: dict[tuple[int, int], int] | None = None
@@ -80,8 +79,7 @@ class LogNames:
         return free_id
 
     def new_id(self, dir_index: int, log_id: int) -> int:
-        """Return a log's id in the target. A log that rows name, but that does not exist, gets an
-        unused id, so that the rows do not point into another log."""
+        """Return a log's id in the target; one that only rows name gets an id without a log."""
         if self._new_ids is None:
             return log_id
         key = (dir_index, log_id)
@@ -125,11 +123,8 @@ def _is_same_log(log: LogFile, other: LogFile) -> bool:
     with convert_read_errors(other.path):
         if os.path.samefile(log.path, other.path):
             return True
-        with (
-            open_for_reading(Path(log.path)) as file,
-            open_for_reading(Path(other.path)) as other_file,
-        ):
-            while (chunk := file.read(_CHUNK_BYTES)) == other_file.read(_CHUNK_BYTES):
+        with open_for_reading(Path(log.path)) as file, open_for_reading(Path(other.path)) as copy:
+            while (chunk := file.read(_CHUNK_BYTES)) == copy.read(_CHUNK_BYTES):
                 if not chunk:
                     return True
     return False

@@ -112,8 +112,8 @@ class LedgerSelection:
     """Decides which ledgers' records are taken, and notes the ledgers by its decisions.
 
     `selected` ledgers go into the target, `unknown` ones are left out, and those in `misplaced`
-    have records in a directory where db storage does not look. `max_entry_id` is the highest entry
-    id that the target's index can hold.
+    have records in a directory where db storage does not look. The target's index can hold entry
+    ids up to `max_entry_id`.
     """
 
     def __init__(self, job: Rewrite, known: SourceLedgers, all_ledgers: bool) -> None:

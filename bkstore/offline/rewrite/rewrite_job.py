@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from bkstore.arguments import boolean, path as as_path
@@ -151,12 +150,7 @@ class Rewrite:
         )
         self.result.findings.append(Finding("oddity", detail, str(self.target)))
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._stack.close()
 
     @property

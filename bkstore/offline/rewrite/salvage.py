@@ -164,7 +164,6 @@ class _Salvage:
         self._result = SalvageResult(job.result, [])
         self._logs = job.bookie.entry_logs
         known = read_source_ledgers(job.bookie, job.result.findings)
-        # Without a list of the ledgers none is unknown: all are taken.
         all_ledgers = not (known_only and known.has_listing)
         self._selection = LedgerSelection(job, known, all_ledgers)
         count = job.result.directories

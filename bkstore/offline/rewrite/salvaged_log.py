@@ -147,16 +147,10 @@ def _merge_indexed_records(data: LogBytes, records: LogRecords, max_entry_id: in
     if not found_rows.size:
         return
     # Merge the records that were found into the scanned ones, by position.
-    scanned = (
-        records.scope_id,
-        records.ledger_id,
-        records.entry_id,
-        records.position,
-        records.size,
-    )
+    known = (records.scope_id, records.ledger_id, records.entry_id, records.position, records.size)
     found = (column[found_rows] for column in (*ids, positions, sizes))
     order = np.argsort(np.concatenate((records.position, positions[found_rows])), kind="stable")
-    merged = [np.concatenate(pair)[order] for pair in zip(scanned, found)]
+    merged = [np.concatenate(pair)[order] for pair in zip(known, found)]
     records.scope_id, records.ledger_id, records.entry_id, records.position, records.size = merged
     confirmed = (records.confirmed, np.ones(found_rows.size, np.bool_))
     records.confirmed = np.concatenate(confirmed)[order]
@@ -165,8 +159,7 @@ def _merge_indexed_records(data: LogBytes, records: LogRecords, max_entry_id: in
 
 
 def _size_at(data: LogBytes, position: int, entry_key: tuple[int, ...]) -> int:
-    """Return the size of the record at a position, or 0 if there is none of this scope, ledger and
-    entry."""
+    """Return the size of the record at a position, or 0 if there is none of this entry."""
     frame_start = position - SIZE_FIELD_BYTES
     if frame_start < HEADER_SIZE or position + V1_HEADER > data.size:
         return 0

@@ -38,8 +38,7 @@ class RowsByKey:
     last one added. After an iteration, `duplicates` counts the others. May be iterated repeatedly;
     no rows may be added after the first iteration.
 
-    Sorted runs of about `run_rows` rows are spilled to files. `_samples` are keys of all runs at
-    equal distances: by them the merge is split into pieces that fit in memory.
+    Sorted runs of about `run_rows` rows are spilled. The merge is split at keys from `_samples`.
     """
 
     def __init__(

@@ -90,8 +90,7 @@ class RowsByLog:
         return sorted(logs)
 
     def segments(self, dir_index: int, log_id: int) -> list[Segment]:
-        """Return where one log's rows are in the file, a segment for each stretch of the log in
-        each piece that was sorted: (stretch number in the log, first row in the file, count)."""
+        """Return where one log's rows are in the file: (stretch, first row, count), in order."""
         segments: list[Segment] = []
         stretches_of_log = 1 << (32 - STRETCH_BITS)
         for piece in self._pieces:

@@ -55,10 +55,11 @@ class AuditCluster:
         self._incomplete_answers: dict[tuple[str, int], bytes] = {}
         for ledger in range(ledgers):
             self.store.create(_make_metadata(ledger, entries))
-            if ledger % 100 == 0:
+            if ledger % 100 == 0:  # one bookie loses one entry
                 bookie_index = int(rng.integers(len(BOOKIES)))
-                entry = int(rng.choice(expected_per_bookie[bookie_index].entries()))
-                incomplete = expected_per_bookie[bookie_index] - Availability.from_entries([entry])
+                complete = expected_per_bookie[bookie_index]
+                entry = int(rng.choice(complete.entries()))
+                incomplete = complete - Availability.from_entries([entry])
                 self._incomplete_answers[BOOKIES[bookie_index], ledger] = incomplete.to_bytes()
                 self.lost.add((ledger, BOOKIES[bookie_index], entry))
 
@@ -146,9 +147,9 @@ class DurabilityCheck:
         ledgers = range(cluster.ledgers)
         self._due, self._held = {}, {}
         for bookie_index, bookie in enumerate(BOOKIES):
-            share = (0, cluster.entries - 1, bookie_index, len(BOOKIES), QUORUM)
-            rows = [(ledger, *share) for ledger in ledgers]
-            self._due[bookie] = DueEntries(*np.array(rows, np.int64).T)
+            last_entry = cluster.entries - 1
+            rows = [(n, 0, last_entry, bookie_index, len(BOOKIES), QUORUM) for n in ledgers]
+            self._due[bookie] = DueEntries(*np.array(rows, np.int64).T)  # a row for each ledger
             self._held[bookie] = HeldEntries.from_availabilities(
                 [(ledger, bookies[bookie].availability(ledger)) for ledger in ledgers]
             )
@@ -164,19 +165,19 @@ class DurabilityCheck:
 
 
 def find_missing_by_entry(store: MetadataStore, bookies: Bookies) -> Missing:
-    """Return the same, ledger by ledger, from sets of entries and each entry's write set."""
+    """Return the missing replicas, from sets of stored entries and each entry's write set."""
     missing: Missing = set()
     for segment in _segments(store, bookies):
         size, quorum, stored = len(segment.ensemble), segment.quorum, segment.stored
         for entry in range(segment.first, segment.last + 1):
-            for index in write_set(entry, size, quorum):
-                if entry not in stored[index]:
-                    missing.add((segment.ledger, segment.ensemble[index], entry))
+            for bookie_index in write_set(entry, size, quorum):
+                if entry not in stored[bookie_index]:
+                    missing.add((segment.ledger, segment.ensemble[bookie_index], entry))
     return missing
 
 
 def find_missing_inline(store: MetadataStore, bookies: Bookies) -> Missing:
-    """Return the same, with the write set computed inline instead of by `write_set`."""
+    """Return what `find_missing_by_entry` returns, with the write set computed inline."""
     missing: Missing = set()
     for segment in _segments(store, bookies):
         size, quorum, stored = len(segment.ensemble), segment.quorum, segment.stored

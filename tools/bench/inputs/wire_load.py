@@ -73,7 +73,7 @@ def add_windows(
 def read_windows(
     ledger: int, first_entry: int, window_size: int, window_count: int, payload_bytes: int
 ) -> list[Window]:
-    """Return windows of reads of the same entries."""
+    """Return windows of reads of the entries that `add_windows` adds for the same arguments."""
     record = Coder("CRC32C").encode_batch(ledger, [first_entry], [bytes(payload_bytes)])[0]
     windows = []
     for start in range(first_entry, first_entry + window_size * window_count, window_size):
@@ -95,6 +95,7 @@ class _Client:
     latencies: list[tuple[float, int]] = field(default_factory=list)
 
     def send(self) -> bool:
+        """Send the next window; return False if there is none."""
         if not self.windows:
             return False
         window = self.windows[0]
@@ -104,7 +105,8 @@ class _Client:
         return True
 
     def take(self) -> bool:
-        """Receive available responses; return whether the window is complete."""
+        """Receive available responses, which are all of one size; return whether the window is
+        complete. They are only counted, not decoded."""
         size = len(self.socket.recv(_RECEIVE_BYTES))
         if not size:
             raise ConnectionError("the bookie hung up")

@@ -46,15 +46,20 @@ Bookies = Mapping[str, AvailabilitySource]
 
 
 def _make_case(
-    name: str, cluster: AuditCluster, ours: FindMissing, baseline: TimedSide, limit: float | None
+    name: str,
+    cluster: AuditCluster,
+    ours: FindMissing,
+    baseline: TimedSide,
+    limit: float | None = None,
 ) -> Case:
+    """Return a case that finds the missing replicas, with the fact whether it finds all."""
+
     def facts() -> list[Fact]:
-        same = ours() == cluster.lost
-        return [Fact("finds what was taken out", "yes" if same else "no", "yes", same)]
+        return [Fact.yes_or_no("finds what was taken out", ours() == cluster.lost)]
 
     items, shape = cluster.ledgers * cluster.entries, _describe_cluster(cluster)
     side = TimedSide("sequence groups", ours)
-    return Case(name, items, shape, side, (baseline,), limit, facts=facts)
+    return Case(name, items, shape, side, (baseline,), limit=limit, facts=facts)
 
 
 def _inline_side(store: MetadataStore, bookies: Bookies) -> TimedSide:
@@ -64,38 +69,35 @@ def _inline_side(store: MetadataStore, bookies: Bookies) -> TimedSide:
 def _cases(
     cluster: AuditCluster, open_directories: Callable[[Mapping[str, Layout]], Bookies]
 ) -> Iterator[Case]:
-    """Yield the durability check alone, then audits with more and more of the real work."""
+    """Yield the durability check alone, then audits with more and more of the real work: bytes to
+    be decoded, index directories. `open_directories` returns bookies of directories by layout."""
 
     def audit_case(name: str, store: MetadataStore, bookies: Bookies, baseline: TimedSide) -> Case:
-        return _make_case(name, cluster, lambda: run_audit(store, bookies), baseline, None)
+        return _make_case(name, cluster, lambda: run_audit(store, bookies), baseline)
 
     def inline_case(name: str, store: MetadataStore, bookies: Bookies) -> Case:
         return audit_case(name, store, bookies, _inline_side(store, bookies))
 
-    store, answers = DecodedStore(cluster), {name: DecodedBookie(cluster, name) for name in BOOKIES}
-    check, in_line = DurabilityCheck(cluster).missing, _inline_side(store, answers)
-    yield _make_case("durability check", cluster, check, in_line, 50)
-    find_missing: FindMissing = lambda: find_missing_by_entry(store, answers)  # noqa: E731
+    store, bookies = DecodedStore(cluster), {name: DecodedBookie(cluster, name) for name in BOOKIES}
+    check, in_line = DurabilityCheck(cluster).missing, _inline_side(store, bookies)
+    yield _make_case("durability check", cluster, check, in_line, limit=50)
+    find_missing: FindMissing = lambda: find_missing_by_entry(store, bookies)  # noqa: E731
     by_write_set = TimedSide("entry by entry, write_set", find_missing)
-    yield audit_case("audit", store, answers, by_write_set)
-    yield inline_case("audit, in line", store, answers)
+    yield audit_case("audit", store, bookies, by_write_set)
+    yield inline_case("audit, in line", store, bookies)
     yield inline_case("audit, bytes to be decoded", cluster.store, cluster.bookies())
     yield inline_case("audit, directories", cluster.store, open_directories(MIXED_LAYOUTS))
     for layout in LAYOUTS:
-        bookies = open_directories(dict.fromkeys(BOOKIES, layout))
-        yield _batch_call_case(f"audit, directories, {layout}", cluster, bookies)
+        directories = open_directories(dict.fromkeys(BOOKIES, layout))
+        yield _batch_call_case(f"audit, directories, {layout}", cluster, directories)
 
 
 def _batch_call_case(name: str, cluster: AuditCluster, bookies: Bookies) -> Case:
-    one_by_one = {bookie_id: SingleCallBookie(bookie) for bookie_id, bookie in bookies.items()}
-    return Case(
-        name,
-        cluster.ledgers * cluster.entries,
-        _describe_cluster(cluster),
-        TimedSide("availability_many", lambda: run_audit(cluster.store, bookies)),
-        (TimedSide("availability, a call a ledger", lambda: run_audit(cluster.store, one_by_one)),),
-        4,
-    )
+    store, items = cluster.store, cluster.ledgers * cluster.entries
+    single = {bookie_id: SingleCallBookie(bookie) for bookie_id, bookie in bookies.items()}
+    one_by_one = TimedSide("availability, a call a ledger", lambda: run_audit(store, single))
+    ours = TimedSide("availability_many", lambda: run_audit(store, bookies))
+    return Case(name, items, _describe_cluster(cluster), ours, (one_by_one,), limit=4)
 
 
 def _audit_cases(context: Context) -> Cases:

@@ -20,11 +20,10 @@ from tools.lab.bitmaps import build_bitmap, serialize_bitmap
 def _idx_availability_cases(context: Context) -> Cases:
     entry_count = context.scaled(1_000_000)
     rng = np.random.default_rng(context.seed)
-    holes = np.flatnonzero(rng.random(entry_count * 10 // 9) < 0.9)
-    shapes: dict[str, Int64Array] = {
+    shapes: dict[str, Int64Array] = {  # of about `entry_count` entries each
         "contiguous": np.arange(entry_count),
         "striped 2 of 3": stored_ids(entry_count, 3, 2),
-        "10 % holes": holes,
+        "10 % holes": np.flatnonzero(rng.random(entry_count * 10 // 9) < 0.9),
     }
     with idx_index(context, dict(enumerate(shapes.values()))) as index:
         for ledger, (name, ids) in enumerate(shapes.items()):
@@ -37,7 +36,8 @@ def _idx_case(index: HierarchicalIndex, ledger: int, name: str, count: int) -> C
     ours = TimedSide("HierarchicalIndex.availability", lambda: index.availability(ledger))
     words = TimedSide("np.fromfile", lambda: np.fromfile(path, np.int64))
     limit = None if name == "10 % holes" else 2.5
-    return Case(name, count, f"{count} entries, {name}", ours, (words,), limit, "cost")
+    shape = f"{count} entries, {name}"
+    return Case(name, count, shape, ours, (words,), limit=limit, kind="cost")
 
 
 def _round_trip(ids: Int64Array) -> Availability:
@@ -48,8 +48,8 @@ def _encoding_cases(context: Context) -> Cases:
     ids = stored_ids(context.scaled(1_000_000), 3, 2)
     pyroaring = context.import_optional("pyroaring")
     shape = f"{ids.size} stored ids of a 2-of-3 stripe, int64 array"
-    data = Availability.from_entries(ids).to_bytes()
-    bkstore_bytes = Fact("encoded bytes", len(data), "88", len(data) == 88)
+    byte_count = len(Availability.from_entries(ids).to_bytes())
+    bkstore_bytes = Fact("encoded bytes", byte_count, target="88", holds=byte_count == 88)
     if pyroaring is None:
         yield FactCase("encode and decode", ids.size, shape, lambda: [bkstore_bytes])
     else:
@@ -72,7 +72,7 @@ def _pyroaring_cases(
         TimedSide("BitMap(array('I')), conversion included", from_array),
         TimedSide("BitMap(int64 array)", lambda: round_trip(pyroaring.BitMap(ids))),
     )
-    yield Case("encode and decode", ids.size, shape, ours, bitmaps, 5, facts=lambda: sizes)
+    yield Case("encode and decode", ids.size, shape, ours, bitmaps, limit=5, facts=lambda: sizes)
     ours = TimedSide("..., entries()", lambda: _round_trip(ids).entries())
     to_array = TimedSide("..., to_array()", lambda: from_array().to_array())
     shape = "the same, the decoded answer expanded to an array of ids"
@@ -88,7 +88,7 @@ def _mask_difference(expected: Int64Array, stored: Int64Array) -> Int64Array:
 
 def _missing_entry_cases(context: Context) -> Cases:
     entry_count = context.scaled(10_000_000)
-    expected = schedule.expected(0, entry_count - 1, 1, 3, 2)
+    expected = schedule.expected(0, entry_count - 1, 1, ensemble_size=3, write_quorum=2)
     rng = np.random.default_rng(context.seed)
     lost = Availability.from_entries(rng.choice(expected.entries(), 6, replace=False))
     pyroaring = context.import_optional("pyroaring")
@@ -111,15 +111,15 @@ def _cases_of_loss(
     shape = f"{entry_count} entries, 2-of-3 stripe: {count} expected at one bookie, {name}"
 
     def peaks() -> list[Fact]:
-        peak = peak_allocated(ours.run)
+        peak, target = peak_allocated(ours.run), "O(groups): < 100 kB at any size"
         return [
-            Fact("peak bytes, missing", peak, "O(groups): < 100 kB at any size", peak < 100_000),
+            Fact("peak bytes, missing", peak, target, holds=peak < 100_000),
             Fact("peak bytes, boolean mask", peak_allocated(mask.run)),
             Fact("peak bytes, np.setdiff1d", peak_allocated(differences[0].run)),
             Fact("sequence groups", len(stored.groups)),
         ]
 
-    yield Case(name, count, shape, ours, differences, 100, facts=peaks)
+    yield Case(name, count, shape, ours, differences, limit=100, facts=peaks)
     yield Case(f"{name}, mask", count, shape, ours, (mask,))
     if pyroaring is not None:
         due, held = (build_bitmap(pyroaring, ids) for ids in (due_ids, stored_ids))

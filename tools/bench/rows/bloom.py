@@ -32,6 +32,7 @@ def _fill_by_loop(keys: list[int], bit_count: int, hash_count: int) -> _Bits:
 
 
 def _probe_by_loop(bits: _Bits, keys: list[int], hash_count: int) -> list[bool]:
+    """Return for each key whether all its bits are set, in a plain loop like `_fill_by_loop`."""
     bit_count, hash_numbers, answers = len(bits) * 8, range(hash_count), []
     digest = mmh3.mmh3_x64_128_utupledigest
     for key in keys:
@@ -92,25 +93,25 @@ def _bloom_cases(context: Context) -> Cases:
         return fastbloom
 
     def facts() -> list[Fact]:
+        # Guava's bytes: strategy, number of hashes, number of words, then big-endian words.
         words = np.frombuffer(bloom_filter.to_bytes(), ">u8", offset=6)
         is_equal = bits == words.astype("<u8").tobytes()
-        return [
-            Fact("bit array equals the loop's", "yes" if is_equal else "no", "yes", is_equal),
-            Fact("bytes of the filter", bloom_filter.nbytes),
-        ]
+        equality = Fact.yes_or_no("bit array equals the loop's", is_equal)
+        return [equality, Fact("bytes of the filter", bloom_filter.nbytes)]
 
     shape = f"{count} random 64-bit ids, int64 array, fpp {_FPP:g}"
     filled_fastbloom = fill_fastbloom(keys.tolist()) if make_fastbloom else None
-    for name, items, ours, loop, batch in _work_kinds(
+    for name, items, ours, loop, fastbloom_side in _work_kinds(
         keys, absent, bloom_filter, bits, filled_fastbloom, fill_fastbloom
     ):
-        has_limit = name == "build and probe"
-        make_facts = facts if has_limit else list
-        yield Case(name, items, shape, ours, (loop,), 30 if has_limit else None, facts=make_facts)
+        is_main_case = name == "build and probe"  # the others are informative
+        loop_limit, peer_limit = (30, 1) if is_main_case else (None, None)
+        make_facts = facts if is_main_case else list
+        yield Case(name, items, shape, ours, (loop,), limit=loop_limit, facts=make_facts)
         if make_fastbloom:
-            limit = 1 if has_limit else None
-            yield Case(f"{name}, fastbloom-rs", items, shape, ours, (batch,), limit)
-        if rbloom_side and has_limit:
+            name_with_peer = f"{name}, fastbloom-rs"
+            yield Case(name_with_peer, items, shape, ours, (fastbloom_side,), limit=peer_limit)
+        if rbloom_side and is_main_case:
             yield Case(f"{name}, rbloom", items, shape, ours, (rbloom_side,))
 
 

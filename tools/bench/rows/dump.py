@@ -20,17 +20,13 @@ def _dump_case(context: Context, kind: LookupIndex) -> Case:
     entries = context.scaled(ENTRIES)
     path = make_index(kind, new_directory(context) / "bookie", entries, context.seed)
 
-    def fresh() -> Path:
+    def set_up() -> Path:
         return new_directory(context) / "out"
 
-    return Case(
-        kind,
-        entries,
-        f"{entries} entries in ledgers of 100,000, index in the page cache",
-        TimedSide("dump", lambda target: dump([path], target, jobs=1), fresh),
-        (TimedSide("row by row", lambda target: dump_by_row(path, target), fresh),),
-        50,
-    )
+    shape = f"{entries} entries in ledgers of 100,000, index in the page cache"
+    ours = TimedSide("dump", lambda target: dump([path], target, jobs=1), set_up)
+    baseline = TimedSide("row by row", lambda target: dump_by_row(path, target), set_up)
+    return Case(kind, entries, shape, ours, (baseline,), limit=50)
 
 
 def _dump_cases(context: Context) -> Cases:
@@ -41,11 +37,12 @@ def _dump_cases(context: Context) -> Cases:
 
 
 def _size_facts(kind: LookupIndex, entries: int) -> list[Fact]:
-    result = run_input("dump_indexes", kind, entries, 1)
+    jobs = 1
+    result = run_input("dump_indexes", kind, entries, jobs)
     peak, target = result["peak"], f"< {_MAX_PEAK_BYTES >> 20}"
     return [
         Fact("million rows a second", round(result["rows"] / result["seconds"] / 1e6, 2)),
-        Fact("peak MiB", round(peak / 2**20), target, peak < _MAX_PEAK_BYTES),
+        Fact("peak MiB", round(peak / 2**20), target, holds=peak < _MAX_PEAK_BYTES),
     ]
 
 

@@ -40,15 +40,16 @@ class EntryCost(NamedTuple):
 
 
 def _measure_cost(bookies: list[BenchmarkBookie], work: Work, entries: int) -> EntryCost:
+    """Return the medians of several runs of the work, after a first one that warms up."""
     work()
     runs = []
     for _ in range(_RUN_COUNT):
-        seconds_before = sum(bookie.cpu_seconds() for bookie in bookies)
-        clock, client = time.perf_counter(), time.process_time()
+        bookies_before = sum(bookie.cpu_seconds() for bookie in bookies)
+        wall_before, client_before = time.perf_counter(), time.process_time()
         work()
-        client, clock = time.process_time() - client, time.perf_counter() - clock
-        bookie_seconds = sum(bookie.cpu_seconds() for bookie in bookies) - seconds_before
-        runs.append((client, bookie_seconds, clock))
+        client_cpu, wall = time.process_time() - client_before, time.perf_counter() - wall_before
+        bookie_cpu = sum(bookie.cpu_seconds() for bookie in bookies) - bookies_before
+        runs.append((client_cpu, bookie_cpu, wall))
     medians = (statistics.median(column) / entries * 1e6 for column in zip(*runs))
     return EntryCost(*medians)
 
@@ -82,7 +83,7 @@ def _append_pipelined(ledger: LedgerHandle, count: int) -> Work:
 
 
 def _append_facts(client: ClusterClient, bookies: list[BenchmarkBookie], count: int) -> list[Fact]:
-    single_count = max(count // 40, 20)
+    single_count = max(count // 40, 20)  # single appends take much longer
     ledger = client.create_ledger(3, 2, 2)
     batch_cost = _measure_cost(bookies, lambda: ledger.append_many([PAYLOAD] * count), count)
     pipelined_cost = _measure_cost(bookies, _append_pipelined(ledger, count), count)
@@ -95,13 +96,14 @@ def _append_facts(client: ClusterClient, bookies: list[BenchmarkBookie], count: 
 
 
 def _append_figures(context: Context) -> Cases:
-    count = context.scaled(_APPEND_COUNT, 200)
+    count = context.scaled(_APPEND_COUNT, minimum=200)
     shape = f"{count} entries, payload 100 bytes, E 3, W 2, A 2, db storage"
     with _socket_cluster(context) as (client, processes):
         facts = partial(_append_facts, client, processes, count)
         yield FactCase("three processes", count, shape, facts)
     with Cluster.open(new_directory(context), bookies=BOOKIES, storage="db") as cluster:
-        yield FactCase("in this process", count, shape, partial(_append_facts, cluster, [], count))
+        facts = partial(_append_facts, cluster, bookies=[], count=count)  # all CPU is the client's
+        yield FactCase("in this process", count, shape, facts)
 
 
 def _read_facts(
@@ -112,7 +114,7 @@ def _read_facts(
 ) -> list[Fact]:
     ledger = client.create_ledger(*quorums)
     ledger.append_many([PAYLOAD] * count)
-    single_count = max(count // 10, 20)
+    single_count = max(count // 10, 20)  # single reads take much longer
 
     def scan() -> None:
         if sum(1 for _ in ledger.scan(0, count - 1)) != count:
@@ -134,20 +136,23 @@ def _read_facts(
 
 
 def _read_figures(context: Context) -> Cases:
-    count = context.scaled(_READ_COUNT, 200)
+    count = context.scaled(_READ_COUNT, minimum=200)
     with _socket_cluster(context) as (client, processes):
         yield from _figures_by_write_quorum(client, processes, "three processes", count)
     with Cluster.open(new_directory(context), bookies=BOOKIES, storage="db") as cluster:
-        yield from _figures_by_write_quorum(cluster, [], "in this process", count)
+        yield from _figures_by_write_quorum(
+            cluster, processes=[], where="in this process", count=count
+        )
 
 
 def _figures_by_write_quorum(
     client: ClusterClient, processes: list[BenchmarkBookie], where: str, count: int
 ) -> Iterator[FactCase]:
-    for quorums in ((3, 2, 2), (3, 3, 2)):
+    for write_quorum in (2, 3):
+        quorums = (3, write_quorum, 2)  # E, W, A
         facts = partial(_read_facts, client, processes, quorums, count)
-        shape = f"{count} entries, payload 100 bytes, E 3, W {quorums[1]}, db storage"
-        yield FactCase(f"{where}, W {quorums[1]} of 3", count, shape, facts)
+        shape = f"{count} entries, payload 100 bytes, E 3, W {write_quorum}, db storage"
+        yield FactCase(f"{where}, W {write_quorum} of 3", count, shape, facts)
 
 
 ROWS = (

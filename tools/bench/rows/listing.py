@@ -84,48 +84,35 @@ def _index_file_cases(directory: Path, count: int) -> Iterator[Case]:
     read_loop = TimedSide("os.open, os.read, os.close, paths known", lambda: read_files(paths))
     with HierarchicalIndex(directory) as index:
         ledger_ids = index.ledgers()
-        yield Case(
-            "index files, names known",
-            count,
-            shape,
-            TimedSide("availability_many", lambda: _list_in_one_call(index)),
-            (read_loop,),
-            2,
-            "cost",
-            facts=lambda: _memory_facts(index, ledger_ids),
-        )
+        ours = TimedSide("availability_many", lambda: _list_in_one_call(index))
+        facts = partial(_memory_facts, index, ledger_ids)
+        name, baselines = "index files, names known", (read_loop,)
+        yield Case(name, count, shape, ours, baselines, limit=2, kind="cost", facts=facts)
         first_ledgers = ledger_ids[: max(count // 10, 1)]
-        yield Case(
-            "index files, a call for each",
-            len(first_ledgers),
-            f"{len(first_ledgers)} of them",
-            TimedSide("availability_many", lambda: _list_in_one_call(index, first_ledgers)),
-            (TimedSide("availability", lambda: _list_one_by_one(index, first_ledgers)),),
-            None,
-        )
+        ours = TimedSide("availability_many", lambda: _list_in_one_call(index, first_ledgers))
+        one_by_one = TimedSide("availability", lambda: _list_one_by_one(index, first_ledgers))
+        name, first_count = "index files, a call for each", len(first_ledgers)
+        yield Case(name, first_count, f"{first_count} of them", ours, (one_by_one,))
     ours = TimedSide("open, ledgers, availability_many", open_and_list)
-    yield Case("index files, opening", count, shape, ours, (read_loop,), None, "cost")
+    yield Case("index files, opening", count, shape, ours, (read_loop,), kind="cost")
     walk = TimedSide("os.scandir, then the loop", lambda: find_and_read_files(directory))
-    yield Case("index files, opening, beside a walk", count, shape, ours, (walk,), 2, "cost")
+    name = "index files, opening, beside a walk"
+    yield Case(name, count, shape, ours, (walk,), limit=2, kind="cost")
 
 
 def _rocks_cases(directory: Path, count: int) -> Iterator[Case]:
     ids = np.arange(_ROCKS_ENTRIES * 3 // 2)
-    ids = ids[ids % 3 != 0]
+    ids = ids[ids % 3 != 0]  # two of three
     with RocksIndex(directory, writable=True) as index:
         for ledger in range(count):
             index.put_many(ledger, ids, 1028 + 104 * ids)
     with RocksIndex(directory) as index:
-        ledger_ids = index.ledgers()
-        yield Case(
-            "RocksDB, a call for each",
-            count * ids.size,
-            f"{count} ledgers of {ids.size} entries, 2-of-3 striped",
-            TimedSide("availability_many", lambda: _list_in_one_call(index)),
-            (TimedSide("availability", lambda: _list_one_by_one(index, ledger_ids)),),
-            None,
-            facts=lambda: _memory_facts(index, ledger_ids),
-        )
+        name, ledger_ids = "RocksDB, a call for each", index.ledgers()
+        shape = f"{count} ledgers of {ids.size} entries, 2-of-3 striped"
+        ours = TimedSide("availability_many", lambda: _list_in_one_call(index))
+        one_by_one = TimedSide("availability", lambda: _list_one_by_one(index, ledger_ids))
+        facts = partial(_memory_facts, index, ledger_ids)
+        yield Case(name, count * ids.size, shape, ours, (one_by_one,), facts=facts)
 
 
 def _listing_cases(context: Context) -> Cases:

@@ -43,6 +43,7 @@ def _fill_store(store: ZooKeeperStore, cluster: AuditCluster) -> None:
 def _start_bookies(
     store: ZooKeeperStore, paths: Mapping[str, Path], stack: ExitStack
 ) -> list[BenchmarkBookie]:
+    """Start a bookie in a process for each directory, and register it in the store."""
     processes = []
     for bookie_id, path in paths.items():
         bookie = stack.enter_context(bookie_process(_STORAGES[MIXED_LAYOUTS[bookie_id]], path))
@@ -53,11 +54,11 @@ def _start_bookies(
 
 def _cost_facts(run: Callable[[], None], bookies: list[BenchmarkBookie], count: int) -> list[Fact]:
     """Return the cost of a ledger: CPU of the auditor's process and of the bookies, wall time."""
-    bookie_cpu = sum(bookie.cpu_seconds() for bookie in bookies)
-    wall, cpu = time.perf_counter(), time.process_time()
+    bookies_before = sum(bookie.cpu_seconds() for bookie in bookies)
+    wall_before, cpu_before = time.perf_counter(), time.process_time()
     run()
-    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    bookie_cpu = sum(bookie.cpu_seconds() for bookie in bookies) - bookie_cpu
+    cpu, wall = time.process_time() - cpu_before, time.perf_counter() - wall_before
+    bookie_cpu = sum(bookie.cpu_seconds() for bookie in bookies) - bookies_before
     seconds_of_label = {
         "auditor's CPU, threads of ZooKeeper's client among it": cpu,
         "CPU of three bookies": bookie_cpu,
@@ -83,8 +84,7 @@ def _audit_case(
         Auditor(store, live, options=AuditOptions(rechecks=0)).run()
 
     def facts() -> list[Fact]:
-        is_equal = audit_online() == cluster.lost
-        verdict = Fact("finds what was taken out", "yes" if is_equal else "no", "yes", is_equal)
+        verdict = Fact.yes_or_no("finds what was taken out", audit_online() == cluster.lost)
         return [verdict, *_cost_facts(audit_in_parallel, bookies, cluster.ledgers)]
 
     return Case(

@@ -24,10 +24,12 @@ _Arrivals = tuple[Int64Array, Int64Array, Int64Array]
 
 
 def make_arrivals(count: int, ledgers: int, seed: int) -> _Arrivals:
-    """Return columns (ledger, entry, location) of adds to ledgers in turns, some entries late."""
+    """Return columns (ledger, entry, location) of adds to ledgers in turns, some entries late:
+    locations ascend in the order of arrival."""
     rng = np.random.default_rng(seed)
     sequence = np.arange(count, dtype=np.int64)
-    lateness = (rng.random(count) < LATE_SHARE) * rng.integers(1, _MAX_ROUNDS_LATE * ledgers, count)
+    is_late = rng.random(count) < LATE_SHARE
+    lateness = is_late * rng.integers(1, _MAX_ROUNDS_LATE * ledgers, count)  # in adds
     order = np.argsort(sequence + lateness, kind="stable")
     return (sequence % ledgers)[order], (sequence // ledgers)[order], locations_of(sequence)
 
@@ -68,17 +70,11 @@ def _cases_of_puts(context: Context, count: int, ledgers: int) -> Iterator[Case]
     rows = list(zip(*(column.tolist() for column in make_arrivals(count, ledgers, context.seed))))
     name = f"put, {ledgers} ledger{'s' if ledgers > 1 else ''}"
     shape = f"{count} entries over {ledgers} ledgers in turn, {LATE_SHARE:.0%} late"
-    yield Case(
-        name,
-        count,
-        shape,
-        TimedSide("MemtableIndex.put", lambda: _put_into_memtable(rows)),
-        (
-            TimedSide("SortedDict.setdefault", lambda: _put_into_dict(rows)),
-            TimedSide("SortedDict[key] = value", lambda: _assign_into_dict(rows)),
-        ),
-        5 if ledgers == 100 else None,
-    )
+    ours = TimedSide("MemtableIndex.put", lambda: _put_into_memtable(rows))
+    setdefault = TimedSide("SortedDict.setdefault", lambda: _put_into_dict(rows))
+    assign = TimedSide("SortedDict[key] = value", lambda: _assign_into_dict(rows))
+    limit = 5 if ledgers == 100 else None
+    yield Case(name, count, shape, ours, (setdefault, assign), limit=limit)
     ours = TimedSide("put, entries()", lambda: _list_entries(_put_into_memtable(rows), ledgers))
     list_dict = lambda: _list_dict(_put_into_dict(rows), ledgers)  # noqa: E731
     irange = TimedSide("SortedDict.setdefault, irange", list_dict)
@@ -90,10 +86,11 @@ Batch = tuple[int, Int64Array, Int64Array]
 
 def _split_batches(columns: _Arrivals, ledgers: int, per_batch: int) -> list[Batch]:
     """Return batches of (ledger, entries, locations), with the ledgers in turns."""
+    ledger_column, entries_column, locations_column = columns
     queues = []
     for ledger in range(ledgers):
-        of_ledger = columns[0] == ledger
-        queues.append((ledger, columns[1][of_ledger], columns[2][of_ledger]))
+        is_own = ledger_column == ledger
+        queues.append((ledger, entries_column[is_own], locations_column[is_own]))
     max_entries = max(entries.size for _, entries, _ in queues)
     return [
         (ledger, entries[start : start + per_batch], locations[start : start + per_batch])
@@ -138,7 +135,7 @@ def _update_dict_by_batches(batches: list[Batch], ledgers: int) -> list[list[int
 def _batch_cases(context: Context) -> Cases:
     count, ledgers = context.scaled(300_000), 100
     columns = make_arrivals(count, ledgers, context.seed)
-    for per_batch, limit in ((1000, 40), (100, None)):
+    for per_batch, limit in ((1000, 40), (100, None)):  # small batches have no limit
         batches = _split_batches(columns, ledgers, per_batch)
         name = f"batches of {per_batch}"
         shape = f"{count} entries over {ledgers} ledgers, {name}, {LATE_SHARE:.0%} late"
@@ -150,7 +147,7 @@ def _batch_cases(context: Context) -> Cases:
                 ("SortedDict.update, irange", _update_dict_by_batches),
             )
         )
-        yield Case(f"put_many, {name}", count, shape, ours, (put, update), limit)
+        yield Case(f"put_many, {name}", count, shape, ours, (put, update), limit=limit)
 
 
 ROWS = (

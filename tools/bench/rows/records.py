@@ -51,7 +51,7 @@ def _encode_and_verify_cases(
     title, data = f"{coder.digest.name}, {shape}", f"{len(payloads)} entries of one ledger"
     encode = TimedSide("encode_batch", lambda: coder.encode_batch(ledger_id, ids, payloads))
     singly = TimedSide("encode, one by one", lambda: _encode_singly(coder, ledger_id, payloads))
-    yield Case(f"encode, {title}", len(payloads), data, encode, (singly,), limit)
+    yield Case(f"encode, {title}", len(payloads), data, encode, (singly,), limit=limit)
     decode = TimedSide("decode_batch", lambda: coder.decode_batch(batch, ledger_id))
     singly = TimedSide("decode, one by one", lambda: _decode_singly(coder, batch, ledger_id))
     yield Case(f"verify, {title}", len(payloads), data, decode, (singly,))

@@ -20,6 +20,7 @@ from tools.bench.cases import BenchmarkRow, Case, Cases, Context, TimedSide
 from tools.bench.inputs.entry_ids import SCOPE_0, locations_of, new_directory, rocks_index
 from tools.lab.stores.other_stores import OtherStore, other_store_openers
 
+_KEY_BYTES = 16
 _PER_BATCH = 100_000
 """The rows per batch for peers, as in `put_many` of ours."""
 
@@ -66,7 +67,7 @@ def _availability_cases(context: Context) -> Cases:
             shape = f"{ids.size} contiguous entries, another ledger behind them"
             with ExitStack() as stack:
                 peer_sides = _peer_scans(context, ids, stack)
-                yield Case("entry ids", ids.size, shape, ours, (loop,), 1.6)
+                yield Case("entry ids", ids.size, shape, ours, (loop,), limit=1.6)
                 yield Case("keys only", ids.size, shape, ours, (keys,))
                 for name, side in peer_sides.items():
                     yield Case(f"entry ids, {name}", ids.size, shape, ours, (side,))
@@ -74,7 +75,7 @@ def _availability_cases(context: Context) -> Cases:
 
 
 def _peer_scans(context: Context, ids: Int64Array, stack: ExitStack) -> dict[str, TimedSide]:
-    """Return a side for each installed peer that scans the same keys into an array of ids."""
+    """Return a side for each other store that is installed: it scans the same keys into ids."""
     lo, hi = ledger_range(SCOPE_0)
     sides = {}
     for name, open_store in other_store_openers(context).items():
@@ -84,8 +85,8 @@ def _peer_scans(context: Context, ids: Int64Array, stack: ExitStack) -> dict[str
         store.compact()
 
         def scan(store: OtherStore = store) -> Int64Array:
-            words = np.asarray(store.keys(lo, hi, 16)).view(">u8").reshape(-1, 2)
-            return words[:, 1].astype(np.int64)
+            keys = np.asarray(store.keys(lo, hi, _KEY_BYTES))  # (ledger id, entry id) each
+            return keys.view(">u8").reshape(-1, 2)[:, 1].astype(np.int64)
 
         if not np.array_equal(scan(), ids):
             raise RuntimeError(f"{name} lists other entries")
@@ -112,7 +113,7 @@ def _put_loop_side(context: Context, ids: Int64Array, locations: Int64Array) -> 
         for key, value in zip(keys, values):
             database[key] = value
 
-    def fresh() -> Rdict:
+    def set_up() -> Rdict:
         options = location_options()
         return Rdict(str(new_directory(context)), options, column_families={"default": options})
 
@@ -121,7 +122,7 @@ def _put_loop_side(context: Context, ids: Int64Array, locations: Int64Array) -> 
         database.close()
         shutil.rmtree(path)
 
-    return TimedSide("db[k] = v, keys made before", put_singly, fresh, dispose)
+    return TimedSide("db[k] = v, keys made before", put_singly, set_up, dispose)
 
 
 def _fill_cases(context: Context) -> Cases:
@@ -135,12 +136,12 @@ def _fill_cases(context: Context) -> Cases:
     def bulk_load(index: RocksIndex) -> None:
         index.bulk_load([IndexBatch.of_ledger(SCOPE_0, ids, locations)])
 
-    fresh = partial(create_index, context)
-    put_side = TimedSide("RocksIndex.put_many", put_many, fresh, remove_index)
-    load_side = TimedSide("RocksIndex.bulk_load", bulk_load, fresh, remove_index)
+    set_up = partial(create_index, context)
+    put_side = TimedSide("RocksIndex.put_many", put_many, set_up, remove_index)
+    load_side = TimedSide("RocksIndex.bulk_load", bulk_load, set_up, remove_index)
     shape = f"{ids.size} ascending entries of one ledger"
-    yield Case("put_many", ids.size, shape, put_side, (loop,), 3.5)
-    yield Case("bulk_load", ids.size, shape, load_side, (loop,), 5.5)
+    yield Case("put_many", ids.size, shape, put_side, (loop,), limit=3.5)
+    yield Case("bulk_load", ids.size, shape, load_side, (loop,), limit=5.5)
     for name, side in _peer_fills(context, ids, locations):
         yield Case(f"put_many, {name}", ids.size, shape, put_side, (side,))
 
@@ -148,6 +149,7 @@ def _fill_cases(context: Context) -> Cases:
 def _peer_fills(
     context: Context, ids: Int64Array, locations: Int64Array
 ) -> Iterator[tuple[str, TimedSide]]:
+    """Yield (name, side) of each other store that is installed: it writes the same rows."""
     keys, values = entry_keys(SCOPE_0, ids), encode_locations(locations)
 
     def put(store_and_directory: tuple[OtherStore, Path]) -> None:
@@ -159,11 +161,13 @@ def _peer_fills(
 
     for name, open_store in other_store_openers(context).items():
 
-        def fresh(open_store: Callable[[Path], OtherStore] = open_store) -> tuple[OtherStore, Path]:
+        def set_up(
+            open_store: Callable[[Path], OtherStore] = open_store,
+        ) -> tuple[OtherStore, Path]:
             directory = new_directory(context)
             return open_store(directory), directory
 
-        yield name, TimedSide("batches, keys made before", put, fresh, dispose)
+        yield name, TimedSide("batches, keys made before", put, set_up, dispose)
 
 
 ROWS = (

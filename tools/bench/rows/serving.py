@@ -26,6 +26,8 @@ from tools.bench.inputs.wire_load import (
 
 _CONNECTIONS, WINDOW, _WINDOW_COUNT, PAYLOAD = 64, 50, 40, 100
 ROUNDS = 5
+_LEDGERS_TO_ADD = 1001
+"""The first ledger of the adds among reads: beyond those of any number of connections."""
 
 RequestMix = Literal["adds", "reads", "half and half"]
 _STORAGES: tuple[StorageKind, ...] = ("sorted", "db")
@@ -35,13 +37,15 @@ def _windows_of_round(
     kind: RequestMix, round_number: int, connections: int, windows: int
 ) -> list[list[Window]]:
     """Return each connection's windows in a round: of its own ledger, with the round's entries."""
-    first = round_number * WINDOW * windows
+    first_entry = round_number * WINDOW * windows
     windows_of_connection = []
     for connection in range(connections):
         is_adding = kind == "adds" or (kind == "half and half" and connection % 2 == 0)
-        ledger = 1 + connection + (1000 if is_adding and kind == "half and half" else 0)
+        # "adds" fills the ledgers that the other kinds read, so these add to others.
+        first_ledger = _LEDGERS_TO_ADD if is_adding and kind == "half and half" else 1
         make_windows = add_windows if is_adding else read_windows
-        windows_of_connection.append(make_windows(ledger, first, WINDOW, windows, PAYLOAD))
+        ledger = first_ledger + connection
+        windows_of_connection.append(make_windows(ledger, first_entry, WINDOW, windows, PAYLOAD))
     return windows_of_connection
 
 
@@ -53,7 +57,7 @@ def _bookie_facts(name: str, bookie: MeasuredProcess, runs: Runs) -> Iterator[Fa
     def fact(label: str, values: list[float], digits: int = 2) -> Fact:
         return Fact(f"{name}: {label}", round(float(np.median(values)), digits))
 
-    yield fact("requests a second", [load.requests_per_second for load, _ in runs], 0)
+    yield fact("requests a second", [load.requests_per_second for load, _ in runs], digits=0)
     for share, label in ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")):
         yield fact(f"{label}, ms", [load.percentile(share) * 1e3 for load, _ in runs])
     yield fact("CPU, us a request", [cpu / load.requests * 1e6 for load, cpu in runs])
@@ -80,8 +84,8 @@ def _measure_bookies(
 
 
 def _serving_figures(context: Context) -> Cases:
-    connections = context.scaled(_CONNECTIONS, 2)
-    windows = context.scaled(_WINDOW_COUNT, 2)
+    connections = context.scaled(_CONNECTIONS, minimum=2)
+    windows = context.scaled(_WINDOW_COUNT, minimum=2)
     for storage in _STORAGES:
         with ExitStack() as stack:
             process = bookie_process(storage, new_directory(context))
@@ -89,13 +93,11 @@ def _serving_figures(context: Context) -> Cases:
             if why_unavailable() is None:
                 directory = new_directory(context)
                 bookies["the real one"] = stack.enter_context(real_bookie(storage, directory))
+            requests = connections * WINDOW * windows
+            shape = f"{connections} connections, windows of {WINDOW}, payload {PAYLOAD} bytes"
             for kind in get_args(RequestMix):
-                yield FactCase(
-                    f"{storage} storage: {kind}",
-                    connections * WINDOW * windows,
-                    f"{connections} connections, windows of {WINDOW}, payload {PAYLOAD} bytes",
-                    partial(_measure_bookies, kind, bookies, connections, windows),
-                )
+                facts = partial(_measure_bookies, kind, bookies, connections, windows)
+                yield FactCase(f"{storage} storage: {kind}", requests, shape, facts)
 
 
 ROWS = (

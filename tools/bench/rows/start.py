@@ -47,14 +47,15 @@ def measure_medians(starts: int) -> dict[str, float]:
 
 
 def _start_figures(context: Context) -> Cases:
-    starts = context.scaled(_START_COUNT, _MIN_STARTS)
+    starts = context.scaled(_START_COUNT, minimum=_MIN_STARTS)
 
     def facts() -> list[Fact]:
         medians = measure_medians(starts)
         figures = [Fact(f"{name}, ms", round(medians[name] * 1e3, 1)) for name in medians]
         for name, limit in _LIMITS.items():
             ratio = round(medians[name] / medians[_NUMPY], 2)
-            figures.append(Fact(f"{name} / {_NUMPY}", ratio, f"<= {limit:g}", ratio <= limit))
+            target = f"<= {limit:g}"
+            figures.append(Fact(f"{name} / {_NUMPY}", ratio, target, holds=ratio <= limit))
         return figures
 
     yield FactCase("processes", starts, f"{starts} starts of each, in turning order", facts)

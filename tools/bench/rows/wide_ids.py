@@ -39,6 +39,9 @@ GET_COUNT = 1000
 """Single look-ups per run."""
 
 
+# -- the twin: the same work as of `bkstore.index.rocks`, for 64-bit ids without a scope
+
+
 def _keys_64(ledger: int, entries: Int64Array) -> list[bytes]:
     columns = np.empty((entries.size, 2), ">i8")
     columns[:, 0] = ledger
@@ -95,30 +98,29 @@ def _remove_database(database: Database) -> None:
 
 
 def _write_cases(context: Context, ids: Int64Array, locations: Int64Array) -> Cases:
+    """Yield cases of writes to scope 0, beside the twin (code for 64-bit ids without a scope), and
+    to another scope, beside scope 0."""
     shape = f"{ids.size} ascending entries of one ledger"
 
     def put_many(ledger_id: LedgerId) -> TimedSide:
         def run(index: RocksIndex) -> None:
             index.put_many(ledger_id, ids, locations)
 
-        def fresh() -> RocksIndex:
+        def set_up() -> RocksIndex:
             index = create_index(context)
             index.put_many(ledger_id, [], [])  # opens the databases of the ledger untimed
             return index
 
         label = "scoped" if ledger_id.scope else "scope 0"
-        return TimedSide(f"put_many, {label}", run, fresh, remove_index)
+        return TimedSide(f"put_many, {label}", run, set_up, remove_index)
 
     keys = TimedSide("entry_keys, scope 0", lambda: entry_keys(SCOPE_0, ids))
     twin_keys = TimedSide("keys, 64-bit twin", lambda: _keys_64(LEDGER, ids))
     yield Case("keys: scope 0 against twin", ids.size, shape, keys, (twin_keys,))
 
-    twin = TimedSide(
-        "put_many, 64-bit twin",
-        lambda database: _put_many_64(database, LEDGER, ids, locations),
-        lambda: _fresh_database(context),
-        _remove_database,
-    )
+    put_64 = partial(_put_many_64, ledger=LEDGER, ids=ids, locations=locations)
+    set_up_twin = partial(_fresh_database, context)
+    twin = TimedSide("put_many, 64-bit twin", put_64, set_up_twin, _remove_database)
     scope_0, scoped = put_many(SCOPE_0), put_many(SCOPED)
     yield Case("rocks put_many: scope 0 against twin", ids.size, shape, scope_0, (twin,))
     facts = partial(_disk_facts, context, ids, locations)
@@ -127,6 +129,8 @@ def _write_cases(context: Context, ids: Int64Array, locations: Int64Array) -> Ca
 
 
 def _read_cases(directory: Path, stack: ExitStack, ids: Int64Array) -> Cases:
+    """Yield cases of reads from the RocksDB index in `directory`; its twin is code for 64-bit ids,
+    which reads the database of scope 0."""
     index = stack.enter_context(RocksIndex(directory))
     twin = Database(directory / "current" / "locations")
     stack.callback(twin.close)
@@ -145,6 +149,8 @@ def _read_cases(directory: Path, stack: ExitStack, ids: Int64Array) -> Cases:
 
 
 def _scope_cases(context: Context) -> Cases:
+    """Yield the cases of one ledger in scope 0 and in another scope: RocksDB, then index files. A
+    twin is the same code for 64-bit ids without a scope."""
     ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
     ledgers: Ledgers = {SCOPE_0: ids, SCOPED: ids}
     with ExitStack() as stack:

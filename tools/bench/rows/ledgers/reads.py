@@ -51,14 +51,12 @@ def _batch_case(source: str, storage: LedgerStorage, payload_bytes: int, entry_i
 
     read_singly = _read_singly(storage.read_entry, entry_ids)
     assert read_batch().records() == read_singly()
-    return Case(
-        f"{storage.storage}, {source}, {payload_bytes} bytes",
-        len(entry_ids),
-        _describe_entries(entry_ids, payload_bytes),
-        TimedSide("read_entries", read_batch),
-        (TimedSide("read_entry, one by one", read_singly),),
-        10 if source == "from disk" else 3,
-    )
+    name = f"{storage.storage}, {source}, {payload_bytes} bytes"
+    shape = _describe_entries(entry_ids, payload_bytes)
+    ours = TimedSide("read_entries", read_batch)
+    one_by_one = TimedSide("read_entry, one by one", read_singly)
+    limit = 10 if source == "from disk" else 3
+    return Case(name, len(entry_ids), shape, ours, (one_by_one,), limit=limit)
 
 
 def _batch_cases(context: Context) -> Cases:
@@ -78,7 +76,8 @@ def _batch_cases(context: Context) -> Cases:
 
 
 def _record_reader(fd_of_log: dict[int, int], read_bytes: int) -> ReadRecord:
-    """Return a function that reads the record at a location: one pread, with the size checked."""
+    """Return a function that reads the record at a location: one pread of `read_bytes`, with the
+    size checked, and another one for a longer record."""
     pread = os.pread
 
     def read_record(location: int) -> bytes:
@@ -118,6 +117,7 @@ def _database_reader(get: Callable[[bytes], Any], read_record: ReadRecord) -> Re
 
 
 def _handwritten_reader(storage: LedgerStorage, read_bytes: int, stack: ExitStack) -> ReadEntry:
+    """Return a function that looks an entry up in the storage's own files, and reads its record."""
     path = storage.write_paths[0]
     logger = path.logger
     fd_of_log = {log_id: _open_file(logger.path(log_id), stack) for log_id in logger.log_ids}
@@ -139,7 +139,7 @@ def _open_file(path: str | os.PathLike[str], stack: ExitStack) -> int:
 def _single_cases(context: Context) -> Cases:
     entry_count = context.scaled(_ENTRY_COUNT)
     entry_ids = _entries_to_read(entry_count)
-    for payload_bytes, read_bytes in zip(_PAYLOADS, (512, 2048)):
+    for payload_bytes, read_bytes in zip(_PAYLOADS, (512, 2048)):  # one read gets any record
         records = records_of(context, entry_count, payload_bytes)
         shape = _describe_entries(entry_ids, payload_bytes)
         for kind in STORAGES:
@@ -152,7 +152,7 @@ def _single_cases(context: Context) -> Cases:
                 ours = TimedSide("read_entry", read_singly)
                 by_hand = TimedSide("index get and pread by hand", read_by_hand)
                 name = f"{kind}, {payload_bytes} bytes"
-                yield Case(name, len(entry_ids), shape, ours, (by_hand,), 2, "cost")
+                yield Case(name, len(entry_ids), shape, ours, (by_hand,), limit=2, kind="cost")
 
 
 ROWS = (

@@ -54,8 +54,8 @@ def _add_case(context: Context, storage: StorageKind, records: Records) -> Case:
             ledger_storage.flush()
 
         label = f"add_entries, flush, {_scope_label(ledger_id)}"
-        fresh = partial(empty_storage, context, storage, ledger_id)
-        return TimedSide(label, run, fresh, remove_storage)
+        set_up = partial(empty_storage, context, storage, ledger_id)
+        return TimedSide(label, run, set_up, remove_storage)
 
     count = len(records[SCOPE_0])
     shape = f"{count} entries of {PAYLOAD} bytes"
@@ -85,22 +85,24 @@ def _byte_facts(context: Context, records: Records) -> list[Fact]:
             log_bytes[ledger_id] = path.logger.path(path.logger.log_ids[0]).stat().st_size
             assert isinstance(path.index, RocksIndex)
             database = path.index._open["locations", bool(ledger_id.scope)]
-            key_bytes[ledger_id] = len(database.read_end_rows()[0][0])
+            first_row, _ = database.read_end_rows()
+            key_bytes[ledger_id] = len(first_row[0])
         with JournalWriter(new_directory(context)) as journal:
             start = journal.position.position
             journal_bytes[ledger_id] = journal.append_many(ledger_records).position - start
     count = len(records[SCOPE_0])
     return [
         Fact("entry log, bytes an entry, scope 0", round(log_bytes[SCOPE_0] / count, 2)),
-        _difference_fact("entry log, bytes an entry, more for a scope", log_bytes, count, 9),
-        _difference_fact("journal, bytes an entry, more for a scope", journal_bytes, count, 9),
-        _difference_fact("index key, bytes, more for a scope", key_bytes, 1, 8),
+        # A record has a scope and the byte that tells it, a key the scope alone.
+        _difference_fact("entry log, bytes an entry", log_bytes, count, target=9),
+        _difference_fact("journal, bytes an entry", journal_bytes, count, target=9),
+        _difference_fact("index key, bytes", key_bytes, 1, target=8),
     ]
 
 
-def _difference_fact(label: str, sizes: dict[LedgerId, int], count: int, expected: int) -> Fact:
+def _difference_fact(name: str, sizes: dict[LedgerId, int], count: int, target: int) -> Fact:
     difference = (sizes[SCOPED] - sizes[SCOPE_0]) / count
-    return Fact(label, difference, str(expected), difference == expected)
+    return Fact(f"{name}, more for a scope", difference, str(target), difference == target)
 
 
 ROWS = (

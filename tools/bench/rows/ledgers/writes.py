@@ -49,7 +49,7 @@ def _cost_case(
 ) -> Case:
     """Return a case of the kind "cost", with entries and bytes per second as facts."""
     count, record_bytes = len(records), sum(map(len, records))
-    seconds: list[float] = []
+    seconds: list[float] = []  # of each run, before `facts` is called
 
     def facts() -> list[Fact]:
         median = statistics.median(seconds)
@@ -60,24 +60,27 @@ def _cost_case(
 
     timed = replace(ours, run=record_wall(ours.run, seconds))
     shape = f"{count} entries of {payload_bytes} bytes"
-    return Case(name, count, shape, timed, (baseline,), limit, "cost", facts)
+    return Case(name, count, shape, timed, (baseline,), limit=limit, kind="cost", facts=facts)
 
 
-def _write_side(context: Context, records: list[bytes], per_sync: int = 0) -> TimedSide:
-    """Return the baseline that writes the same bytes to a file, with one write per entry."""
+def _write_side(
+    context: Context, records: list[bytes], entries_per_sync: int | None = None
+) -> TimedSide:
+    """Return the baseline that writes the same bytes to a file, with one write per entry, and an
+    fsync at the end or each `entries_per_sync`."""
 
     def run(fd: int) -> None:
         for number, record in enumerate(records, 1):
             os.write(fd, len(record).to_bytes(_PREFIX_BYTES, "big") + record)
-            if per_sync and number % per_sync == 0:
+            if entries_per_sync is not None and number % entries_per_sync == 0:
                 os.fsync(fd)
         os.fsync(fd)
 
-    def fresh() -> int:
+    def set_up() -> int:
         return os.open(new_directory(context) / "file", os.O_WRONLY | os.O_CREAT)
 
-    name = "a write an entry, fsync" + (f" every {per_sync}" if per_sync else "")
-    return TimedSide(name, run, fresh, os.close)
+    name = "a write an entry, fsync" + (f" every {entries_per_sync}" if entries_per_sync else "")
+    return TimedSide(name, run, set_up, os.close)
 
 
 def _make_batches(records: list[bytes]) -> list[RecordBatch]:
@@ -99,6 +102,7 @@ def _add_side(
 def _add_sides(
     context: Context, storage: StorageKind, records: list[bytes]
 ) -> Iterator[tuple[str, TimedSide, float]]:
+    """Yield (method, side, limit of its cost) for each method that adds all records."""
     batches = _make_batches(records)
 
     def add_singly(ledger_storage: LedgerStorage) -> None:
@@ -128,8 +132,8 @@ def _journal_side(context: Context, records: list[bytes]) -> TimedSide:
     def close_bookie(bookie: Bookie) -> None:
         bookie.close(checkpoint=False)
 
-    fresh = lambda: Bookie.open(new_directory(context), "sorted")  # noqa: E731
-    return TimedSide(f"Bookie.add_batch of {_ENTRIES_PER_BATCH}, sync", run, fresh, close_bookie)
+    set_up = lambda: Bookie.open(new_directory(context), "sorted")  # noqa: E731
+    return TimedSide(f"Bookie.add_batch of {_ENTRIES_PER_BATCH}, sync", run, set_up, close_bookie)
 
 
 def _write_cases(context: Context) -> Cases:
@@ -142,7 +146,7 @@ def _write_cases(context: Context) -> Cases:
                 yield _cost_case(name, records, payload_bytes, ours, baseline, limit)
         name, ours = f"journal, sorted, {payload_bytes} bytes", _journal_side(context, records)
         baseline = _write_side(context, records, _ENTRIES_PER_BATCH)
-        yield _cost_case(name, records, payload_bytes, ours, baseline, 1.0)
+        yield _cost_case(name, records, payload_bytes, ours, baseline, limit=1.0)
 
 
 def _copy_synced(source: Path, target: Path) -> None:
@@ -158,7 +162,7 @@ def _replay_case(context: Context, records: list[bytes], payload_bytes: int) -> 
         bookie.add_entries(records, MASTER_KEY)
         bookie.close(checkpoint=False)
 
-    def fresh() -> Path:
+    def set_up() -> Path:
         return Path(shutil.copytree(prepared, new_directory(context) / "copy"))
 
     def run(copy: Path) -> None:
@@ -169,8 +173,8 @@ def _replay_case(context: Context, records: list[bytes], payload_bytes: int) -> 
     def copy_journal(copy: Path) -> None:
         _copy_synced(next((copy / "journal" / "current").glob("*.txn")), copy / "file")
 
-    ours = TimedSide("Bookie.open, replay", run, fresh, shutil.rmtree)
-    by_hand = TimedSide("a copy of the journal, fsync", copy_journal, fresh, shutil.rmtree)
+    ours = TimedSide("Bookie.open, replay", run, set_up, shutil.rmtree)
+    by_hand = TimedSide("a copy of the journal, fsync", copy_journal, set_up, shutil.rmtree)
     add = _add_side(context, "sorted", "add_entries", lambda opened: opened.add_entries(records))
     name = f"replay of a journal, {payload_bytes} bytes"
     case = _cost_case(name, records, payload_bytes, ours, by_hand)
@@ -181,6 +185,7 @@ def _half_garbage(context: Context, storage: StorageKind, records: list[bytes]) 
     """Return a storage with one closed log: the records, and as many of a deleted ledger."""
     ledger_storage = empty_storage(context, storage)
     ledger_storage.set_master_key(_DELETED_LEDGER, MASTER_KEY)
+    # A record begins with its ledger id: the same records, of the other ledger.
     garbage = [_DELETED_LEDGER.ledger.to_bytes(8, "big") + record[8:] for record in records]
     ledger_storage.add_entries(record for pair in zip(records, garbage) for record in pair)
     ledger_storage.flush()
@@ -200,11 +205,11 @@ def _compaction_case(
         logger = ledger_storage.write_paths[0].logger
         _copy_synced(logger.path(logger.log_ids[0]), logger.currents[0] / "copy")
 
-    fresh = lambda: _half_garbage(context, storage, records)  # noqa: E731
-    ours = TimedSide("collect_garbage, half is moved", run, fresh, remove_storage)
-    by_hand = TimedSide("a copy of the log, fsync", copy_log, fresh, remove_storage)
+    set_up = lambda: _half_garbage(context, storage, records)  # noqa: E731
+    ours = TimedSide("collect_garbage, half is moved", run, set_up, remove_storage)
+    by_hand = TimedSide("a copy of the log, fsync", copy_log, set_up, remove_storage)
     name = f"compaction, {storage}, {payload_bytes} bytes"
-    return _cost_case(name, records, payload_bytes, ours, by_hand, 3.0)
+    return _cost_case(name, records, payload_bytes, ours, by_hand, limit=3.0)
 
 
 def _list_batches(path: Path) -> object:
