@@ -107,10 +107,8 @@ class CrashFiles(Files):
     """
 
     def __init__(self) -> None:
-        self.calls = 0
-        """The number of changing calls, including the first that raised `PowerLoss`."""
-        self.sync_sites: set[str] = set()
-        """The callers of syncs, ignored ones included."""
+        self.calls = 0  # that change something, including the first that raised `PowerLoss`
+        self.sync_sites: set[str] = set()  # callers of syncs, ignored ones included
         self._ignored_sites: set[str] = set()
         self._stop_at_call: int | None = None
         self._lock = RLock()
@@ -149,17 +147,16 @@ class CrashFiles(Files):
         if not self.stopped:
             self.calls += 1
             for key, (path, synced_lengths) in self._state.databases.items():
-                copy = tempfile.mkdtemp(prefix="bkstore-crash-")
-                self._copies.append(copy)
-                copy_database(path, copy)
-                self._state.databases[key] = (copy, synced_lengths)
+                self._copies.append(tempfile.mkdtemp(prefix="bkstore-crash-"))
+                copy_database(path, self._copies[-1])
+                self._state.databases[key] = (self._copies[-1], synced_lengths)
         raise PowerLoss
 
-    def _record_sync_site(self, call: str) -> bool:
-        """Record who calls a sync; return whether it counts (not disabled by `ignore_site`)."""
+    def _record_sync_site(self, call: str) -> str:
+        """Record who calls a sync; return it."""
         site = _calling_site(call)
         self.sync_sites.add(site)
-        return site not in self._ignored_sites
+        return site
 
     # -- bytes
 
@@ -204,7 +201,7 @@ class CrashFiles(Files):
         """Record that the file's bytes and length are durable."""
         with self._lock:
             self._count_call_or_lose_power()
-            if self._record_sync_site("fsync"):
+            if self._record_sync_site("fsync") not in self._ignored_sites:
                 self._state.bytes_of_file.pop(stat_key(os.fstat(fd)), None)
 
     def _unsynced_bytes_of(self, fd: int) -> UnsyncedBytes:
@@ -268,7 +265,7 @@ class CrashFiles(Files):
         with self._lock:
             self._count_call_or_lose_power()
             directory = stat_key(os.stat(path))
-            if self._record_sync_site("sync_dir"):
+            if self._record_sync_site("sync_dir") not in self._ignored_sites:
                 self._state.names.make_durable(directory)
                 self._release_held_files()
 
@@ -321,7 +318,9 @@ class CrashFiles(Files):
         with self._lock:
             self._count_call_or_lose_power()
             key = stat_key(os.stat(path))
-            if self._detect_wal_sync(key) and self._record_sync_site("database_synced"):
+            if not self._detect_wal_sync(key):
+                return
+            if self._record_sync_site("database_synced") not in self._ignored_sites:
                 self._state.databases[key] = (os.path.abspath(path), log_lengths(path))
 
     def _detect_wal_sync(self, key: FileKey) -> bool:
@@ -359,12 +358,11 @@ class CrashFiles(Files):
 
 
 def _calling_site(call: str) -> str:
-    """Return the first caller outside of file layers as "module:function:call"; the wrapper of
-    `Files` that made the call stands before it."""
+    """Return the first caller outside of file layers as "module:function:call"."""
     frame, calls = sys._getframe(1), [call]
     while frame.f_back is not None and frame.f_globals["__name__"] in _LAYER_MODULES:
         if frame.f_globals["__name__"] == Files.__module__:
-            calls.insert(0, frame.f_code.co_name)
+            calls.insert(0, frame.f_code.co_name)  # a wrapper that makes the call
         frame = frame.f_back
     return f"{frame.f_globals['__name__']}:{frame.f_code.co_qualname}:{'.'.join(calls)}"
 

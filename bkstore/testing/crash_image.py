@@ -12,7 +12,7 @@ import shutil
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bkstore.files.disk_changes import StrPath
 from bkstore.index.rocks.scratch_links import in_use_error
@@ -128,7 +128,7 @@ class NameChange(NamedTuple):
     """One change: the new files of names, and all names and files that it involves."""
 
     new_files: FileOfName
-    touched: frozenset[NameKey | FileKey]
+    touched: frozenset[object]
 
 
 class UnsyncedNames:
@@ -145,9 +145,8 @@ class UnsyncedNames:
         """Record one change: the files that names have now, None for a removal. `old_files` has the
         files of those names that existed: durable unless the names have pending changes."""
         change_number = next(self._change_numbers)
-        files = {*new_files.values(), *old_files.values()} - {None}
-        touched: frozenset[Any] = frozenset({*new_files, *files})
-        self._pending_changes[change_number] = NameChange(new_files, touched)
+        touched = {*new_files, *new_files.values(), *old_files.values()} - {None}
+        self._pending_changes[change_number] = NameChange(new_files, frozenset(touched))
         for name_key in new_files:
             folder, name = name_key
             self.durable.setdefault(folder, {}).setdefault(name, old_files.get(name_key))
@@ -302,11 +301,12 @@ class CrashImage:
                 self.build(self._directory_paths[key], target / name)
             elif key in self._built_files:
                 os.link(self._built_files[key], target / name)
-            elif key is not None:
+            elif key is not None:  # None: the name does not survive
                 self._build_file(key, target / name)
 
     def _build_file(self, key: FileKey, target: Path) -> None:
-        """Build a file: its present bytes, made durable ones, then the surviving changes."""
+        """Copy a file's present bytes, take back its unsynced changes, and redo those that survive.
+        A file that has no name any more is read from its held descriptor."""
         held_fd, path = self._state.nameless_fds.get(key), self._file_paths.get(key, "")
         if held_fd is None and not os.path.isfile(path):
             return  # a socket or the like, or removed bypassing the layer
@@ -336,7 +336,6 @@ def _copy_sparse(source: int, target: int) -> None:
             start = os.lseek(source, start, os.SEEK_DATA)
         except OSError:  # only a hole is left
             return
-        size_of_data = os.lseek(source, start, os.SEEK_HOLE) - start
-        data = os.pread(source, min(1 << 20, size_of_data), start)
+        data = os.pread(source, min(1 << 20, os.lseek(source, start, os.SEEK_HOLE) - start), start)
         os.pwrite(target, data, start)
         start += len(data)

@@ -63,15 +63,11 @@ class FaultPlan(Files):
     def __init__(self, files: Files = OS_FILES) -> None:
         self.files = files
         self.done: list[Fault] = []
-        """The faults that happened, in order."""
-        self.writes = 0
-        """The number of writes, failed ones included."""
-        self.syncs = 0
-        """The number of syncs of files, directories and databases, failed ones included."""
+        self.writes = 0  # failed ones included
+        self.syncs = 0  # of files, directories and databases, failed ones included
         self._lock = RLock()
         self._path_of_fd: dict[int, str] = {}
-        # By number, as `writes` counts: kind of failure, number of bytes written before it, errno.
-        self._planned_writes: dict[int, tuple[str, int, int]] = {}
+        self._planned_writes: dict[int, tuple[str, int, int]] = {}  # kind, kept bytes, errno
         self._planned_sync_errors: dict[int, int] = {}  # errno by number, as `syncs` counts
         self._free_bytes: int | None = None  # by which files may grow; None: no limit
 

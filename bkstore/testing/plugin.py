@@ -69,8 +69,8 @@ def _check_kinds(names: list[str], origin: str) -> list[str]:
 def _configured_kinds(config: pytest.Config) -> list[str]:
     option: str | None = config.getoption("--bkstore-storage")
     text = config.getini("bkstore_storage") if option is None else option
-    names = [word.strip() for word in text.split(",") if word.strip()]
-    return _check_kinds(names, "bkstore_storage")
+    names = filter(None, map(str.strip, text.split(",")))
+    return _check_kinds(list(names), "bkstore_storage")
 
 
 def _kinds_of_test(config: pytest.Config, item: Any) -> list[str]:

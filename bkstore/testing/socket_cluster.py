@@ -98,8 +98,7 @@ class _SocketBookie(LocalBookie):
         bookie = super()._detach()
         server, self._server = self._server, None
         if server is not None:
-            # The server's close waits until each client has closed its connection. An idle client
-            # notices the server's end only when it is used, or when it looks at `connected`.
+            # It waits for the clients; an idle one notices the server's end only by `connected`.
             closer = Thread(target=server.close)
             closer.start()
             while closer.is_alive():

@@ -86,11 +86,8 @@ class StreamWriter:
         return {"streams": streams, "nodes": nodes, "stream_objects": []}
 
     def events(self, objects: int) -> Iterator[dict[str, Any]]:
-        """Yield events until `objects` stream set objects are added, others in between.
-
-        Nodes take turns at random. In its turn a node writes a slice of some of its streams: to a
-        stream object, to the stream set object of this turn, or to a lost object. Then some move.
-        """
+        """Yield events until `objects` stream set objects are added. In its turn a node writes a
+        slice of some of its streams: to a stream object, to its stream set object, or to none."""
         shape, rng = self.shape, self._rng
         written = 0
         while written < objects:

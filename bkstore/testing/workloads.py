@@ -183,8 +183,7 @@ def _delay_and_repeat(stream: Iterator[_T], load: Workload) -> Iterator[_T]:
     number = 0
     for turn, item in enumerate(stream):
         while delayed and delayed[0][0] <= turn:
-            _, _, due_item = heapq.heappop(delayed)
-            yield due_item
+            yield heapq.heappop(delayed)[-1]
         is_late, is_repeated = rng.random() < load.late, rng.random() < load.duplicate
         if not is_late:
             yield item

@@ -51,8 +51,7 @@ def compact_event(
         stop = _find_stop(ids, first, loaded, max_streams)
         folded = Fold(image, plan.node_id, [loaded[object_id] for object_id in ids[first:stop]])
         if folded.usable_count > 1:
-            removed = ids[first : first + folded.usable_count]
-            # Again without the objects that cannot be joined.
+            removed = ids[first : first + folded.usable_count]  # folded again, without the rest
             folded = Fold(image, plan.node_id, [loaded[object_id] for object_id in removed])
             return _make_event(image.node(plan.node_id), removed, folded, new_id)
     return None
@@ -82,8 +81,8 @@ def _find_stop(ids: tuple[int, ...], first: int, loaded: _Loaded, max_streams: i
 def _make_event(
     node: Node, removed: tuple[int, ...], folded: Fold, new_id: Callable[[], int]
 ) -> dict[str, Any]:
-    """Return the event that replaces `removed` objects by what they fold to: one object with the
-    streams that became a single piece, and a stream object for each piece of the others."""
+    """Return the event that replaces `removed` objects by one with the streams that became a single
+    piece, and a stream object for each piece of the others."""
     rows = np.stack((folded.streams, folded.starts, folded.ends), axis=1)
     ranges = rows[folded.is_only_piece].tolist()
     added = []

@@ -114,8 +114,7 @@ def _replace_objects(
 ) -> _Change:
     """Return the parts after replacing `removed` objects of a node, and the ranges of new objects.
 
-    `added` are stream set objects of the node in JSON form, `stream_objects` further new objects as
-    (stream id, stream object) pairs. A new object may have the id of a removed one.
+    `added` are stream set objects in JSON form, `stream_objects` (stream id, stream object) pairs.
     """
     node = parts.nodes.get(node_id) or Node(node_id)
     for object_id in removed:

@@ -80,9 +80,8 @@ class Fold:
         return first is None or first.start != 0 or first.node_id != self._node_id
 
     def _count_usable(self, object_indexes: Int64Array, object_count: int) -> int:
-        """Return how many objects, from the first on, may become one. Each piece begins in one of
-        `object_indexes`. Several pieces of a stream become stream objects, which the node must own
-        throughout. If it does not, the object where the second piece begins is not usable."""
+        """Return how many objects, from the first on, may become one: up to one of `object_indexes`
+        with the second piece of a stream of which the node does not own all pieces."""
         is_fixed = ~self.is_only_piece & self._has_other_owners_per_row(self.streams)
         for row in np.flatnonzero(is_fixed).tolist():
             stream = self._stream(self.streams[row])
@@ -101,7 +100,6 @@ def _owns(node_id: int, stream: Stream, start: int, end: int) -> bool:
         range_index = stream.range_at(offset)
         if range_index is None or stream.ranges[range_index].node_id != node_id:
             return False
-        if range_index == len(stream.ranges) - 1:  # the last range is open
-            return True
-        offset = stream.ranges[range_index].end
+        is_last = range_index == len(stream.ranges) - 1
+        offset = end if is_last else stream.ranges[range_index].end  # the last range is open
     return True

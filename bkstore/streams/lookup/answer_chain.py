@@ -70,8 +70,7 @@ class _Chain:
 def build_chain(
     context: SearchContext, stream: Stream, start: int, end: int, limit: int
 ) -> list[AnswerObject]:
-    """Return the objects from offset `start` on, each continuing the one before it. They stop at
-    offset `end` (-1: no end), after `limit` objects, or where no object continues them."""
+    """Return the chain of objects from `start` on, up to `end` (-1: none), `limit` or a hole."""
     chain = _Chain(context, stream, start)
     while len(chain.objects) < limit and chain.extend():
         if end != -1 and chain.objects[-1].end >= end:

@@ -28,7 +28,7 @@ class NodeSearch:
         # The slice (start, end) of the stream by position; None: the object lacks the stream.
         self._known_slices: dict[int, tuple[int, int] | None] = {}
         self._known_starts: list[tuple[int, int]] = []  # (start, position) of the slices, sorted
-        self._filter_positives: set[int] = set()  # positions that a filter did not exclude
+        self._filter_positives: set[int] = set()  # positions whose filter did not refuse it
         self._has_advanced = False
         self._found_any = False
         self._wave_count = 0
@@ -89,10 +89,8 @@ class NodeSearch:
         offset_index = self._context.index
         if offset_index is not None:
             return self._find_in_offset_index(offset_index, offset)
-        sparse_index = self._context.sparse_indexes.get(self._node.node_id)
-        if sparse_index is None:
-            return None
-        object_id = sparse_index.floor(self._context.stream, offset)
+        sparse = self._context.sparse_indexes.get(self._node.node_id)
+        object_id = None if sparse is None else sparse.floor(self._context.stream, offset)
         return None if object_id is None else self._node.positions.get(object_id)
 
     def _find_in_offset_index(self, index: OffsetRangeIndex, offset: int) -> int | None:
@@ -114,7 +112,7 @@ class NodeSearch:
 
     def _resolve_without_load(self, position: int) -> bool:
         """Find out an object's slice without a load: from this search, the cache of loaded objects,
-        or a filter that excludes the stream. Record it and return True; False if it must load."""
+        or a filter that refuses the stream. Record it and return True; False if it must load."""
         if position in self._known_slices:
             return True
         context, object_id = self._context, self._node.object_ids[position]
@@ -124,12 +122,12 @@ class NodeSearch:
             self._record_slice(position, cached_ranges.slice_of(context.stream))
             return True
         if context.probe is not None:
-            excluded = context.probe.refuses(object_id)
-            if excluded:
+            refused = context.probe.refuses(object_id)
+            if refused:
                 context.stats.filter_refusals += 1
                 self._known_slices[position] = None
                 return True
-            if excluded is not None:  # None: the object has no filter yet
+            if refused is not None:  # None: the object has no filter yet
                 self._filter_positives.add(position)
         return False
 
@@ -198,11 +196,10 @@ class NodeSearch:
         return position
 
     def _choose_preload_positions(self, after: int) -> list[int]:
-        """Return unknown positions after `after`: spread evenly, or for a tail read those at the end,
-        then those before them."""
+        """Return unknown positions after `after`: spread evenly, or at the end for a tail read."""
         options, count = self._context.options, len(self._node)
         if self._context.is_tail_read:
-            end = count - options.tail * (self._preload_count - 1)
+            end = count - options.tail * (self._preload_count - 1)  # each time a block further back
             candidates: Iterable[int] = range(max(end - options.tail, after + 1, 0), max(end, 0))
         else:
             gap, spread = count - 1 - after, options.spread

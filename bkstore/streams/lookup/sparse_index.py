@@ -92,8 +92,7 @@ class SparseRangeIndex:
             return entries.objects[count - 1] if entries and count else None
 
     def _evict(self) -> None:
-        """Remove an entry of the stream whose turn it is, one with a middle if there is any: the
-        first entry after those kept at its start, else its last."""
+        """Remove an entry from the middle of the stream whose turn it is, else near its end."""
         stream = next(iter(self._streams_with_middle or self._entries_of_stream))
         entries = self._entries_of_stream[stream]
         index = min(_KEPT_AT_ENDS, len(entries.starts) - 1)

@@ -36,6 +36,7 @@ def start_detached(arguments: Sequence[str]) -> StartResult:
         assert process.stdout is not None
         try:
             with process.stdout:
+                # It closes its standard output when it is up, after a first line, or when it ends.
                 output = process.stdout.read().decode("utf-8", "backslashreplace")
             exit_code = None if output else process.wait()
         except BaseException:

@@ -94,9 +94,7 @@ class BookieProcess:
         not registered by the time `deadline` of the monotonic clock.
         """
         while True:
-            code = (
-                self.exit_code
-            )  # read before the log, which is then whole if the process has ended
+            code = self.exit_code  # before the log, which is whole if the process has ended
             log_text = self._read_log()
             match = _SERVING.search(log_text)
             if match is not None and _REGISTERED.search(log_text) and code is None:

@@ -84,6 +84,7 @@ class Ensemble(Closeable):
         storages: Sequence[StorageKind] = [storage] if isinstance(storage, str) else list(storage)
         self._storages = [check_storage("storage", kind) for kind in storages]
         self._timeout = number(0, 3600, above=True)("timeout", timeout)
+        # ZooKeeper allows sessions of up to 20 of its ticks, here in milliseconds.
         tick_ms = round(number(0.1, 60)("session", session) * 1000 / _SESSION_TICKS)
         bookie_count = optional(integer(1, _MAX_BOOKIES))("bookies", bookies)
         port = integer(0, 65535)("port", port)
@@ -152,8 +153,8 @@ class Ensemble(Closeable):
             try:
                 if was_down:
                     self.start_zookeeper()
-                self._format()
-                self._start_all([bookie for bookie in self._bookies.values() if not bookie.running])
+                self._format_once()
+                self._start_all([member for member in self._bookies.values() if not member.running])
             except BaseException:
                 if was_down:
                     self._zookeeper.kill()
@@ -277,7 +278,7 @@ class Ensemble(Closeable):
             raise InvalidArgument(f"{self.path}: has the ledger manager {state.manager}")
         return state
 
-    def _format(self) -> None:
+    def _format_once(self) -> None:
         if not self._formatted:
             with suppress(IllegalOperation):  # by a start that was killed before `save_state`
                 ZooKeeperStore.format(self.uri, timeout=self._timeout).close()

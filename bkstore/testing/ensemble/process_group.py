@@ -23,8 +23,7 @@ _MAX_TAIL_BYTES = 4096
 
 
 class ProcessGroup:
-    """Starts processes; `close`, or the end of this process, kills those still running. Fork: a
-    child's end kills none of them."""
+    """Starts processes; `close` or the end of this process kills them. Fork: a child's does not."""
 
     def __init__(self) -> None:
         self._guard: subprocess.Popen[bytes] | None = None
@@ -58,7 +57,7 @@ class ProcessGroup:
             stderr=subprocess.DEVNULL,
             process_group=group_id,
         )
-        self._close_guards_pipe()
+        self._close_guard_pipe()  # of the previous guard, which has ended
         self._guard, self._group_id = guard, group_id or guard.pid
         watch, thread_name = self._replace_guard_when_it_ends, "bkstore-guard"
         threading.Thread(target=watch, args=(guard,), name=thread_name, daemon=True).start()
@@ -76,10 +75,10 @@ class ProcessGroup:
         guard.wait()
         with self._lock:  # `close`, and a start that found it dead, have set another guard or None
             if self._guard is guard and not self._replace_guard():
-                self._close_guards_pipe()
+                self._close_guard_pipe()
                 self._guard = None
 
-    def _close_guards_pipe(self) -> None:
+    def _close_guard_pipe(self) -> None:
         if self._guard is not None and self._guard.stdin is not None:
             self._guard.stdin.close()
 
@@ -87,7 +86,7 @@ class ProcessGroup:
         """Kill all processes of the group. Idempotent."""
         with self._lock:
             guard = self._guard
-            self._close_guards_pipe()  # the guard then kills the group, itself included
+            self._close_guard_pipe()  # the guard then kills the group, itself included
             self._guard = None
         if guard is not None:
             guard.wait()
@@ -95,7 +94,7 @@ class ProcessGroup:
     def _forked(self) -> None:
         """Close the child's copy of the pipe, which would keep the group alive."""
         self._lock = threading.Lock()
-        self._close_guards_pipe()
+        self._close_guard_pipe()
         self._guard = None
 
 

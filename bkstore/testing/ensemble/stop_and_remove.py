@@ -54,32 +54,31 @@ def stop(path: StrPath, timeout: float) -> bool:
     """Send SIGTERM to `bkstore ensemble up` and wait; return False if the ensemble is not running.
 
     Raises `IllegalOperation` if another program runs it, if it is in another PID namespace or
-    machine, and if it does not end in time; `DirectoryInUse` if it is starting; else as
-    `read_status`.
+    machine, or does not end in time; `DirectoryInUse` if it is starting; else as `read_status`.
     """
-    seen = read_status(path)
-    if not seen.running:
-        if _is_lock_held(seen.path):
-            raise DirectoryInUse(f"{seen.path}: its ensemble is starting or in use; try again")
+    status = read_status(path)
+    if not status.running:
+        if _is_lock_held(status.path):
+            raise DirectoryInUse(f"{status.path}: its ensemble is starting or in use; try again")
         return False
-    pid = seen.state.pid
-    if not seen.state.command or pid is None:
-        raise IllegalOperation(f"{seen.path}: its ensemble is run by process {pid}; stop it")
-    if seen.state.namespace != process_namespace():
+    pid = status.state.pid
+    if not status.state.command or pid is None:
+        raise IllegalOperation(f"{status.path}: its ensemble is run by process {pid}; stop it")
+    if status.state.namespace != process_namespace():
         raise IllegalOperation(
-            f"{seen.path}: its ensemble runs in another container (PID namespace) or on another "
+            f"{status.path}: its ensemble runs in another container (PID namespace) or on another "
             f"machine, as process {pid} there; stop it there"
         )
-    _send_sigterm(pid, seen)
+    _send_sigterm(pid, status)
     deadline = time.monotonic() + timeout
-    while _is_lock_held(seen.path):
+    while _is_lock_held(status.path):
         if time.monotonic() > deadline:
-            raise IllegalOperation(f"{seen.path}: process {pid} has not ended in {timeout:g} s")
+            raise IllegalOperation(f"{status.path}: process {pid} has not ended in {timeout:g} s")
         time.sleep(_POLL_SECONDS)
     return True
 
 
-def _send_sigterm(pid: int, seen: EnsembleStatus) -> None:
+def _send_sigterm(pid: int, status: EnsembleStatus) -> None:
     """Send SIGTERM to the process that holds the state file, and to no other.
 
     If the system has process handles, opens one before reading the state again: if that process
@@ -91,7 +90,7 @@ def _send_sigterm(pid: int, seen: EnsembleStatus) -> None:
             return
         handle = os.pidfd_open(pid)
         try:
-            current = read_status(seen.path)
+            current = read_status(status.path)
             if current.running and current.state.pid == pid:
                 signal.pidfd_send_signal(handle, signal.SIGTERM)
         finally:

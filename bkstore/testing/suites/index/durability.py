@@ -75,7 +75,7 @@ class DurabilityRules(SuiteBase):
         states, rows = {}, {}
         wide_ids = (LedgerId(1, number) for number in WIDE_BOUNDARIES)
         for i, ledger in enumerate(map(LedgerId.of, (*LEDGERS, *BOUNDARIES, *wide_ids))):
-            ids = generators.sparse(20, 3000, i)
+            ids = generators.sparse(20, span=3000, seed=i)
             rows[ledger] = dict(zip(ids.tolist(), (ids + i + 1).tolist()))
             states[ledger] = STATES[i % len(STATES)]
             index.put_many(ledger, ids, ids + i + 1)

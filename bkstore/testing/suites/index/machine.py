@@ -134,14 +134,14 @@ class IndexMachine(DirectoryMachine):
         count=st.integers(1, 2500),
         step=st.integers(1, 4),
         base=st.integers(1, 2**40),
-        shuffle=st.randoms(use_true_random=False),
+        rng=st.randoms(use_true_random=False),
     )
     def put_stripe(
-        self, ledger_id: LedgerId, first: int, count: int, step: int, base: int, shuffle: Any
+        self, ledger_id: LedgerId, first: int, count: int, step: int, base: int, rng: Any
     ) -> None:
         """Put a shuffled stripe that spans several pages."""
         pairs = [(first + step * i, base + i) for i in range(count)]
-        shuffle.shuffle(pairs)
+        rng.shuffle(pairs)
         self.put_pairs(ledger_id, pairs)
 
     @rule(ledger_id=_ledger_ids, state=_states)
@@ -207,11 +207,10 @@ class IndexMachine(DirectoryMachine):
     def availability_many(self, requested: list[LedgerId] | None) -> None:
         """Ask for the availability of several ledgers, or of all."""
         listing = self.index.availability_many(requested)
-        expected = sorted(set(self.index.ledgers() if requested is None else requested))
+        ledger_ids = sorted(set(self.index.ledgers() if requested is None else requested))
+        expected = [(id_, _find_runs(sorted(self.rows.get(id_, {})))) for id_ in ledger_ids]
 
-        assert [
-            (ledger_id, _find_runs(sorted(self.rows.get(ledger_id, {})))) for ledger_id in expected
-        ] == [(ledger_id, availability.ranges().tolist()) for ledger_id, availability in listing]
+        assert expected == [(id_, availability.ranges().tolist()) for id_, availability in listing]
 
     @rule(ledger_id=_ledger_ids)
     def last_entry(self, ledger_id: LedgerId) -> None:

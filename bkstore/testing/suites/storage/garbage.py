@@ -27,10 +27,8 @@ class StorageGarbageRules(StorageSuiteBase):
     def _fill_logs(
         self, home: StorageHome, live_step: int = 1
     ) -> tuple[LedgerStorage, Content, Content]:
-        """Return a storage with many logs, its live records, and those of ledgers to delete.
-
-        For each live ledger, which has only each `live_step`-th entry, two are doomed; interleaved.
-        """
+        """Return a storage with many logs, its live records, and those of ledgers to delete: two
+        for each live one, which has only each `live_step`-th entry."""
         storage = home.open(entry_log_size=LOG_SIZE)
         ids = [LedgerId.of(ledger)._replace(ledger=40 + i) for i, ledger in enumerate(LEDGERS)]
         live = {ledger_id: records(ledger_id, range(0, 120, live_step), 150) for ledger_id in ids}

@@ -89,14 +89,14 @@ class _StorageRules(DirectoryMachine):
         count=st.integers(1, 40),
         step=st.integers(1, 3),
         size=_sizes,
-        shuffle=st.none() | st.randoms(use_true_random=False),
+        rng=st.none() | st.randoms(use_true_random=False),
     )
     def add_stripe(
-        self, ledger_id: LedgerId, first: int, count: int, step: int, size: int, shuffle: Any
+        self, ledger_id: LedgerId, first: int, count: int, step: int, size: int, rng: Any
     ) -> None:
         entries = [first + step * i for i in range(count)]
-        if shuffle is not None:  # a `random.Random`
-            shuffle.shuffle(entries)
+        if rng is not None:
+            rng.shuffle(entries)
         self.add_all(ledger_id, entries, size, recovery=True)
 
     @rule()
@@ -388,8 +388,7 @@ class BookieMachine(_StorageRules):
         self.read_all()
 
     def collect_ghosts(self, ghosts: dict[LedgerId, dict[int, set[bytes]]]) -> None:
-        """Check that a crash brought back only `ghosts`, the former records of deleted ledgers by
-        ledger and entry id; delete what came back as garbage."""
+        """Check that only former records of deleted ledgers came back; delete them as garbage."""
         for ledger_id, former_records in ghosts.items():
             for entry in self.bookie().entries(ledger_id).tolist():
                 assert self.bookie().read_entry(ledger_id, entry) in former_records[entry]

@@ -91,7 +91,7 @@ class LedgerModel:
         self.lowest_lac, self.highest_lac = max(self.lowest_lac, lac), max(self.highest_lac, lac)
 
     def copy(self) -> LedgerModel:
-        """Return a copy with its own dicts and lists."""
+        """Return a copy with its own dicts, and own lists where they grow."""
         return replace(
             self,
             flushed=dict(self.flushed),
@@ -115,10 +115,9 @@ class StorageModel:
         self.duplicates = duplicates
         self.never_flushes_alone = never_flushes_alone
         self.ledgers: dict[LedgerId, LedgerModel] = {}
+        # The ledgers deleted since the last checkpoint; their records, which a crash may restore.
         self.deleted: set[LedgerId] = set()
-        """Ledgers deleted since the last checkpoint, also those that did not exist."""
         self.deleted_records: dict[LedgerId, dict[int, set[bytes]]] = {}
-        """Their records by entry id, which a crash may bring back."""
         self._flushed: dict[LedgerId, LedgerModel] = {}  # copies as of the last flush
         self._serial = 0
 
