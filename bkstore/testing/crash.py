@@ -183,7 +183,7 @@ class CrashFiles(Files):
             return fd
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """Inherited."""
+        """As `Files.pwrite`; saves the bytes that it replaces."""
         content = bytes(data)
         with self._lock:
             self._count_call_or_lose_power()
@@ -191,7 +191,7 @@ class CrashFiles(Files):
             super().pwrite(fd, content, offset)
 
     def truncate(self, fd: int, size: int) -> None:
-        """Inherited."""
+        """As `Files.truncate`; saves the bytes that it removes."""
         with self._lock:
             self._count_call_or_lose_power()
             self._unsynced_bytes_of(fd).truncate(fd, size)
@@ -218,7 +218,7 @@ class CrashFiles(Files):
     # -- names
 
     def mkdir(self, path: StrPath) -> None:
-        """Inherited."""
+        """As `Files.mkdir`; records the new name."""
         with self._lock:
             if key_of(path) is not None:
                 super().mkdir(path)  # changes nothing
@@ -228,7 +228,7 @@ class CrashFiles(Files):
             self._record_creation(path)
 
     def replace(self, source: StrPath, target: StrPath) -> None:
-        """Inherited."""
+        """As `Files.replace`; records a rename as one change of both names."""
         with self._lock:
             self._count_call_or_lose_power()
             moved_file, replaced_file = key_of(source), key_of(target)
@@ -242,14 +242,14 @@ class CrashFiles(Files):
                 self._state.names.add(new_files, old_files)
 
     def link(self, source: StrPath, target: StrPath) -> None:
-        """Inherited."""
+        """As `Files.link`; records the new name."""
         with self._lock:
             self._count_call_or_lose_power()
             super().link(source, target)
             self._state.names.add({name_key_of(target): key_of(source)}, old_files={})
 
     def unlink(self, path: StrPath) -> None:
-        """Inherited."""
+        """As `Files.unlink`; records that the name is gone."""
         with self._lock:
             self._count_call_or_lose_power()
             if os.path.islink(path):  # no writer makes one: its removal counts as durable

@@ -31,9 +31,9 @@ class StorageGarbageRules(StorageSuiteBase):
         for each live one, which has only each `live_step`-th entry."""
         storage = home.open(entry_log_size=LOG_SIZE)
         ids = [LedgerId.of(ledger)._replace(ledger=40 + i) for i, ledger in enumerate(LEDGERS)]
-        live = {ledger_id: records(ledger_id, range(0, 120, live_step), 150) for ledger_id in ids}
+        live = {id_: records(id_, range(0, 120, live_step), size=150) for id_ in ids}
         doomed_ids = [id_._replace(ledger=id_.ledger + step) for id_ in ids for step in (10, 20)]
-        doomed = {ledger_id: records(ledger_id, range(120), 150) for ledger_id in doomed_ids}
+        doomed = {id_: records(id_, range(120), size=150) for id_ in doomed_ids}
         for entry in range(120):
             for added in (*live.values(), *doomed.values()):
                 if entry in added:
