@@ -163,10 +163,8 @@ class BookkeeperAvailability(Availability):
 
     def _spans(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
         """Yield (group index, start, end): the group in which upstream looks up ids start..end-1.
-
         It reports every expected id in none of these spans: those below the first group, and those
-        from the first id on that is past the limit of the group below it.
-        """
+        from the first id on that is past the limit of the group below it."""
         starts, limits = self._stored.first, _limits(self._stored)
         index, entry_id = int(np.searchsorted(starts, lo, "right")) - 1, lo
         if index < 0 and starts.size:

@@ -42,11 +42,9 @@ _GROUP = np.dtype([("first", ">i8"), ("last", ">i8"), ("size", ">i4"), ("period"
 
 
 def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
-    """Return the bytes of canonical groups. O(groups), or O(sequences).
-
-    "grouped" is BP-34 as designed; "bookkeeper" writes one group per sequence, as every released
-    encoder does. Raises `InvalidArgument`, before it allocates, for more than `MAX_GROUPS`.
-    """
+    """Return the bytes of canonical groups. O(groups), or O(sequences). "grouped" is BP-34 as
+    designed; "bookkeeper" writes one group per sequence, as every released encoder does. Raises
+    `InvalidArgument`, before it allocates, for more than `MAX_GROUPS`."""
     if encoding not in ("grouped", "bookkeeper"):
         given = describe_value(encoding)
         raise InvalidArgument(f"unknown encoding {given}: 'grouped' or 'bookkeeper'")

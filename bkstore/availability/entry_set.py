@@ -65,12 +65,10 @@ class Availability:
 
     @classmethod
     def from_entries(cls, entries: IntArrayLike, compat: Compat | None = None) -> Availability:
-        """Return the set of `entries`, in any order, duplicates allowed.
-
-        ``compat="bookkeeper"`` adds them in the given order as `AvailabilityOfEntriesOfLedger`
-        does, whose answers are wrong for unsorted input. O(n); O(1) for a `range` without compat.
-        Raises `InvalidArgument` unless they are integers of 0..2^63-2 (with compat: of int64).
-        """
+        """Return the set of `entries`, in any order, duplicates allowed. ``compat="bookkeeper"``
+        adds them in the given order as `AvailabilityOfEntriesOfLedger` does, whose answers are
+        wrong for unsorted input. O(n); O(1) for a `range` without compat. Raises `InvalidArgument`
+        unless they are integers of 0..2^63-2 (with compat: of int64)."""
         if compat is not None:
             return cls._compat(compat).from_insertions(entries)
         if isinstance(entries, range):
@@ -126,12 +124,10 @@ class Availability:
     def from_groups(
         cls, groups: npt.ArrayLike | Iterable[Sequence[int]], compat: Compat | None = None
     ) -> Availability:
-        """Return the set of (first, last, size, period) rows, as `groups` returns them.
-
-        With compat, rows as the `groups` of such an answer. Raises `InvalidArgument` for rows
-        that are not four integers or do not fit the encoding (a row of one sequence may have any
-        size), `CorruptionError` for rows that overlap or contradict themselves. O(groups).
-        """
+        """Return the set of (first, last, size, period) rows, as `groups` returns them. With
+        compat, rows as the `groups` of such an answer. Raises `InvalidArgument` for rows that are
+        not four integers or do not fit the encoding (a row of one sequence may have any size),
+        `CorruptionError` for rows that overlap or contradict themselves. O(groups)."""
         rows = _check_groups(groups)
         if compat is not None:
             return cls._compat(compat).from_stored(rows)
@@ -139,12 +135,10 @@ class Availability:
 
     @classmethod
     def from_bytes(cls, data: Octets, compat: Compat | None = None) -> Availability:
-        """Return the set from its encoded bytes, in either encoding. O(groups).
-
-        Raises `CorruptionError` (offset, reason) for a short header, another version, truncated or
+        """Return the set from its encoded bytes, in either encoding. O(groups). Raises
+        `CorruptionError` (offset, reason) for a short header, another version, truncated or
         negative counts, sizes below 1, impossible periods and overlaps. ``compat="bookkeeper"``
-        accepts and answers as the real decoder. Raises `InvalidArgument` if it is not bytes.
-        """
+        accepts and answers as the real decoder. Raises `InvalidArgument` if it is not bytes."""
         if compat is not None:
             return cls._compat(compat).from_stored(codec.decode_unchecked(data, any_header=True))
         groups = codec.decode_if_few(data)
@@ -153,12 +147,10 @@ class Availability:
         return cls.from_canonical(groups)
 
     def to_bytes(self, encoding: Encoding = "grouped") -> bytes:
-        """Return the encoded set: 64 bytes and 24 for each group.
-
-        "grouped" is BP-34 as designed, and real clients read it; "bookkeeper" writes one group per
-        sequence, byte-identical with a real bookie's answer. Raises `InvalidArgument` for more than
-        89,478,482 groups, which no bookie could send.
-        """
+        """Return the encoded set: 64 bytes and 24 for each group. "grouped" is BP-34 as designed,
+        and real clients read it; "bookkeeper" writes one group per sequence, byte-identical with a
+        real bookie's answer. Raises `InvalidArgument` for more than 89,478,482 groups, which no
+        bookie could send."""
         return codec.encode(self._groups, encoding)
 
     @property
@@ -177,11 +169,9 @@ class Availability:
         return sequence_groups.count_sequences(self._groups)
 
     def ranges(self, limit: int | None = None) -> Int64Array:
-        """Return the maximal runs as inclusive (first, last) pairs, int64 of shape (n, 2).
-
-        With `limit` the lowest ones only. O(groups + runs); `iter_ranges` is lazy. Raises
-        `InvalidArgument` for a stripe of more than 2^24 runs, unless the limit is below that.
-        """
+        """Return the maximal runs as inclusive (first, last) pairs, int64 of shape (n, 2). With
+        `limit` the lowest ones only. O(groups + runs); `iter_ranges` is lazy. Raises
+        `InvalidArgument` for a stripe of more than 2^24 runs, unless the limit is below that."""
         groups = self._groups
         if limit is not None:
             groups = sequence_groups.take_first_sequences(groups, integer()("limit", limit))
@@ -258,13 +248,11 @@ class Availability:
         last: int | None = None,
         compat: Compat | None = None,
     ) -> Availability:
-        """Return the expected entries that are not in this set: the true set difference.
-
-        `first` and `last` restrict the answer to an inclusive range. O(groups) on stripes.
+        """Return the expected entries that are not in this set: the true set difference. `first`
+        and `last` restrict the answer to an inclusive range. O(groups) on stripes.
         ``compat="bookkeeper"`` gives the answer of `getUnavailableEntries`, which reports the rest
         of that range (default: all of `expected`) after a hole of two ids; it lists the sequences
-        of this set, and raises `InvalidArgument` for more than 2^24.
-        """
+        of this set, and raises `InvalidArgument` for more than 2^24."""
         if not isinstance(expected, Availability):
             raise InvalidArgument(f"expected is an Availability, not {type(expected).__name__}")
         first, last = _check_bound(first, "first"), _check_bound(last, "last")

@@ -21,11 +21,9 @@ _PROBE = 1024
 
 
 def from_ids(ids: Int64Array) -> Groups:
-    """Return canonical groups for entry ids, sorted or not, duplicates allowed.
-
-    One pass over sorted ids; sorts others first. Works in blocks that fit the processor's cache:
-    temporaries of the whole array cost more than the work.
-    """
+    """Return canonical groups for entry ids, sorted or not, duplicates allowed. One pass over
+    sorted ids; sorts others first. Works in blocks that fit the processor's cache: temporaries of
+    the whole array cost more than the work."""
     stripe = _match_stripe(ids) if ids.size > BLOCK_IDS else None
     if stripe is not None:
         return canonicalize(stripe)

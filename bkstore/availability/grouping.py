@@ -164,13 +164,11 @@ def _group_slots(groups: Groups, slots: _Transitions) -> tuple[Groups, npt.NDArr
 
 
 def _find_closing(slots: _Transitions) -> BoolArray:
-    """Return which slots begin with a step that no group takes.
-
-    The slots are split into stretches of equal (joins, distance). Inside a stretch that joins,
-    groups take all steps, except a first step that is the border after the previous group. One bit
-    tells whether the next first step is such a border: a stretch that does not join clears it, one
-    of two steps or more sets it, one of a single step flips it.
-    """
+    """Return which slots begin with a step that no group takes. The slots are split into stretches
+    of equal (joins, distance). Inside a stretch that joins, groups take all steps, except a first
+    step that is the border after the previous group. One bit tells whether the next first step is
+    such a border: a stretch that does not join clears it, one of two steps or more sets it, one of
+    a single step flips it."""
     # Find the first slot of each stretch, and what the stretch does to the bit.
     changes = slots.joins[1:] != slots.joins[:-1]
     changes |= slots.joins[1:] & (slots.distance[1:] != slots.distance[:-1])

@@ -50,21 +50,17 @@ _CHUNK_SEQUENCES = 1 << 18
 
 
 def combine(a: Groups, b: Groups, operation: SetOperation) -> Groups:
-    """Return the canonical groups of ``a & b``, ``a | b`` or ``a - b``.
-
-    O(groups x log groups); where the result is not one pattern, O(sequences) of the operand with
-    fewer, or of the result. Raises `InvalidArgument`, before it allocates, above `MAX_SEQUENCES`.
-    """
+    """Return the canonical groups of ``a & b``, ``a | b`` or ``a - b``. O(groups x log groups);
+    where the result is not one pattern, O(sequences) of the operand with fewer, or of the result.
+    Raises `InvalidArgument`, before it allocates, above `MAX_SEQUENCES`."""
     trivial = _combine_empty(a, b, operation)
     return canonicalize(combine_uncanonical(a, b, operation)) if trivial is None else trivial
 
 
 def combine_uncanonical(a: Groups, b: Groups, operation: SetOperation) -> Groups:
-    """Return the result as ordered, disjoint groups that `canonicalize` would make canonical.
-
-    If neither operand is empty, no piece crosses an end of their groups: sets placed one after
-    another on one axis stay separate.
-    """
+    """Return the result as ordered, disjoint groups that `canonicalize` would make canonical. If
+    neither operand is empty, no piece crosses an end of their groups: sets placed one after another
+    on one axis stay separate."""
     trivial = _combine_empty(a, b, operation)
     if trivial is not None:
         return trivial

@@ -48,12 +48,11 @@ class FilterSize(NamedTuple):
 def filter_size(
     expected_insertions: int, fpp: float = 0.01, *, compat: Compat | None = None
 ) -> FilterSize:
-    """Return Guava's size and hash count without creating a filter. O(1).
-
-    The hash count is that of Guava 33.6; ``compat="guava-31.1"`` uses the rule of that version,
-    which differs for a few insertions. Raises `InvalidArgument` where Guava refuses: negative
-    insertions, fpp outside 0..1 (exclusive), no bits (1 insertion at 0.9), more than 2^31-1 words
-    or 255 hashes (fpp below 2^-255.5).
+    """Return Guava's size and hash count without creating a filter. O(1). The hash count is that of
+    Guava 33.6; ``compat="guava-31.1"`` uses the rule of that version, which differs for a few
+    insertions. Raises `InvalidArgument` where Guava refuses: negative insertions, fpp outside 0..1
+    (exclusive), no bits (1 insertion at 0.9), more than 2^31-1 words or 255 hashes (fpp below
+    2^-255.5).
 
     >>> filter_size(9000), filter_size(9000).words * 8
     (FilterSize(words=1348, hash_count=7), 10784)
@@ -139,10 +138,8 @@ class BloomFilter:
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> BloomFilter:
         """Return the filter from Guava's bytes; the hash count is that of the header. O(bytes).
-
         Raises `CorruptionError` with the offset of the field at fault: a short header, a strategy
-        other than 1, no hashes, a word count below 1 or not that of the bytes.
-        """
+        other than 1, no hashes, a word count below 1 or not that of the bytes."""
         view = memoryview(as_data("data", data)).cast("B")
         if len(view) < HEADER_SIZE:
             reason = f"bloom filter header needs {HEADER_SIZE} bytes, {len(view)} are there"

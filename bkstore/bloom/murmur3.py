@@ -68,11 +68,9 @@ def hash_keys(keys: IntArrayLike) -> tuple[UInt64Array, UInt64Array]:
 
 
 def hash_blocks(keys: Int64Array) -> Iterator[tuple[slice, UInt64Array]]:
-    """Yield (slice of the keys, columns) block by block, columns being uint64[4, <= BLOCK].
-
-    Rows 0 and 1 are h1 and h2, rows 2 and 3 are scratch. The caller may overwrite all four, which
-    are reused for the next block: memory is four columns of one block.
-    """
+    """Yield (slice of the keys, columns) block by block, columns being uint64[4, <= BLOCK]. Rows 0
+    and 1 are h1 and h2, rows 2 and 3 are scratch. The caller may overwrite all four, which are
+    reused for the next block: memory is four columns of one block."""
     words = keys.view(np.uint64)
     columns = np.empty((4, min(words.size, BLOCK_KEYS)), np.uint64)
     for start in range(0, words.size, BLOCK_KEYS):

@@ -90,7 +90,6 @@ def _decode_paths(text: str) -> tuple[str, ...]:
 
 def encode(cookie: Cookie) -> bytes:
     r"""Return the file's bytes, as `Cookie.toString` writes them; `decode` gives the cookie back.
-
     Raises `InvalidArgument` for a version outside 3..5, an instance id or index directories in
     version 3, which has no fields for them, and names that the file cannot hold: empty, not UTF-8,
     with a TAB or line break, or journal directories with a comma.

@@ -91,11 +91,9 @@ def encode_header(header: IdxHeader) -> bytes:
 
 
 def decode_header(data: bytes | memoryview, compat: Compat | None = None) -> IdxHeader:
-    """Return the header in the first bytes of an index file.
-
-    Raises `CorruptionError` with the offset of the field at fault: a version above 1, a length that
-    is negative or too large; a negative version, which ``compat="bookkeeper"`` reads as 0.
-    """
+    """Return the header in the first bytes of an index file. Raises `CorruptionError` with the
+    offset of the field at fault: a version above 1, a length that is negative or too large; a
+    negative version, which ``compat="bookkeeper"`` reads as 0."""
     if compat is not None:
         check_compat("compat", compat)
     view = memoryview(data)[:HEADER_SIZE]
@@ -169,10 +167,9 @@ def _read_sized(view: memoryview, offset: int, field_name: str) -> tuple[bytes, 
 
 
 def index_path(ledger: LedgerId) -> str:
-    """Return the path of a ledger's index file below ``current/``.
-
-    Scope 0 is BookKeeper's: bits 8-15 and 0-7 of the id, then the whole id, in hex without
-    padding. Other scopes have four levels of 8 padded digits (ours; `docs/formats/idxfile.md`).
+    """Return the path of a ledger's index file below ``current/``. Scope 0 is BookKeeper's: bits
+    8-15 and 0-7 of the id, then the whole id, in hex without padding. Other scopes have four levels
+    of 8 padded digits (ours; `docs/formats/idxfile.md`).
 
     >>> index_path(LedgerId(ledger=0x1234)), index_path(LedgerId(1, 0x1234))
     ('12/34/1234.idx', '00000000/00000001/00000000/00001234.idx')

@@ -120,10 +120,9 @@ def _header_size(version: int) -> int:
 
 
 def decode_header(data: bytes | memoryview) -> JournalHeader:
-    """Return the header in the first bytes of a file; 8 are enough.
-
-    A file without the signature, or of fewer than 8 bytes, is of version 1, which has no
-    header. Raises `CorruptionError` for a version outside 2..6 after the signature.
+    """Return the header in the first bytes of a file; 8 are enough. A file without the signature,
+    or of fewer than 8 bytes, is of version 1, which has no header. Raises `CorruptionError` for a
+    version outside 2..6 after the signature.
 
     >>> decode_header(encode_header(6)), decode_header(b"")
     (JournalHeader(version=6, size=512), JournalHeader(version=1, size=0))
@@ -170,10 +169,9 @@ def padding_record(position: int, alignment: int = ALIGNMENT) -> bytes:
 
 
 def encode_special(kind: str, ledger: int | LedgerId, body: bytes = b"") -> bytes:
-    """Return a special record: "master_key" (body: the key), "fence" or "explicit_lac".
-
-    Version 2 for scopes other than 0. Raises `InvalidArgument` for another kind, a fence with a
-    body, or an explicit LAC body of less than 16 bytes.
+    """Return a special record: "master_key" (body: the key), "fence" or "explicit_lac". Version 2
+    for scopes other than 0. Raises `InvalidArgument` for another kind, a fence with a body, or an
+    explicit LAC body of less than 16 bytes.
 
     >>> encode_special("fence", 7).hex()
     '0000000000000007ffffffffffffe000'
@@ -194,7 +192,6 @@ def encode_special(kind: str, ledger: int | LedgerId, body: bytes = b"") -> byte
 
 def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
     """Return the record of a file of `version`, its length not included. No digest is verified.
-
     Raises `CorruptionError` for a record that is too short, has an impossible ledger id, is of a
     kind that the version does not have, or whose body does not have the stated length.
 

@@ -153,6 +153,10 @@ class Finding:
         return ": ".join([*parts, self.detail])
 
 
+Findings = list[Finding] | None
+"""Where a scan appends the damage that it passes over; None: it raises instead."""
+
+
 class Closeable(ABC):
     """Something that `close` or the end of its ``with`` block closes."""
 
@@ -239,13 +243,11 @@ class EntryIndex(EntrySource, Closeable):
 
     @abstractmethod
     def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
-        """Store a location for each entry; both sequences are equally long, in any order.
-
-        An unknown ledger becomes known with state `LedgerState()`, even if `entries` is empty; a
-        known ledger's state stays. Raises `InvalidArgument`, before anything changes, for what
-        `check_put` refuses and for entry ids that this backend cannot store (reading them
-        returns absent).
-        """
+        """Store a location for each entry; both sequences are equally long, in any order. An
+        unknown ledger becomes known with state `LedgerState()`, even if `entries` is empty; a known
+        ledger's state stays. Raises `InvalidArgument`, before anything changes, for what
+        `check_put` refuses and for entry ids that this backend cannot store (reading them returns
+        absent)."""
 
     @abstractmethod
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
@@ -312,9 +314,7 @@ class EntryIndex(EntrySource, Closeable):
         """Return the location of one entry, None if absent."""
         return int(self.get_many(ledger, [check_entry_id(entry)])[0]) or None
 
-    def scan(
-        self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
-    ) -> Iterator[IndexBatch]:
+    def scan(self, batch: int = DEFAULT_BATCH, findings: Findings = None) -> Iterator[IndexBatch]:
         """Return every row on disk in batches of about `batch` rows, by ledger and entry.
 
         No batch is empty; `batch` may be larger than any memory. Raises `InvalidArgument` for a
@@ -326,7 +326,7 @@ class EntryIndex(EntrySource, Closeable):
         """
         return self._scan_by_ledger(check_batch("batch", batch), findings)
 
-    def _scan_by_ledger(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
+    def _scan_by_ledger(self, batch: int, findings: Findings) -> Iterator[IndexBatch]:
         for ledger in self.ledgers():
             try:
                 for entries, locations in self._row_chunks(ledger, batch):

@@ -42,33 +42,34 @@ class _Run:
 
     finding_index: int
     first: Finding
-    run_number: int
-    round: int
+    run_number: int  # among the runs of its kind, from 1
+    round: int  # that of the last damage: how often `end_runs` was called before
     noun: str
     count: int = 0
     last_offset: int | None = None
     same_detail: bool = True
 
     def finding(self) -> Finding:
-        """Return the finding for the run as it is now: what is damaged, and the reason."""
-        base = self.first
+        """Return the finding for the run as it is now: what is damaged, and the reason. It is the
+        first damage (with the run's ledger and entries, see `add`) with another detail."""
+        first, last_entry = self.first, self.first.last_entry
         if self.count == 1:
-            subject = "" if base.first_entry is None else f"entry {base.first_entry}"
-        elif base.first_entry is None or base.last_entry is None:
+            subject = "" if first.first_entry is None else f"entry {first.first_entry}"
+        elif first.first_entry is None or last_entry is None:  # objects other than entries
             subject = f"{self.count} {self.noun}"
-        elif base.last_entry - base.first_entry + 1 == self.count:
-            subject = f"entries {base.first_entry}-{base.last_entry}"
+        elif last_entry - first.first_entry + 1 == self.count:
+            subject = f"entries {first.first_entry}-{last_entry}"
         else:
             entry_count = format_count(self.count, "entry", "entries")
-            subject = f"{entry_count} within {base.first_entry}-{base.last_entry}"
-        if base.first_entry is not None and base.ledger is not None:
-            subject += f" of ledger {base.ledger}"
-        if self.last_offset is not None and self.last_offset != base.offset:
+            subject = f"{entry_count} within {first.first_entry}-{last_entry}"
+        if first.first_entry is not None and first.ledger is not None:
+            subject += f" of ledger {first.ledger}"
+        if self.last_offset is not None and self.last_offset != first.offset:
             subject += f", up to offset {self.last_offset}"
-        detail = f"{subject}: {base.detail}" if subject else base.detail
+        detail = f"{subject}: {first.detail}" if subject else first.detail
         if not self.same_detail:
             detail += " (the first; the others are alike)"
-        return replace(base, detail=detail)
+        return replace(first, detail=detail)
 
 
 class DamageRuns:
@@ -91,10 +92,10 @@ class DamageRuns:
         self, findings: list[Finding], max_runs: int = MAX_RUNS, noun: str = "records"
     ) -> None:
         self._findings = findings
-        self._most = max_runs
+        self._max_runs = max_runs
         self._noun = noun
-        self._runs: dict[_RunKey, _Run] = {}
-        self._round = 0
+        self._latest_runs: dict[_RunKey, _Run] = {}
+        self._round = 0  # how often `end_runs` was called
 
     def end_runs(self) -> None:
         """End the current runs, as something was read; later damage begins new ones."""
@@ -109,10 +110,11 @@ class DamageRuns:
         # A run of objects that are not entries may span ledgers.
         ledger_id = None if entries is None else damage.ledger
         key = (damage.severity, damage.file, ledger_id, _NUMBER.sub("#", damage.detail))
-        run = self._runs.get(key)
-        if run is None or (run.round != self._round and run.run_number < self._most):
+        run = self._latest_runs.get(key)
+        # Begin a run if the last one of its kind was ended, unless there are too many.
+        if run is None or (run.round != self._round and run.run_number < self._max_runs):
             run_number = 1 if run is None else run.run_number + 1
-            run = self._runs[key] = self._begin_run(damage, run_number)
+            run = self._latest_runs[key] = self._begin_run(damage, run_number)
         run.round = self._round
         run.count += 1 if entries is None else entries.size
         run.same_detail &= run.first.detail == damage.detail

@@ -67,11 +67,12 @@ class _Table:
 
     def seal_tail(self) -> None:
         """Move single puts to the end of `pending`. The caller holds the index's lock."""
-        size = len(self.tail)
+        size = len(self.tail)  # others may append meanwhile
         if size:
             pairs = np.fromiter(self.tail[:size], np.int64, size).reshape(-1, 2)
             del self.tail[:size]
-            self.pending.append((pairs[:, 0].copy(), pairs[:, 1].copy()))
+            entries, locations = pairs[:, 0].copy(), pairs[:, 1].copy()
+            self.pending.append((entries, locations))
 
     def merged(self) -> EntryLocations:
         """Return sorted, distinct entries and their locations; O(1) if nothing was put since."""
@@ -132,12 +133,13 @@ class MemtableIndex(EntryIndex):
 
     def put(self, ledger: LedgerLike, entry: int, location: int) -> None:
         """Store one location unless the entry has one; about 0.3 us."""
+        # Values that are evidently valid need no check by a call; it would cost more than the put.
         is_typed = type(ledger) in (int, LedgerId) and type(entry) is type(location) is int
         if not (is_typed and 0 <= entry <= MAX_ENTRY_ID and 0 < location < 1 << 63):
             ledger = LedgerId.of(ledger)
             entry, location = check_entry_id(entry), check_location(location)
         table = self._table_of.get(ledger) or self._make_table(ledger)
-        table.tail.extend((entry, location))
+        table.tail.extend((entry, location))  # atomic, so without the lock
         if len(table.tail) >= _MAX_TAIL_NUMBERS:
             with self._lock:
                 table.seal_tail()
@@ -147,7 +149,7 @@ class MemtableIndex(EntryIndex):
         entry_ids, checked_locations = check_put(entries, locations)
         with self._lock:
             table = self._find_table(ledger) or self._make_table(ledger)
-            table.seal_tail()
+            table.seal_tail()  # earlier single puts come first: the first put of an entry wins
             if entry_ids.size:
                 table.pending.append((entry_ids.copy(), checked_locations.copy()))
 
@@ -218,8 +220,9 @@ class MemtableIndex(EntryIndex):
             self._check_open()
             ledger_id = LedgerId.of(ledger)
             if self._tables.pop(ledger_id, None) is not None:
-                for key in (ledger_id, ledger_id.ledger) if ledger_id.scope == 0 else (ledger_id,):
-                    self._table_of.pop(key, None)
+                self._table_of.pop(ledger_id, None)
+                if ledger_id.scope == 0:  # callers may also have passed its number
+                    self._table_of.pop(ledger_id.ledger, None)
 
     def flush(self) -> None:
         """Nothing to do: a memtable is not durable."""

@@ -42,55 +42,63 @@ EvictionReason = Literal["age", "items", "entries"]
 class _OffsetItem:
     """The entries of one stream on one node: at least one, with distinct starts.
 
-    `data` has n start offsets and then their n object ids: one array of 16 bytes an entry, where
-    a sorted map of Python numbers takes some 100. `since` is the time from which its age counts.
-    Not thread-safe: the index locks.
+    `starts_and_objects` has n start offsets, ascending, and then their n object ids: one array of
+    16 bytes an entry, where a sorted map of Python numbers takes some 100. The age of the item
+    counts from the time `age_start`. Not thread-safe: the index locks.
 
     >>> item = _OffsetItem(0.0, 686, 14)
     >>> item.put(0, 3), item.put(686, 22), item.floor(700), item.size
     (None, 14, (686, 22), 2)
     """
 
-    __slots__ = ("data", "since")
+    __slots__ = ("age_start", "starts_and_objects")
 
-    def __init__(self, since: float, start: int, object_id: int) -> None:
-        self.since = since
-        self.data = array("q", (start, object_id))  # one array: half the fixed cost of two
+    def __init__(self, age_start: float, start: int, object_id: int) -> None:
+        self.age_start = age_start
+        self.starts_and_objects = array(
+            "q", (start, object_id)
+        )  # one array: half the fixed cost of two
 
     @property
     def size(self) -> int:
-        return len(self.data) >> 1
+        return len(self.starts_and_objects) >> 1
 
-    def find(self, start: int, object_id: int) -> int:
+    def find_position(self, start: int, object_id: int) -> int:
         """Return the position of the entry with this start and object, -1 if there is none."""
-        size = self.size
-        position = bisect_left(self.data, start, 0, size)
-        if position < size and self.data[position] == start:
-            return position if self.data[size + position] == object_id else -1
+        size, starts_and_objects = self.size, self.starts_and_objects
+        position = bisect_left(starts_and_objects, start, 0, size)
+        if position < size and starts_and_objects[position] == start:
+            return position if starts_and_objects[size + position] == object_id else -1
         return -1
 
     def floor(self, offset: int) -> tuple[int, int] | None:
         """Return (start, object id) of the greatest start <= offset."""
         size = self.size
-        position = bisect_right(self.data, offset, 0, size) - 1
-        return None if position < 0 else (self.data[position], self.data[size + position])
+        position = bisect_right(self.starts_and_objects, offset, 0, size) - 1
+        if position < 0:
+            return None
+        return self.starts_and_objects[position], self.starts_and_objects[size + position]
 
     def put(self, start: int, object_id: int) -> int | None:
         """Add an entry and return None; if the start exists, replace and return its object id."""
-        data, size = self.data, self.size
-        position = size if data[size - 1] < start else bisect_left(data, start, 0, size)
-        if position < size and data[position] == start:
-            previous_object, data[size + position] = data[size + position], object_id
+        starts_and_objects, size = self.starts_and_objects, self.size
+        if starts_and_objects[size - 1] < start:  # the usual case: behind all others
+            position = size
+        else:
+            position = bisect_left(starts_and_objects, start, 0, size)
+        if position < size and starts_and_objects[position] == start:
+            previous_object = starts_and_objects[size + position]
+            starts_and_objects[size + position] = object_id
             return previous_object
-        data.insert(size + position, object_id)
-        data.insert(position, start)
+        starts_and_objects.insert(size + position, object_id)
+        starts_and_objects.insert(position, start)
         return None
 
     def remove(self, position: int) -> None:
-        del self.data[self.size + position], self.data[position]
+        del self.starts_and_objects[self.size + position], self.starts_and_objects[position]
 
     def objects(self) -> array[int]:
-        return self.data[self.size :]
+        return self.starts_and_objects[self.size :]
 
 
 class OffsetRangeIndex:
@@ -130,12 +138,14 @@ class OffsetRangeIndex:
         self.max_items = integer(1)("max_items", max_items)
         self.max_entries = integer(1)("max_entries", max_entries)
         self._clock = function("clock", clock)
-        self._by_use = expire_after == "use"
+        self._renews_on_use = expire_after == "use"
         self._lock = Lock()
-        self._items: OrderedDict[ItemKey, _OffsetItem] = OrderedDict()  # in the order of `since`
-        self._entries = 0
-        # object -> (node, `since` of its oldest item), for objects all of whose entries are here
-        self._complete: dict[int, tuple[int, float]] = {}
+        self._items: OrderedDict[ItemKey, _OffsetItem] = (
+            OrderedDict()
+        )  # in the order of `age_start`
+        self._entries = 0  # of all items together
+        # object -> (node, `age_start` of its oldest item), if all entries of the object are here
+        self._complete_objects: dict[int, tuple[int, float]] = {}
         self._evictions: dict[EvictionReason, int] = {"age": 0, "items": 0, "entries": 0}
 
     # -- learning
@@ -146,7 +156,7 @@ class OffsetRangeIndex:
         _check_int64(stream, node, start, object_id)
         with self._lock:
             now = self._clock()
-            self._put((stream, node), start, object_id, now)
+            self._put_entry((stream, node), start, object_id, now)
             self._make_room(now)
 
     def put_object(
@@ -163,18 +173,20 @@ class OffsetRangeIndex:
         with self._lock:
             now = self._clock()
             self._sweep(now)
-            known_node, known_since = self._complete.get(object_id, (node, -math.inf))
-            if not stream_numbers.size or (known_node == node and now - known_since < self.ttl):
+            # If the oldest of its items has not expired, none has: all entries are still here.
+            known_node, known_start = self._complete_objects.get(object_id, (node, -math.inf))
+            if not stream_numbers.size or (known_node == node and now - known_start < self.ttl):
                 return
-            oldest_since = now
+            oldest = now
             for stream, start in zip(stream_numbers.tolist(), offsets.tolist()):
-                oldest_since = min(oldest_since, self._put((stream, node), start, object_id, now))
-            self._complete[object_id] = (node, oldest_since)
+                oldest = min(oldest, self._put_entry((stream, node), start, object_id, now))
+            self._complete_objects[object_id] = (node, oldest)
             self._make_room(now)
 
-    def _put(self, key: ItemKey, start: int, object_id: int, now: float) -> float:
-        """Add one entry, and return its item's `since`."""
-        item = self._live_item(key, now)
+    def _put_entry(self, key: ItemKey, start: int, object_id: int, now: float) -> float:
+        """Add one entry, and return its item's `age_start`. An object that it replaces is complete
+        no more."""
+        item = self._use_item(key, now)
         if item is None:
             self._items[key] = _OffsetItem(now, start, object_id)
             self._entries += 1
@@ -183,8 +195,8 @@ class OffsetRangeIndex:
         if previous_object is None:
             self._entries += 1
         elif previous_object != object_id:
-            self._complete.pop(previous_object, None)
-        return item.since
+            self._complete_objects.pop(previous_object, None)
+        return item.age_start
 
     # -- look-ups
 
@@ -194,7 +206,7 @@ class OffsetRangeIndex:
         with self._lock:
             now = self._clock()
             self._sweep(now)
-            item = self._live_item((stream, node), now)
+            item = self._use_item((stream, node), now)
             return None if item is None else item.floor(offset)
 
     # -- removal
@@ -203,13 +215,12 @@ class OffsetRangeIndex:
         """Remove an entry if it still names this object, which is gone; return whether it did."""
         key = (stream, node)
         with self._lock:
-            item = self._live_item(key, self._clock())
-            position = -1 if item is None else item.find(start, object_id)
-            if item is None or position < 0:
+            item = self._use_item(key, self._clock())
+            if item is None or (position := item.find_position(start, object_id)) < 0:
                 return False
             item.remove(position)
             self._entries -= 1
-            self._complete.pop(object_id, None)
+            self._complete_objects.pop(object_id, None)  # not all of its entries are here now
             if not item.size:
                 del self._items[key]
             return True
@@ -218,27 +229,27 @@ class OffsetRangeIndex:
         """Let `put_object` record these objects anew; their entries stay until they go."""
         with self._lock:
             for object_id in object_ids:
-                self._complete.pop(object_id, None)
+                self._complete_objects.pop(object_id, None)
 
     def clear(self) -> None:
         """Remove everything but the counters."""
         with self._lock:
             self._items.clear()
-            self._complete.clear()
+            self._complete_objects.clear()
             self._entries = 0
 
     # -- eviction; the caller holds the lock
 
-    def _live_item(self, key: ItemKey, now: float) -> _OffsetItem | None:
+    def _use_item(self, key: ItemKey, now: float) -> _OffsetItem | None:
         """Return the item, evicting it if it expired; with ``expire_after="use"``, renew it."""
         item = self._items.get(key)
         if item is None:
             return None
-        if now - item.since >= self.ttl:
+        if now - item.age_start >= self.ttl:
             self._evict(key, "age")
             return None
-        if self._by_use:
-            item.since = now
+        if self._renews_on_use:
+            item.age_start = now
             self._items.move_to_end(key)
         return item
 
@@ -246,7 +257,7 @@ class OffsetRangeIndex:
         """Evict expired items, oldest first, until `max_entries` entries are gone."""
         while max_entries > 0 and self._items:
             key = next(iter(self._items))
-            if now - self._items[key].since < self.ttl:
+            if now - self._items[key].age_start < self.ttl:
                 return
             max_entries -= self._evict(key, "age")
 
@@ -255,7 +266,7 @@ class OffsetRangeIndex:
         self._sweep(now)
         while len(self._items) > self.max_items or self._entries > self.max_entries:
             key = next(iter(self._items))
-            if now - self._items[key].since >= self.ttl:
+            if now - self._items[key].age_start >= self.ttl:
                 self._evict(key, "age")
             else:
                 self._evict(key, "items" if len(self._items) > self.max_items else "entries")
@@ -266,7 +277,7 @@ class OffsetRangeIndex:
         self._entries -= item.size
         self._evictions[reason] += 1
         for object_id in item.objects():
-            self._complete.pop(object_id, None)
+            self._complete_objects.pop(object_id, None)
         return item.size
 
     # -- sizes and counters

@@ -19,6 +19,7 @@ from bkstore.index.api import (
     DEFAULT_BATCH,
     EntryIndex,
     Finding,
+    Findings,
     IndexBatch,
     LedgerLike,
 )
@@ -31,7 +32,7 @@ _T = TypeVar("_T")
 def _of_part(
     method: Callable[Concatenate[Any, _P], _T],
 ) -> Callable[Concatenate[PartitionedIndex, _P], _T]:
-    """Return a method that calls the same method of the part of its first argument, a ledger."""
+    """Return a method that calls the same method of the part to which its ledger belongs."""
 
     @wraps(method)
     def call(self: PartitionedIndex, /, *arguments: _P.args, **options: _P.kwargs) -> _T:
@@ -40,6 +41,7 @@ def _of_part(
         result: _T = getattr(part, method.__name__)(*arguments, **options)
         return result
 
+    # `wraps` has copied True from an abstract method.
     call.__isabstractmethod__ = False  # type: ignore[attr-defined]
     return call
 
@@ -109,19 +111,18 @@ class PartitionedIndex(EntryIndex):
         for part in self.parts:
             part.close()
 
-    def scan(
-        self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
-    ) -> Iterator[IndexBatch]:
+    def scan(self, batch: int = DEFAULT_BATCH, findings: Findings = None) -> Iterator[IndexBatch]:
         """Return the rows of one part after the other, without ledgers in a part where they do not
         belong; `part_index_of` is the part's index."""
         return self._scan_parts(check_batch("batch", batch), findings)
 
-    def _scan_parts(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
+    def _scan_parts(self, batch: int, findings: Findings) -> Iterator[IndexBatch]:
         for part_index, part in enumerate(self.parts):
             for rows in part.scan(batch, findings):
-                home_of_row = rows.ledger_id.view(np.uint64) % np.uint64(len(self.parts))
-                if not (home_of_row == part_index).all():
-                    rows = IndexBatch(*(column[home_of_row == part_index] for column in rows))
+                # As `part_index_of`, for the signed ids of all rows.
+                is_home = rows.ledger_id.view(np.uint64) % np.uint64(len(self.parts)) == part_index
+                if not is_home.all():
+                    rows = IndexBatch(*(column[is_home] for column in rows))
                 if rows.entry_id.size:
                     yield rows._replace(dir_index=rows.dir_index + part_index)
 

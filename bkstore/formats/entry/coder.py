@@ -58,11 +58,9 @@ class Coder:
         lac: int = NO_ENTRY,
         length: int = 0,
     ) -> list[bytes]:
-        """Return the same records as `encode_batch`, as single bytes objects.
-
-        `lac` and `length` are the ledger's before the first entry. Each entry carries as LAC the
-        highest id sent before it, and as length the payload bytes up to and including its own.
-        """
+        """Return the same records as `encode_batch`, as single bytes objects. `lac` and `length`
+        are the ledger's before the first entry. Each entry carries as LAC the highest id sent
+        before it, and as length the payload bytes up to and including its own."""
         bodies, entry_ids = payloads_as_bytes(payloads), list(iterable("entries", entries))
         if len(bodies) >= _MIN_BATCH_SIZE:
             return self.encode_batch(ledger, entry_ids, bodies, lac=lac, length=length).records()
@@ -86,7 +84,6 @@ class Coder:
         length: int = 0,
     ) -> RecordBatch:
         """Return the records of a writer that sends `entries` in this order, as one buffer.
-
         `entries` are n ids; `payloads` is a list of n, rows of equal length (uint8[n, size]), or a
         buffer with offsets. `lac` and `length` are as in `encode_many`; or `lac` has the LAC of
         each entry, int64[n]. Raises `InvalidArgument` for invalid values or unequal counts.

@@ -70,9 +70,8 @@ def is_v2(record: bytes | memoryview) -> bool:
 
 
 def record_header(record: bytes | memoryview) -> RecordHeader:
-    """Return the fixed fields of a record, from its first 32 or 41 bytes; verifies no digest.
-
-    The entry id may be negative, as in a journal's special records. Raises `CorruptionError` if too
+    """Return the fixed fields of a record, from its first 32 or 41 bytes; verifies no digest. The
+    entry id may be negative, as in a journal's special records. Raises `CorruptionError` if too
     short, or for an impossible ledger.
 
     >>> record_header(encode_header(Entry(7, 3, 2, 40, b"hello"), 3))[:4]
@@ -108,10 +107,8 @@ def scoped_id(scope: int, ledger: int) -> LedgerId:
 
 def record_ids(data: Bytes, offsets: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return (scope_id, ledger_id, entry_id) of the records that begin at `offsets` of `data`.
-
     int64[n] each, ids in two's complement. About 15 ns a record. The records must have at least 16
-    bytes (25 in version 2), which is not checked.
-    """
+    bytes (25 in version 2), which is not checked."""
     ledger, entry = read_int64s(data, offsets), read_int64s(data, offsets, 8)
     scope = np.zeros(offsets.size, np.int64)
     version_2 = ledger < 0

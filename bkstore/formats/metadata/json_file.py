@@ -37,10 +37,8 @@ class ClusterMetadata:
 
 def decode_file(data: bytes) -> ClusterMetadata:
     """Return the contents of a metadata file; contradictions in a ledger's metadata are kept.
-
     Raises `CorruptionError` for another form, with the path of the value at fault (such as
-    ``ledgers[3].state``), and for a ledger that is in it twice.
-    """
+    ``ledgers[3].state``), and for a ledger that is in it twice."""
     document = _as_object(parse_json(data, subject="metadata file"), "the document")
     ledgers = [_decode_ledger(*row) for row in _read_objects(document, "ledgers")]
     _check_unique([value.ledger for value in ledgers], "ledgers")

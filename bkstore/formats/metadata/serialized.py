@@ -55,12 +55,10 @@ def parse_header(data: bytes) -> tuple[int, int]:
 def decode(
     data: bytes, ledger: int | LedgerId, ctime: int = -1, *, strict: bool = False
 ) -> LedgerMetadata:
-    """Return the metadata of `ledger`, whose id is not in the bytes.
-
-    `ctime` is the creation time in the store, in milliseconds, for bytes of version 2 or 3 without
-    one. Contradictions are kept (see `LedgerMetadata.problems`) unless `strict`. Raises
-    `CorruptionError` for other bytes or no segments, if `strict` for any problem. O(bytes).
-    """
+    """Return the metadata of `ledger`, whose id is not in the bytes. `ctime` is the creation time
+    in the store, in milliseconds, for bytes of version 2 or 3 without one. Contradictions are kept
+    (see `LedgerMetadata.problems`) unless `strict`. Raises `CorruptionError` for other bytes or no
+    segments, if `strict` for any problem. O(bytes)."""
     (version, body), ledger_id = parse_header(data), LedgerId.of(ledger)
     if version == 1:
         metadata = decode_lines(data, body, ledger_id)
@@ -136,14 +134,12 @@ def _from_message(message: Any, version: int, ledger: LedgerId, ctime: int) -> L
 def encode(
     metadata: LedgerMetadata, version: int | None = None, *, incomplete: bool = False
 ) -> bytes:
-    """Return the bytes that the real `LedgerMetadataSerDe` writes; `version` overrides.
-
-    Raises `InvalidArgument` for a version outside 1..3, in versions 2 and 3 for metadata without
-    digest type or password (upstream throws there; with `incomplete` they are left out, which
-    upstream can read), and for values that do not fit: sizes beyond 32 bits, names that are not
-    UTF-8, in version 1 a bookie id with white space. Version 1 has no ack quorum, digest type,
-    password, custom metadata and ctime, and only 3 has the c token.
-    """
+    """Return the bytes that the real `LedgerMetadataSerDe` writes; `version` overrides. Raises
+    `InvalidArgument` for a version outside 1..3, in versions 2 and 3 for metadata without digest
+    type or password (upstream throws there; with `incomplete` they are left out, which upstream can
+    read), and for values that do not fit: sizes beyond 32 bits, names that are not UTF-8, in
+    version 1 a bookie id with white space. Version 1 has no ack quorum, digest type, password,
+    custom metadata and ctime, and only 3 has the c token."""
     version = metadata.version if version is None else version
     if not 1 <= version <= NEWEST_VERSION:
         raise InvalidArgument(f"metadata format version {version} is outside 1..3")

@@ -38,10 +38,9 @@ def flat_path(ledger: int | LedgerId) -> str:
 
 
 def short_path(ledger: int | LedgerId, compat: Compat | None = None) -> str:
-    """Return the short hierarchical path: ten digits, 2-4-4.
-
-    `InvalidArgument` for an id of more digits; ``compat="bookkeeper"`` cuts it to its first ten,
-    as `LegacyHierarchicalLedgerManager` does, so that several ledgers share the path.
+    """Return the short hierarchical path: ten digits, 2-4-4. `InvalidArgument` for an id of more
+    digits; ``compat="bookkeeper"`` cuts it to its first ten, as `LegacyHierarchicalLedgerManager`
+    does, so that several ledgers share the path.
 
     >>> short_path(4660)
     '/00/0000/L4660'

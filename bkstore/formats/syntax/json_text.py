@@ -24,11 +24,10 @@ _ESCAPE = re.compile(r"\\ud[89ab]..\\ud[c-f]..|(\\ud[89a-f]..)|\\.")
 def parse_json(
     data: bytes | str, file: str | os.PathLike[str] | None = None, subject: str = ""
 ) -> Any:
-    """Return the value of a JSON text in UTF-8, with or without a byte order mark.
-
-    Raises `CorruptionError` for anything else: bytes that are not UTF-8 or not JSON, nesting or
-    numbers beyond what Python takes, NaN and infinities, a key twice in one object, a lone
-    surrogate. It names `file`, the offset in bytes where it is known, and `subject` it read.
+    """Return the value of a JSON text in UTF-8, with or without a byte order mark. Raises
+    `CorruptionError` for anything else: bytes that are not UTF-8 or not JSON, nesting or numbers
+    beyond what Python takes, NaN and infinities, a key twice in one object, a lone surrogate. It
+    names `file`, the offset in bytes where it is known, and `subject` it read.
 
     >>> parse_json(b'{"ledgers": []}')
     {'ledgers': []}

@@ -34,11 +34,9 @@ _JAVA_LETTERS = {"007": "a", "010": "b", "013": "v", "014": "f"}
 
 
 def parse_into(data: bytes, start: int, message: Any, subject: str) -> None:
-    """Parse text format from `start` on into the message; the last of repeated fields wins.
-
-    Raises `CorruptionError`, its reason starting with `subject`, for bytes that are not UTF-8,
-    invalid escapes, and text that does not parse. The caller checks required fields. O(bytes).
-    """
+    """Parse text format from `start` on into the message; the last of repeated fields wins. Raises
+    `CorruptionError`, its reason starting with `subject`, for bytes that are not UTF-8, invalid
+    escapes, and text that does not parse. The caller checks required fields. O(bytes)."""
     body = data[start:]
     try:
         body.decode("utf-8")

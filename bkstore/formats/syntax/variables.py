@@ -39,11 +39,10 @@ class VariableResolver:
         return self._values.get(name)
 
     def replace(self, value: Value) -> Value:
-        """Return a value with its variables replaced; a list is returned as it is.
-
-        A text that is one variable, of a key with several items, is that list; elsewhere such a key
-        gives its first item. Raises `InvalidArgument` for a variable that contains itself, for
-        nesting deeper than 100, more than 10,000 variables, and a result above a MiB.
+        """Return a value with its variables replaced; a list is returned as it is. A text that is
+        one variable, of a key with several items, is that list; elsewhere such a key gives its
+        first item. Raises `InvalidArgument` for a variable that contains itself, for nesting deeper
+        than 100, more than 10,000 variables, and a result above a MiB.
 
         >>> variables = VariableResolver({"base": "/data", "dirs": ["${base}/1", "/b"]})
         >>> variables.replace("${base}/${index:-0}, $${base}, ${unknown}")

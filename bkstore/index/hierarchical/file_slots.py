@@ -57,10 +57,10 @@ def _read_chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[in
     words. Raises `CorruptionError` for a negative location."""
     buffer = np.empty(min(CHUNK_SLOTS, max(stop - first, 0)), np.int64)
     file_stat = os.fstat(fd)
-    sparse = file_stat.st_blocks * 512 < file_stat.st_size - SLOT_SIZE * CHUNK_SLOTS
+    has_large_holes = file_stat.st_blocks * 512 < file_stat.st_size - SLOT_SIZE * CHUNK_SLOTS
     slot = first
     while slot < stop:
-        if sparse:  # few entries far apart: skip what was never written
+        if has_large_holes:  # few entries far apart: skip what was never written
             data_offset = next_data_offset(fd, HEADER_SIZE + SLOT_SIZE * slot)
             if data_offset is None:
                 return
@@ -100,9 +100,9 @@ def find_last_present(fd: int, path: str, stop: int) -> int | None:
         first = max(stop - stride, 0)
         data_offset = next_data_offset(fd, HEADER_SIZE + SLOT_SIZE * first)
         if data_offset is None or data_offset >= HEADER_SIZE + SLOT_SIZE * stop:
-            stop, stride = first, 2 * stride
+            stop, stride = first, 2 * stride  # all a hole: try twice as much before it
         elif stride > CHUNK_SLOTS:
-            stride //= 2
+            stride //= 2  # data somewhere in the stride: try its second half
         else:
             last_entries = [int(entries[-1]) for entries, _ in read_items(fd, path, first, stop)]
             if last_entries:
@@ -153,8 +153,8 @@ def write_slots(
     # Split the entries at gaps between their pages, then write each run of pages in parts.
     pages = entry_ids // page_slots
     pages_per_write = max(_WRITE_SLOTS // page_slots, 1)
-    gaps = (np.flatnonzero(np.diff(pages) > 1) + 1).tolist()
-    for start, run_stop in zip([0, *gaps], [*gaps, pages.size]):
+    run_starts = (np.flatnonzero(np.diff(pages) > 1) + 1).tolist()  # all but the first
+    for start, run_stop in zip([0, *run_starts], [*run_starts, pages.size]):
         while start < run_stop:
             stop = min(int(np.searchsorted(pages, pages[start] + pages_per_write)), run_stop)
             part = slice(start, stop)
@@ -183,7 +183,7 @@ def _changed_pages(
     stop = (int(entry_ids[-1]) // page_slots + 1) * page_slots
     offset = HEADER_SIZE + SLOT_SIZE * first
     words = np.zeros(stop - first, ">i8")
-    if entry_ids.size < stop - first:
+    if entry_ids.size < stop - first:  # some slots stay as they are
         stored = os.pread(fd, words.nbytes, offset)
         words.view(np.uint8)[: len(stored)] = np.frombuffer(stored, np.uint8)
     words[entry_ids - first] = locations

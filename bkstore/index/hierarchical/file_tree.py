@@ -22,6 +22,7 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 
 _LEVEL_NAME = re.compile(r"[0-9a-f]{1,2}|[0-9a-f]{8}")
+_SCOPED_DIGITS = 8  # hex digits of a folder of scoped ledgers
 _SUFFIXES = (".idx", ".idx.rloc")
 _BYTE_OF_NAME = {f"{byte:x}": byte for byte in range(256)}
 
@@ -43,37 +44,39 @@ class IndexFileTree:
 class _Walk:
     """One pass over a ``current/``: index files under canonical paths, and all others."""
 
-    def __init__(self, current: Path, tree: IndexFileTree) -> None:
+    def __init__(self, current_dir: Path, tree: IndexFileTree) -> None:
         self.files: dict[LedgerId, str] = {}
         self.others: list[tuple[tuple[str, ...], bool]] = []
         """Path parts of other index or .rloc names, and whether each is a regular file."""
         self._tree = tree
-        for top in self._folders(str(current), ()):
-            is_scoped = len(top.name) == 8
-            for middle in self._folders(top.path, (top.name,)):
-                if not is_scoped:
+        for top in self._iterate_folders(str(current_dir), ()):
+            is_scoped = len(top.name) == _SCOPED_DIGITS
+            for middle in self._iterate_folders(top.path, (top.name,)):
+                if not is_scoped:  # two levels, else three
                     self._add_files(middle.path, (top.name, middle.name))
                     continue
-                for lowest in self._folders(middle.path, (top.name, middle.name)):
-                    self._add_files(lowest.path, (top.name, middle.name, lowest.name))
+                parents = (top.name, middle.name)
+                for lowest in self._iterate_folders(middle.path, parents):
+                    self._add_files(lowest.path, (*parents, lowest.name))
 
-    def _folders(self, path: str, parts: tuple[str, ...]) -> Iterator[os.DirEntry[str]]:
-        for entry in _entries(path):
-            file_name = entry.name
-            if file_name.endswith(_SUFFIXES):
-                self.others.append(((*parts, file_name), entry.is_file(follow_symlinks=False)))
-            elif file_name in _BYTE_OF_NAME or _LEVEL_NAME.fullmatch(file_name):
-                if entry.is_dir(follow_symlinks=False) or is_folder(entry):
+    def _iterate_folders(self, path: str, parts: tuple[str, ...]) -> Iterator[os.DirEntry[str]]:
+        """Yield the folders in `path` that may hold index files. Index files so high in the tree go
+        to `others`, and a file with the name of such a folder to the tree's errors."""
+        for entry in _list_entries(path):
+            if entry.name.endswith(_SUFFIXES):
+                self.others.append(((*parts, entry.name), entry.is_file(follow_symlinks=False)))
+            elif entry.name in _BYTE_OF_NAME or _LEVEL_NAME.fullmatch(entry.name):
+                if is_folder(entry):
                     yield entry
                 else:
                     self._tree.folder_errors.append(_not_a_folder(entry.path))
 
     def _add_files(self, path: str, parts: tuple[str, ...]) -> None:
         """Add the index files of a lowest-level folder to `files`, or to `others`."""
-        low_16_bits = -1
+        low_16_bits = -1  # of the ids in this folder; -1 equals none
         if len(parts) == 2 and parts[0] in _BYTE_OF_NAME and parts[1] in _BYTE_OF_NAME:
             low_16_bits = _BYTE_OF_NAME[parts[0]] << 8 | _BYTE_OF_NAME[parts[1]]
-        for entry in _entries(path):
+        for entry in _list_entries(path):
             file_name = entry.name
             if not file_name.endswith(_SUFFIXES):
                 continue
@@ -92,7 +95,7 @@ class _Walk:
                 self.others.append(((*parts, file_name), entry.is_file(follow_symlinks=False)))
 
 
-def _entries(path: str) -> list[os.DirEntry[str]]:
+def _list_entries(path: str) -> list[os.DirEntry[str]]:
     try:
         return list(os.scandir(path))
     except FileNotFoundError:
@@ -103,22 +106,22 @@ def _not_a_folder(path: str) -> CorruptionError:
     return CorruptionError(path, None, "is not a directory: its index files cannot be read")
 
 
-def scan_trees(currents: list[Path]) -> IndexFileTree:
+def scan_trees(current_dirs: list[Path]) -> IndexFileTree:
     """Return the index files below several ``current/`` directories, in configured order; the first
     that has a ledger's file wins, as in upstream's look-up. Cost: one read of each directory (about
     5 us a file); opens no file."""
     tree = IndexFileTree()
     leftovers: list[tuple[LedgerId, str]] = []
-    for current in currents:
+    for current_dir in current_dirs:
         # Files under canonical names. A ledger that an earlier directory has is reported as a
         # second file below, with the other names.
-        walk = _Walk(current, tree)
+        walk = _Walk(current_dir, tree)
         duplicate_ids = walk.files.keys() & tree.files.keys() if tree.files else ()
         walk.others += ((tuple(index_path(each).split("/")), True) for each in duplicate_ids)
         tree.files = walk.files | tree.files
         # Another name may still be a ledger's (in upper case, say), a leftover, or no ledger's.
         for parts, is_regular in sorted(walk.others):
-            path = os.path.join(current, *parts)
+            path = os.path.join(current_dir, *parts)
             ledger = parse_index_path(parts)
             if ledger is None:
                 detail = "not a ledger's index file: name and path do not match; a bookie's lookup"
@@ -155,12 +158,12 @@ def current_directory(directory: Path) -> Path:
     return directory if directory.name == "current" else directory / "current"
 
 
-def find_index_file(currents: list[Path], relative: str) -> str | None:
+def find_index_file(current_dirs: list[Path], relative: str) -> str | None:
     """Return the path of one index file or None: `.idx` before `.rloc`, directories in order.
     Raises `CorruptionError` if a file stands in the place of a folder on its path."""
     for suffix in ("", ".rloc"):
-        for current in currents:
-            path = os.path.join(current, relative + suffix)
+        for current_dir in current_dirs:
+            path = os.path.join(current_dir, relative + suffix)
             try:
                 os.lstat(path)
             except (FileNotFoundError, NotADirectoryError):
@@ -168,15 +171,16 @@ def find_index_file(currents: list[Path], relative: str) -> str | None:
             except OSError as error:  # not the same as absent
                 raise read_error(error, path) from error
             return path
-    for current in currents:
-        _check_folders(current, os.path.dirname(relative))
+    for current_dir in current_dirs:
+        _check_folders(current_dir, os.path.dirname(relative))
     return None
 
 
-def find_regular_file(currents: list[Path], relative: str) -> str | None:
-    """Return the path if `find_index_file` would return a regular file other than a leftover."""
-    for current in currents:
-        path = f"{current}/{relative}"
+def find_regular_file(current_dirs: list[Path], relative: str) -> str | None:
+    """Return the path of an index file in the first directory that has one; None if that is no
+    regular file, or if there is none: only then `find_index_file` may find a leftover, or raise."""
+    for current_dir in current_dirs:
+        path = f"{current_dir}/{relative}"
         try:
             return path if stat.S_ISREG(os.lstat(path).st_mode) else None
         except (FileNotFoundError, NotADirectoryError):
@@ -186,11 +190,11 @@ def find_regular_file(currents: list[Path], relative: str) -> str | None:
     return None
 
 
-def _check_folders(current: Path, relative: str) -> None:
+def _check_folders(current_dir: Path, relative: str) -> None:
     """Raise `CorruptionError` if anything on the path `relative` exists but is not a folder."""
-    if os.path.isdir(os.path.join(current, relative)):
+    if os.path.isdir(os.path.join(current_dir, relative)):
         return
-    folder = str(current)
+    folder = str(current_dir)
     for folder_name in relative.split("/"):
         folder = os.path.join(folder, folder_name)
         if not os.path.isdir(folder):
@@ -204,9 +208,9 @@ def is_level_name(name: str) -> bool:
     return _LEVEL_NAME.fullmatch(name) is not None
 
 
-def has_index_files(current: Path) -> bool:
-    """Return whether there is any index file below; stops at the first."""
-    for top in _subfolders(current):
+def has_index_files(current_dir: Path) -> bool:
+    """Return whether there is any index file two or three levels below; stops at the first."""
+    for top in _subfolders(current_dir):
         for parent in _subfolders(top):
             for folder in (parent, *_subfolders(parent)):
                 if any(name.endswith(_SUFFIXES) for name in os.listdir(folder)):
@@ -214,25 +218,26 @@ def has_index_files(current: Path) -> bool:
     return False
 
 
-def find_stray_files(current: Path) -> Iterator[str]:
+def find_stray_files(current_dir: Path) -> Iterator[str]:
     """Yield the paths of files among the index files that are not named like one, in order: copies
     under other names, leftovers of an interrupted copy. Cost: one read of each directory."""
-    for top in _subfolders(current):
+    for top in _subfolders(current_dir):
+        is_scoped = len(os.path.basename(top)) == _SCOPED_DIGITS
         for middle in _scan_level(top):
-            if isinstance(middle, str):
+            if isinstance(middle, str):  # the path of a stray file
                 yield middle
                 continue
-            for lowest in _scan_level(middle.path) if len(os.path.basename(top)) == 8 else [middle]:
+            for lowest in _scan_level(middle.path) if is_scoped else [middle]:
                 if isinstance(lowest, str):
                     yield lowest
                     continue
-                names = sorted(entry.path for entry in _entries(lowest.path))
-                yield from (path for path in names if not path.endswith(_SUFFIXES))
+                paths = sorted(entry.path for entry in _list_entries(lowest.path))
+                yield from (path for path in paths if not path.endswith(_SUFFIXES))
 
 
 def _scan_level(path: str) -> Iterator[os.DirEntry[str] | str]:
     """Yield the level folders in `path`, and the paths of other names except index files."""
-    for entry in sorted(_entries(path), key=lambda entry: entry.name):
+    for entry in sorted(_list_entries(path), key=lambda entry: entry.name):
         if _LEVEL_NAME.fullmatch(entry.name):
             if is_folder(entry):  # `scan_trees` reports those that are not
                 yield entry

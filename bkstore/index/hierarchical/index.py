@@ -53,9 +53,9 @@ class HierarchicalIndex(HierarchicalReader):
         open_file = self._open_file(ledger_id)
         if open_file is not None:
             return open_file
-        current = self._currents[ledger_id.ledger % len(self._currents)]
+        current_dir = self._current_dirs[ledger_id.ledger % len(self._current_dirs)]
         header = idxfile.encode_header(IdxHeader(version=self._header_version))
-        fd, path = self._changes.create(current, ledger_id, header)
+        fd, path = self._changes.create(current_dir, ledger_id, header)
         if self._tree is not None:
             self._tree.files[ledger_id] = self._changes.final_path_of(ledger_id)
         return self._keep_open(ledger_id, fd, path)
@@ -90,14 +90,15 @@ class HierarchicalIndex(HierarchicalReader):
             if open_file is not None:
                 header = read_header(*open_file, self._compat)
             header = _changed_header(header, state, self._header_version, self._compat)
-            data = idxfile.encode_header(header)  # may refuse: before a file is created
+            data = idxfile.encode_header(header)  # first, as it may raise: then no file is created
             fd, path = self._open_to_write(ledger_id)
             self._changes.note_changed(path)
             with convert_write_errors(path):
                 overwrite(fd, data, 0, self._files)
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
-        """Return False for a ledger whose header has version 0 and keeps it; reads the header."""
+        """Return whether `set_state` can store an explicit LAC: not in a header of version 0, which
+        stays so if `header_version` is 0. Reads the header."""
         ledger_id = LedgerId.of(ledger)
         if self._header_version != idxfile.VERSION_0:
             return True
@@ -111,12 +112,13 @@ class HierarchicalIndex(HierarchicalReader):
         self._check_writable()
         ledger_id = LedgerId.of(ledger)
         with self._lock:
-            open_file = self._open.pop(ledger_id, None)
+            open_file = self._open_files.pop(ledger_id, None)
             if open_file is not None:
                 self._files.close(open_file[0])
             self._changes.drop_new(ledger_id)
             relative = index_path(ledger_id)
-            while (path := find_index_file(self._currents, relative)) is not None:
+            # Each removal uncovers the next copy, or the leftover.
+            while (path := find_index_file(self._current_dirs, relative)) is not None:
                 self._changes.remove(path)
             if self._tree is not None:
                 self._tree.files.pop(ledger_id, None)
@@ -128,8 +130,8 @@ class HierarchicalIndex(HierarchicalReader):
             self._changes.flush(self._note_final_path)
 
     def _note_final_path(self, ledger_id: LedgerId, path: str) -> None:
-        if ledger_id in self._open:
-            self._open[ledger_id] = (self._open[ledger_id][0], path)
+        if ledger_id in self._open_files:
+            self._open_files[ledger_id] = (self._open_files[ledger_id][0], path)
 
     def close(self) -> None:
         """Flush, then close every file, even if the flush fails."""
@@ -139,8 +141,9 @@ class HierarchicalIndex(HierarchicalReader):
                     self.flush()
             finally:
                 self._closed = True
-                while self._open:
-                    self._files.close(self._open.popitem()[1][0])
+                while self._open_files:
+                    _, (fd, _path) = self._open_files.popitem()
+                    self._files.close(fd)
 
 
 def _changed_header(

@@ -37,6 +37,7 @@ from bkstore.index.api import (
     DEFAULT_BATCH,
     EntryIndex,
     Finding,
+    Findings,
     IndexBatch,
     LedgerLike,
     LedgerState,
@@ -87,26 +88,26 @@ class HierarchicalReader(EntryIndex):
         max_pages = integer(1)("max_pages", max_pages)
         compat = check_compat("compat", compat)
         writable = boolean("writable", writable)
-        self._currents = [current_directory(each) for each in paths("directories", directories)]
+        self._current_dirs = [current_directory(each) for each in paths("directories", directories)]
         self._writable = writable
         self._page_slots = page_size // idxfile.SLOT_SIZE
         self._header_version = header_version
         self._max_pages = max_pages
         self._compat = compat
         self._tree: IndexFileTree | None = None
-        self._open: OrderedDict[LedgerId, tuple[int, str]] = OrderedDict()
+        self._open_files: OrderedDict[LedgerId, tuple[int, str]] = OrderedDict()
         self._files = check_files("files", files)
         self._changes = UnsyncedChanges(files)
         self._lock = RLock()
         self._closed = False
         forks.register(self)
-        for current in self._currents:
+        for current_dir in self._current_dirs:
             if writable:
-                with convert_write_errors(current):
-                    files.makedirs(current)
-            elif not current.is_dir():
-                raise UnsupportedLayout(f"{current}: no such directory")
-            check_marker(current)
+                with convert_write_errors(current_dir):
+                    files.makedirs(current_dir)
+            elif not current_dir.is_dir():
+                raise UnsupportedLayout(f"{current_dir}: no such directory")
+            check_marker(current_dir)
 
     # -- finding and opening files
 
@@ -117,14 +118,14 @@ class HierarchicalReader(EntryIndex):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise forks.closed_error(f"{self._currents[0]}: this index")
+            raise forks.closed_error(f"{self._current_dirs[0]}: this index")
 
     def _scanned_tree(self) -> IndexFileTree:
         """Return the tree of index files, scanning for them the first time."""
         self._check_open()
         if self._tree is None:
-            with convert_read_errors(self._currents[0]):
-                self._tree = scan_trees(self._currents)
+            with convert_read_errors(self._current_dirs[0]):
+                self._tree = scan_trees(self._current_dirs)
             self._tree.files.update(self._changes.final_paths())
         return self._tree
 
@@ -148,11 +149,12 @@ class HierarchicalReader(EntryIndex):
         self._check_open()
         with self._lock:
             tree = self._tree
+            # A ledger may be absent from the tree for an unreadable folder: search, which raises.
             if tree is not None and (ledger_id in tree.files or not tree.folder_errors):
                 return tree.files.get(ledger_id)
             if ledger_id in self._changes.new_paths:
                 return self._changes.final_path_of(ledger_id)
-        return find_index_file(self._currents, index_path(ledger_id))
+        return find_index_file(self._current_dirs, index_path(ledger_id))
 
     def has_ledger(self, ledger: LedgerLike) -> bool:
         """Return whether the ledger has an index file; searches for that file only."""
@@ -174,9 +176,9 @@ class HierarchicalReader(EntryIndex):
 
     def _open_file(self, ledger_id: LedgerId) -> tuple[int, str] | None:
         """Return (descriptor, path) of the ledger's file, opening it; None if it has none."""
-        open_file = self._open.get(ledger_id)
+        open_file = self._open_files.get(ledger_id)
         if open_file is not None:
-            self._open.move_to_end(ledger_id)
+            self._open_files.move_to_end(ledger_id)
             return open_file
         path = self._changes.new_paths.get(ledger_id) or self.path(ledger_id)
         if path is None:
@@ -194,23 +196,24 @@ class HierarchicalReader(EntryIndex):
 
     def _keep_open(self, ledger_id: LedgerId, fd: int, path: str) -> tuple[int, str]:
         """Add a file to the open ones, closing the least recently used if there are too many."""
-        self._open[ledger_id] = (fd, path)
-        if len(self._open) > _MAX_OPEN_FILES:
-            self._files.close(self._open.popitem(last=False)[1][0])
+        self._open_files[ledger_id] = (fd, path)
+        if len(self._open_files) > _MAX_OPEN_FILES:
+            self._files.close(self._open_files.popitem(last=False)[1][0])
         return fd, path
 
-    def _slot_count(self, fd: int, path: str) -> int:
-        if self._compat:  # PageEntriesIterableImpl visits whole pages only
-            return self._whole_slots(fd) // self._page_slots * self._page_slots
+    def _count_listed_slots(self, fd: int, path: str) -> int:
+        """Return how many slots to list; with compat whole pages (`PageEntriesIterableImpl`)."""
+        if self._compat:
+            return self._count_whole_slots(fd) // self._page_slots * self._page_slots
         return file_slots.count_slots(os.fstat(fd).st_size, path)
 
     @staticmethod
-    def _whole_slots(fd: int) -> int:
+    def _count_whole_slots(fd: int) -> int:
         """Return how many whole slots a file has; like upstream, ignores a partial one."""
         return max(os.fstat(fd).st_size - HEADER_SIZE, 0) // idxfile.SLOT_SIZE
 
     def _slot_range(self, fd: int, path: str, first: int, last: int) -> tuple[int, int]:
-        return first, min(self._slot_count(fd, path), last + 1)
+        return first, min(self._count_listed_slots(fd, path), last + 1)
 
     # -- reading
 
@@ -218,7 +221,7 @@ class HierarchicalReader(EntryIndex):
         """Return which entries are stored. One read of the file; memory: the sequence groups."""
 
         def read(fd: int, path: str) -> Availability:
-            groups = file_slots.read_present_groups(fd, path, 0, self._slot_count(fd, path))
+            groups = file_slots.read_present_groups(fd, path, 0, self._count_listed_slots(fd, path))
             return Availability.from_canonical(groups)
 
         return self._with_file(ledger, read, Availability())
@@ -239,6 +242,7 @@ class HierarchicalReader(EntryIndex):
             if len(chunk.read_indexes) == len(ledgers):
                 yield from zip(ledgers, sets)
                 continue
+            # Between the sets, in the order of ledgers: those whose files were not read here.
             next_index = 0
             for index, availability in zip(chunk.read_indexes, sets):
                 yield from list_one_by_one(self.availability, ledgers[next_index:index], errors)
@@ -256,16 +260,18 @@ class HierarchicalReader(EntryIndex):
         tree = self._tree
         if tree and tree.has_file_types and not (tree.irregular_ledgers or self._changes.new_paths):
             return zip(ledger_ids, map(tree.files.get, ledger_ids))
-        return ((ledger_id, self._plain_file(ledger_id)) for ledger_id in ledger_ids)
+        return ((ledger_id, self._find_plain_file(ledger_id)) for ledger_id in ledger_ids)
 
-    def _plain_file(self, ledger_id: LedgerId) -> str | None:
-        path, tree = self._changes.new_paths.get(ledger_id), self._tree
-        if path is None and tree is None:
-            return find_regular_file(self._currents, index_path(ledger_id))
-        if path is None and tree is not None and ledger_id not in tree.irregular_ledgers:
-            path = tree.files.get(ledger_id)
-            if path is not None and not tree.has_file_types:
-                return find_regular_file([Path(path).parent], os.path.basename(path))
+    def _find_plain_file(self, ledger_id: LedgerId) -> str | None:
+        """Return the path of the ledger's file, None if it must be read alone, or has none."""
+        new_path, tree = self._changes.new_paths.get(ledger_id), self._tree
+        if new_path is not None:
+            return new_path
+        if tree is None:
+            return find_regular_file(self._current_dirs, index_path(ledger_id))
+        path = None if ledger_id in tree.irregular_ledgers else tree.files.get(ledger_id)
+        if path is not None and not tree.has_file_types:
+            return find_regular_file([Path(path).parent], os.path.basename(path))
         return path
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
@@ -297,8 +303,8 @@ class HierarchicalReader(EntryIndex):
 
         def read(fd: int, path: str) -> int | None:
             if self._compat is None:
-                return file_slots.find_last_present(fd, path, self._slot_count(fd, path))
-            slots = self._whole_slots(fd)
+                return file_slots.find_last_present(fd, path, self._count_listed_slots(fd, path))
+            slots = self._count_whole_slots(fd)
             if 0 < slots < self._page_slots:
                 raise CorruptionError(path, HEADER_SIZE, "short read: less than a page of slots")
             # As upstream: only the last page is looked at, and an empty one has entry 0.
@@ -315,9 +321,11 @@ class HierarchicalReader(EntryIndex):
         wanted = as_entry_ids(entries)
 
         def read(fd: int, path: str) -> Int64Array:
-            is_compat = self._compat is not None
-            slots = self._whole_slots(fd) if is_compat else self._slot_count(fd, path)
-            return file_slots.read_locations(fd, path, wanted, slots)
+            if self._compat is not None:  # a look-up, unlike a listing, sees the last page's part
+                slot_count = self._count_whole_slots(fd)
+            else:
+                slot_count = self._count_listed_slots(fd, path)
+            return file_slots.read_locations(fd, path, wanted, slot_count)
 
         return self._with_file(ledger, read, np.zeros(wanted.size, np.int64))
 
@@ -326,7 +334,7 @@ class HierarchicalReader(EntryIndex):
         offset = HEADER_SIZE + idxfile.SLOT_SIZE * check_entry_id(entry)
         with self._lock:
             open_file = self._open_file(LedgerId.of(ledger))
-            if open_file is None or offset >= 1 << 63:
+            if open_file is None or offset >= 1 << 63:  # beyond any file
                 return None
             fd, path = open_file
             try:  # a context manager would cost as much as the read
@@ -364,24 +372,24 @@ class HierarchicalReader(EntryIndex):
         def read(fd: int, path: str) -> tuple[LedgerState, list[Finding]]:
             header = self._read_header(fd, path)
             oddities = idxfile.header_oddities(os.pread(fd, HEADER_SIZE, 0), header, ledger_id)
-            findings = [Finding("oddity", text, path, at, ledger_id) for at, text in oddities]
+            findings = [
+                Finding("oddity", text, path, offset, ledger_id) for offset, text in oddities
+            ]
             return _state_of(header), findings
 
         return self._read_existing(ledger_id, read)
 
-    def scan(
-        self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
-    ) -> Iterator[IndexBatch]:
+    def scan(self, batch: int = DEFAULT_BATCH, findings: Findings = None) -> Iterator[IndexBatch]:
         """Return every row, ordered by ledger and entry. Memory: one batch and one file chunk."""
         return self._scan_batches(check_batch("batch", batch), findings)
 
-    def _scan_batches(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
-        waiting, row_count = list[IndexBatch](), 0
+    def _scan_batches(self, batch: int, findings: Findings) -> Iterator[IndexBatch]:
+        waiting, row_count = list[IndexBatch](), 0  # the parts of the next batch
         rows_per_part = max(batch, _MIN_SCAN_ROWS)
         # Files in the place of folders hide rows: report them first, or raise.
         with self._lock:
-            hidden = list(self._scanned_tree().folder_errors)
-        for error in hidden:
+            folder_errors = list(self._scanned_tree().folder_errors)
+        for error in folder_errors:
             if findings is None:
                 raise error
             findings.append(Finding.of(error))
@@ -397,8 +405,8 @@ class HierarchicalReader(EntryIndex):
         if waiting:
             yield IndexBatch.joined(waiting)
 
-    def _read_all_rows(self, findings: list[Finding] | None) -> Iterator[IndexBatch]:
-        """Yield the rows of every file in order; a yield has the rows of many small files."""
+    def _read_all_rows(self, findings: Findings) -> Iterator[IndexBatch]:
+        """Yield the rows of every file in order; small files, read together, in one batch."""
         for chunk in read_small_files(self._plain_files(self.ledgers()), self._listed_unit_bytes):
             next_index = 0
             for first, stop, rows in chunk.rows():
@@ -409,9 +417,7 @@ class HierarchicalReader(EntryIndex):
             for ledger in chunk.ledger_ids[next_index:]:
                 yield from self._read_ledger_rows(ledger, findings)
 
-    def _read_ledger_rows(
-        self, ledger: LedgerId, findings: list[Finding] | None
-    ) -> Iterator[IndexBatch]:
+    def _read_ledger_rows(self, ledger: LedgerId, findings: Findings) -> Iterator[IndexBatch]:
         path = None
         try:
             with self._lock:  # a flush may be giving the file its name
@@ -420,7 +426,9 @@ class HierarchicalReader(EntryIndex):
             if path is not None and fd is not None:
                 with os.fdopen(fd):
                     file_slots.read_header(fd, path, self._compat)
-                    for columns in file_slots.read_items(fd, path, 0, self._slot_count(fd, path)):
+                    for columns in file_slots.read_items(
+                        fd, path, 0, self._count_listed_slots(fd, path)
+                    ):
                         yield IndexBatch.of_ledger(ledger, *columns)
         except CorruptionError as error:
             if findings is None:
@@ -435,7 +443,7 @@ class HierarchicalReader(EntryIndex):
         self._lock = RLock()
         if self._writable:
             self._closed = True
-            self._open.clear()  # the descriptors go with the child
+            self._open_files.clear()  # the descriptors go with the child
 
 
 def _state_of(header: IdxHeader) -> LedgerState:

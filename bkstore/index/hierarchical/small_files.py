@@ -30,7 +30,7 @@ _BYTES_PER_CHUNK = 1 << 20
 _HEADER_WORDS = HEADER_SIZE // SLOT_SIZE
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SIGN_BYTE = np.int64(np.array([1 << 63], ">u8").view(np.int64)[0])
-_FIRST_WORDS = [
+_SIGNATURE_OF_VERSION = [
     np.frombuffer(b"BKLE" + version.to_bytes(4, "big"), np.int64)[0]
     for version in (VERSION_0, VERSION_1)
 ]
@@ -40,8 +40,8 @@ class SmallFiles(NamedTuple):
     """Ledgers in the given order, and the slots of those whose files could be read here.
 
     `read_indexes` has the indexes in `ledger_ids` of the ledgers whose files are valid; the others
-    must be read one by one. Slot 0 of the i-th valid file is ``words[base[i]]``; words are as in
-    the file, and zero between the slots of two files. They are valid until the next step.
+    must be read one by one. Slot 0 of the i-th valid file is ``words[first_words[i]]``; words are
+    as in the file, and zero between the slots of two files. They are valid until the next step.
     """
 
     ledger_ids: list[LedgerId]
@@ -51,16 +51,16 @@ class SmallFiles(NamedTuple):
 
     def rows(self) -> Iterator[tuple[int, int, IndexBatch]]:
         """Yield (first, stop, rows) for each run of `ledger_ids` whose files were all read."""
-        read = np.array(self.read_indexes, np.int64)
-        run_starts = np.flatnonzero(np.diff(read) != 1) + 1
-        ends = np.append(self.first_words[1:] - _HEADER_WORDS, self.words.size)
-        for run in np.split(np.arange(read.size), run_starts):
+        read_indexes = np.array(self.read_indexes, np.int64)
+        run_starts = np.flatnonzero(np.diff(read_indexes) != 1) + 1
+        end_words = np.append(self.first_words[1:] - _HEADER_WORDS, self.words.size)
+        for run in np.split(np.arange(read_indexes.size), run_starts):  # numbers of valid files
             if run.size:
                 # The slots of neighbors are adjacent: one pass finds all that hold a location, and
                 # the starts of the files tell which file each belongs to.
-                first, stop = int(read[run[0]]), int(read[run[-1]]) + 1
-                first_word = int(self.first_words[run[0]])
-                present = np.flatnonzero(self.words[first_word : int(ends[run[-1]])]) + first_word
+                first, stop = int(read_indexes[run[0]]), int(read_indexes[run[-1]]) + 1
+                first_word, end_word = int(self.first_words[run[0]]), int(end_words[run[-1]])
+                present = np.flatnonzero(self.words[first_word:end_word]) + first_word
                 file_of_word = np.searchsorted(self.first_words, present, "right") - 1
                 signed_ids = [ledger_id.signed for ledger_id in self.ledger_ids[first:stop]]
                 id_columns = np.array(signed_ids, np.int64).T
@@ -81,13 +81,14 @@ def read_small_files(
     ledger_ids: list[LedgerId] = []
     file_offsets: list[int] = []
     read_indexes: list[int] = []
-    buffered = 0  # bytes
+    buffered = 0  # bytes of valid files at the start of the buffer
     for ledger_id, path in files:
         size = 0
         try:
             if path is not None:
                 fd = os.open(path, _OPEN_FLAGS)
                 try:
+                    # One byte more than allowed shows that a file is too long.
                     size = os.readv(fd, (view[buffered : buffered + MAX_FILE_BYTES + 1],))
                 finally:
                     os.close(fd)
@@ -111,7 +112,7 @@ def _check_files(
 ) -> SmallFiles:
     # Zero the headers once they are checked, so that only slots are left in the buffer.
     file_starts = np.array(file_offsets, np.int64) // SLOT_SIZE
-    is_good = _good_headers(words, file_starts)
+    is_good = _find_good_headers(words, file_starts)
     _clear_headers(words, file_starts)
     # One pass finds whether any location is negative; only then find the files.
     if words.size and np.bitwise_or.reduce(words) & _SIGN_BYTE:
@@ -135,22 +136,25 @@ def _clear_headers(words: Int64Array, file_starts: Int64Array) -> None:
         words[(file_starts[:, None] + np.arange(_HEADER_WORDS)).ravel()] = 0
 
 
-def _good_headers(words: Int64Array, file_starts: Int64Array) -> BoolArray:
-    """Return which headers are certain to be accepted by `idxfile.decode_header`."""
-    first_words = words[file_starts]
-    has_lac_field = first_words == _FIRST_WORDS[VERSION_1]
-    key_length = _int32(words, file_starts * SLOT_SIZE + 8)
-    is_good: BoolArray = has_lac_field | (first_words == _FIRST_WORDS[VERSION_0])
+def _find_good_headers(words: Int64Array, file_starts: Int64Array) -> BoolArray:
+    """Return which headers are certain to be accepted by `idxfile.decode_header`. A header is: 8
+    bytes signature and version, i32 key length, key, u32 state bits; in version 1 also i32 LAC
+    length, LAC."""
+    signatures = words[file_starts]
+    has_lac_field = signatures == _SIGNATURE_OF_VERSION[VERSION_1]
+    key_length = _read_int32s(words, file_starts * SLOT_SIZE + 8)
+    is_good: BoolArray = has_lac_field | (signatures == _SIGNATURE_OF_VERSION[VERSION_0])
     is_good &= (key_length >= 0) & (key_length <= HEADER_SIZE - 16 - 4 * has_lac_field)
+    # The LAC length is after the key, whose length may be wild in a bad header: there any will do.
     skipped_key = np.where(is_good & has_lac_field, key_length, 0)
-    lac_length = _int32(words, file_starts * SLOT_SIZE + 16 + skipped_key)
+    lac_length = _read_int32s(words, file_starts * SLOT_SIZE + 16 + skipped_key)
     lac_fits = lac_length <= HEADER_SIZE - 20 - key_length
     lac_fits &= lac_length >= MIN_EXPLICIT_LAC_BYTES
     is_good &= ~has_lac_field | (lac_length == 0) | lac_fits
     return is_good
 
 
-def _int32(words: Int64Array, byte_offsets: Int64Array) -> Int64Array:
+def _read_int32s(words: Int64Array, byte_offsets: Int64Array) -> Int64Array:
     """Return the big-endian int32 at each byte offset, aligned or not."""
     int_bytes: npt.NDArray[np.uint8] = words.view(np.uint8)[byte_offsets[:, None] + np.arange(4)]
     return int_bytes.view(">i4").ravel().astype(np.int64)

@@ -33,7 +33,7 @@ class UnsyncedChanges:
         """Current paths of new files that no flush has renamed yet."""
         self._unsynced_files: set[str] = set()
         self._unsynced_folders: set[str] = set()
-        self._checked_folders: set[str] = set()
+        self._noted_folders: set[str] = set()  # that were in `_unsynced_folders` once
         self._sync_error: SyncFailed | None = None
 
     def check_writable(self) -> None:
@@ -49,13 +49,13 @@ class UnsyncedChanges:
         """Return the paths that new files get at the next flush."""
         return {ledger: self.final_path_of(ledger) for ledger in self.new_paths}
 
-    def create(self, current: Path, ledger_id: LedgerId, header: bytes) -> tuple[int, str]:
+    def create(self, current_dir: Path, ledger_id: LedgerId, header: bytes) -> tuple[int, str]:
         """Create a ledger's file below ``current/``; return (descriptor, path)."""
-        final_path = current / index_path(ledger_id)
+        final_path = current_dir / index_path(ledger_id)
         path = f"{final_path}{NEW_SUFFIX}"
         with convert_write_errors(path):
             if ledger_id.scope:
-                write_marker(current, self._files)
+                write_marker(current_dir, self._files)
             self._make_folders(final_path.parent)
             # Replaces a leftover of a crash: a file that was never flushed.
             fd = self._files.create_new(path)
@@ -83,10 +83,10 @@ class UnsyncedChanges:
         earlier writer may have created one and never synced its name."""
         self._unsynced_files.add(path)
         folder = os.path.dirname(path)
-        while folder not in self._checked_folders:
-            self._checked_folders.add(folder)
+        while folder not in self._noted_folders:
+            self._noted_folders.add(folder)
             self._unsynced_folders.add(folder)
-            if os.path.basename(folder) != "current":
+            if os.path.basename(folder) != "current":  # else the loop ends: it was just noted
                 folder = os.path.dirname(folder)
 
     def drop_new(self, ledger_id: LedgerId) -> None:

@@ -40,6 +40,7 @@ from bkstore.index.rocks.options import count_opening_threads, reading_options
 _SIDE_FILE = "rocksdict-config.json"
 _MAX_LIVE_TRIES = 20
 _KEYS_PER_CHUNK = 512  # keys joined at a time, while they are in the CPU cache
+_SPARE_BYTES = 8  # read with each key or value: not zeros if it is longer than it should be
 
 Words = npt.NDArray[Any]
 """Big-endian int64 words, one line for each row: the words of its key, or its location."""
@@ -71,16 +72,16 @@ class Database:
         self._files = files
         self._sync_error: SyncFailed | None = None
         self.oddities: list[tuple[Path, int | None, str]] = []
-        self._scratch = ""
+        self._scratch = ""  # the directory of links that a reader opens
         self._writable = options is not None
         self._db: Rdict | None = None
-        self._may_be_odd: bool | None = None
-        self._stack = ExitStack()
+        self._odd_widths_possible: bool | None = None
+        self._resources = ExitStack()
         # Clean up even if `close` is not called: at collection, or at interpreter exit.
-        self._cleanup = weakref.finalize(self, self._stack.close)
+        self._cleanup = weakref.finalize(self, self._resources.close)
         forks.register(self)
         try:
-            with self._translated():
+            with self._translating_errors():
                 if options is not None:
                     self._db = self._open_writing(options)
                 else:
@@ -92,6 +93,7 @@ class Database:
     # -- opening
 
     def _open_writing(self, options: Options) -> Rdict:
+        """Create the directory if it is missing, then open the database in place for writing."""
         after_fork.check_may_write(self.path)
         with convert_write_errors(self.path):
             self._files.makedirs(self.path)
@@ -99,8 +101,8 @@ class Database:
         scratch_links.check_files(self.path)
         self._files.database_opened(self.path, options)
         scratch_links.register_writer(self.path)
-        self._stack.callback(scratch_links.unregister_writer, self.path)
-        after_fork.note_opened()
+        self._resources.callback(scratch_links.unregister_writer, self.path)
+        after_fork.note_opened()  # a child forked from now on lacks RocksDB's threads
         options.set_max_file_opening_threads(count_opening_threads(self.path))
         return Rdict(str(self.path), options, column_families={"default": options})
 
@@ -108,29 +110,31 @@ class Database:
         """Check manifest and logs, noting oddities, then open through a directory of links."""
         scratch_links.check_not_in_use(self.path)
         manifest = scratch_links.find_manifest(self.path)
-        edits = manifest_file.read_manifest(manifest)
-        if edits.torn_offset is not None:
-            self.oddities.append((manifest, edits.torn_offset, "manifest ends inside a record"))
-        for table_path in manifest_file.check_tables(edits, self.path):
+        contents = manifest_file.read_manifest(manifest)
+        if contents.torn_offset is not None:
+            self.oddities.append((manifest, contents.torn_offset, "manifest ends inside a record"))
+        for table_path in manifest_file.check_tables(contents, self.path):
             detail = "table file that no manifest lists: left by a crash; RocksDB deletes it"
             self.oddities.append((table_path, None, detail))
-        torn_logs = manifest_file.check_logs(edits, self.path)
-        for log_path, offset in torn_logs:
+        torn_tails = manifest_file.check_logs(contents, self.path)
+        for log_path, offset in torn_tails:
             detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
             self.oddities.append((log_path, offset, detail))
-        if edits.torn_offset is not None:
-            torn_logs.append((manifest, edits.torn_offset))
-        return self._open_links(torn_logs)
+        if contents.torn_offset is not None:
+            torn_tails.append((manifest, contents.torn_offset))
+        return self._open_links(torn_tails, None)
 
     def _open_links(
-        self, torn: Sequence[tuple[Path, int]] = (), open_files: ExitStack | None = None
+        self, torn_tails: Sequence[tuple[Path, int]], open_files: ExitStack | None
     ) -> Rdict:
-        scratch = self._stack.enter_context(scratch_links.link_copy(self.path, open_files))
+        """Open through a scratch directory of links, after cutting `torn_tails` (file, offset). For
+        a database in use, `open_files` keeps its files open, and the linked logs are checked."""
+        scratch = self._resources.enter_context(scratch_links.link_copy(self.path, open_files))
         self._scratch = str(scratch)
-        if open_files is not None:  # a database in use was not checked yet
-            edits = manifest_file.read_manifest(scratch_links.find_manifest(scratch))
-            torn = manifest_file.check_logs(edits, scratch)
-        scratch_links.truncate_torn_tails(scratch, torn)
+        if open_files is not None:
+            contents = manifest_file.read_manifest(scratch_links.find_manifest(scratch))
+            torn_tails = manifest_file.check_logs(contents, scratch)
+        scratch_links.truncate_torn_tails(scratch, torn_tails)
         options = reading_options()
         options.set_max_file_opening_threads(count_opening_threads(scratch))
         after_fork.note_opened()
@@ -143,19 +147,19 @@ class Database:
             logs = list(self.path.glob("*.log"))
             try:
                 with ExitStack() as open_files:
-                    db = self._open_links(open_files=open_files)
+                    database = self._open_links((), open_files)
             except Exception as error:
-                self._stack.close()
+                self._resources.close()
                 if isinstance(error, SystemRefused) or attempt + 1 == _MAX_LIVE_TRIES:
                     raise
                 continue
             if scratch_links.CAN_REOPEN_UNLINKED or all(log_path.exists() for log_path in logs):
-                return db
-            db.close()  # it may lack rows of a log that was removed before it was read
-            self._stack.close()
+                return database
+            database.close()  # it may lack rows of a log that was removed before it was read
+            self._resources.close()
         raise scratch_links.in_use_error(self.path, "changes too fast to be read")
 
-    def _translated(self) -> AbstractContextManager[None]:
+    def _translating_errors(self) -> AbstractContextManager[None]:
         """Return a context that translates RocksDB's textual errors to `BkstoreError`s."""
         return translate_errors(self.path, lambda: self._scratch)
 
@@ -168,7 +172,7 @@ class Database:
     def _forked(self) -> None:
         """Become closed: the child has neither the parent's locks nor RocksDB's threads. The handle
         is leaked, as destroying it would wait forever for a thread; the scratch directory stays."""
-        forks.keep_forever((self._db, self._stack))
+        forks.keep_forever((self._db, self._resources))
         self._cleanup.detach()
         self._db = None
 
@@ -179,28 +183,28 @@ class Database:
         database = self._handle if self._db is None else self._db
         try:
             return cast(bytes | None, database.get(key))
-        except Exception:  # entering `_translated` before would double the cost of a look-up
-            with self._translated():
+        except Exception:  # to enter the context before would double the cost of a look-up
+            with self._translating_errors():
                 raise
 
     def get_list(self, keys: list[bytes]) -> list[bytes | None]:
         """Return a value or None for each key; sorted keys are twice as fast."""
-        with self._translated():
+        with self._translating_errors():
             return cast(list[bytes | None], self._handle.get(cast(Any, keys)))
 
-    def keys(self, start: bytes, stop: bytes, width: int) -> Words:
-        """Return the keys of [start, stop) as words, `width` // 8 a row; about 140 ns a key. Raises
-        `CorruptionError` for keys of another width. If the tables may have one, or rows are only in
-        a write-ahead log, each key is measured: about 200 ns a key."""
-        with self._translated():
+    def keys(self, start: bytes, stop: bytes, key_width: int) -> Words:
+        """Return the keys of [start, stop) as words, `key_width` // 8 a row; about 140 ns a key.
+        Raises `CorruptionError` for keys of another width. If the tables may have one, or rows are
+        only in a write-ahead log, each key is measured: about 200 ns a key."""
+        with self._translating_errors():
             end_check = self._handle.iter(_read_options(stop))
             rows = self._key_iterator(start, stop)
-            if self._has_odd_widths(width):
+            if self._may_have_odd_widths(key_width):
                 rows = list(rows)
-                self._check_widths(rows, width)
-            words = _to_words(np.fromiter(rows, f"S{width + 8}"))
-            if words[:, -1].any():
-                self._check_widths(list(self._key_iterator(start, stop)), width)
+                self._check_widths(rows, key_width)
+            words = _to_words(np.fromiter(rows, f"S{key_width + _SPARE_BYTES}"))
+            if words[:, -1].any():  # a longer key: the check finds it, and raises
+                self._check_widths(list(self._key_iterator(start, stop)), key_width)
             self._check_end(end_check, start, words[-1, :-1].tobytes() if len(words) else None)
         return words[:, :-1]
 
@@ -209,88 +213,91 @@ class Database:
         return cast(Iterable[bytes], rows)
 
     def key_blocks(
-        self, start: bytes, stop: bytes, width: int, first_rows: int, max_rows: int
+        self, start: bytes, stop: bytes, key_width: int, first_rows: int, max_rows: int
     ) -> Iterator[Words]:
         """Yield the result of `keys` in arrays of `first_rows` rows, then of twice as many, up to
         `max_rows`; raises the `CorruptionError` for damage at the end, after the rows before it."""
-        with self._translated():
+        with self._translating_errors():
             end_check, last_key = self._handle.iter(_read_options(stop)), None
             keys, has_more = iter(self._key_iterator(start, stop)), True
         while has_more:
-            with self._translated():
+            with self._translating_errors():
                 _ = self._handle  # not closed meanwhile, nor by a fork
                 chunk_starts = range(0, first_rows, _KEYS_PER_CHUNK)
-                chunks = [self._join_keys(keys, width) for _ in chunk_starts]
-                words = np.frombuffer(b"".join(chunks), ">i8").reshape(-1, width // 8)
+                chunks = [self._join_keys(keys, key_width) for _ in chunk_starts]
+                words = np.frombuffer(b"".join(chunks), ">i8").reshape(-1, key_width // 8)
             has_more, first_rows = len(words) >= first_rows, min(2 * first_rows, max_rows)
             if len(words):
                 last_key = words[-1].tobytes()
                 yield words
-        with self._translated():
+        with self._translating_errors():
             self._check_end(end_check, start, last_key)
 
-    def _join_keys(self, keys: Iterator[bytes], width: int) -> bytes:
+    def _join_keys(self, keys: Iterator[bytes], key_width: int) -> bytes:
         chunk = list(islice(keys, _KEYS_PER_CHUNK))
-        if self._has_odd_widths(width):
-            self._check_widths(chunk, width)
+        if self._may_have_odd_widths(key_width):
+            self._check_widths(chunk, key_width)
         return b"".join(chunk)
 
-    def values(self, start: bytes, stop: bytes, width: int) -> tuple[Words, bytes | None] | None:
+    def values(
+        self, start: bytes, stop: bytes, key_width: int
+    ) -> tuple[Words, bytes | None] | None:
         """Return the values of [start, stop) without their keys, and the last key below `stop`.
-
         Half the cost of `items`, about 160 ns a row, as it makes no pairs. The caller must check
-        the number of values and the last key against what it expects; that also detects a scan
-        that ended early. None if rows of other widths are possible, as only keys show them.
-        """
-        with self._translated():
-            if self._has_odd_widths(width):
+        the number of values and the last key against what it expects; that also detects a scan that
+        ended early. None if keys may have other widths, or if a value is too long."""
+        with self._translating_errors():
+            if self._may_have_odd_widths(key_width):
                 return None
             snapshot = self._handle.snapshot()  # number and last key must be of the same state
             rows = snapshot.values(from_key=start, read_opt=_read_options(stop))
-            words = _to_words(np.fromiter(cast(Iterable[bytes], rows), f"S{VALUE_BYTES + 8}"))
+            value_type = f"S{VALUE_BYTES + _SPARE_BYTES}"
+            words = _to_words(np.fromiter(cast(Iterable[bytes], rows), value_type))
             iterator = snapshot.iter(_read_options(stop))
             iterator.seek_to_last()
             iterator.status()
             last_key = _key_at(iterator) if iterator.valid() else None
-        return None if words[:, -1].any() else (words[:, 0], last_key)
+        has_long_value = words[:, -1].any()
+        return None if has_long_value else (words[:, 0], last_key)
 
-    def items(self, start: bytes, stop: bytes, width: int, batch: int) -> Iterator[WordPair]:
+    def items(self, start: bytes, stop: bytes, key_width: int, batch: int) -> Iterator[WordPair]:
         """Yield (keys, values) of [start, stop) in arrays of at most `batch` rows: all before any
         damage, which then raises `CorruptionError`."""
-        row_type = np.dtype([("k", f"S{width + 8}"), ("v", f"S{VALUE_BYTES + 8}")])
-        with self._translated():
+        value_width = VALUE_BYTES + _SPARE_BYTES
+        row_type = np.dtype([("k", f"S{key_width + _SPARE_BYTES}"), ("v", f"S{value_width}")])
+        with self._translating_errors():
             end_check, last_key = self._handle.iter(_read_options(stop)), None
             rows = iter(self._handle.items(from_key=start, read_opt=_read_options(stop)))
         has_more = True
         while has_more:
-            with self._translated():
+            with self._translating_errors():
                 _ = self._handle  # not closed meanwhile, nor by a fork
-                rows_read, width_error = self._read_rows(rows, row_type, width, batch)
-            words = _to_words(rows_read)
-            keys, values = words[:, : width // 8], words[:, -2]
+                rows_read, width_error = self._read_rows(rows, row_type, key_width, batch)
+            words = _to_words(rows_read)  # of the key, its spare word, the value, its spare word
+            keys, values = words[:, : key_width // 8], words[:, -2]
             has_more = len(rows_read) == batch and width_error is None
             if len(rows_read):
                 last_key = keys[-1].tobytes()
                 yield keys, values
             if width_error is not None:
                 raise width_error
-        with self._translated():
+        with self._translating_errors():
             self._check_end(end_check, start, last_key)
 
     def _read_rows(
-        self, rows: Iterator[Any], row_type: np.dtype[Any], width: int, batch: int
+        self, rows: Iterator[Any], row_type: np.dtype[Any], key_width: int, batch: int
     ) -> tuple[Words, CorruptionError | None]:
         """Return (next rows, None), or the rows before one of another width, and the error."""
         next_rows: Iterable[Any] = islice(rows, batch)
-        if self._has_odd_widths(width):
+        if self._may_have_odd_widths(key_width):
             next_rows = list(next_rows)
             lengths = np.array([(len(key), len(value)) for key, value in next_rows]).reshape(-1, 2)
-            is_odd = (lengths != (width, VALUE_BYTES)).any(axis=1)
+            is_odd = (lengths != (key_width, VALUE_BYTES)).any(axis=1)
             rows_read = np.fromiter(next_rows, row_type)
         else:
             rows_read = np.fromiter(next_rows, row_type)
             words = _to_words(rows_read)
-            is_odd = (words[:, width // 8] | words[:, -1]) != 0
+            is_odd = (words[:, key_width // 8] | words[:, -1]) != 0  # the two spare words
         if not is_odd.any():
             return rows_read, None
         first_odd = int(np.flatnonzero(is_odd)[0])
@@ -300,27 +307,30 @@ class Database:
 
     # -- widths and ends
 
-    def _has_odd_widths(self, width: int) -> bool:
+    def _may_have_odd_widths(self, key_width: int) -> bool:
         """Return whether rows of other widths are possible; computed once."""
-        if self._may_be_odd is None:
-            self._may_be_odd = may_have_odd_widths(self.property, width, self._writable)
-        return self._may_be_odd
+        if self._odd_widths_possible is None:
+            is_written_here = self._writable
+            self._odd_widths_possible = may_have_odd_widths(
+                self.property, key_width, is_written_here
+            )
+        return self._odd_widths_possible
 
     def property(self, name: str) -> str:
         """Return the RocksDB property ``rocksdb.<name>``, "" if there is none."""
-        with self._translated():
+        with self._translating_errors():
             return self._handle.property_value(f"rocksdb.{name}") or ""
 
-    def _check_widths(self, keys: list[bytes], width: int) -> None:
-        if set(map(len, keys)) - {width}:
-            odd = next(key for key in keys if len(key) != width)
-            detail = f"not a bookie's row: key of {len(odd)} bytes, not {width}: {odd[:40].hex()}"
-            raise CorruptionError(self.path, None, detail)
+    def _check_widths(self, keys: list[bytes], key_width: int) -> None:
+        if set(map(len, keys)) - {key_width}:
+            odd = next(key for key in keys if len(key) != key_width)
+            detail = f"key of {len(odd)} bytes, not {key_width}: {odd[:40].hex()}"
+            raise CorruptionError(self.path, None, f"not a bookie's row: {detail}")
 
     def _check_end(self, iterator: RdictIter, start: bytes, last_key: bytes | None) -> None:
-        """Raise if a scan from `start` on, whose last key was `last_key`, ended early. `iterator`
-        must be older than the scan, so that rows put meanwhile do not count as lost; a look-up
-        excludes a row that was deleted meanwhile."""
+        """Raise if a scan from `start` on, whose last key was `last_key`, ended early: at damage
+        RocksDB's iterators end silently. `iterator` must be older than the scan, so that rows put
+        meanwhile do not count as lost; a look-up excludes a row that was deleted meanwhile."""
         iterator.seek(start if last_key is None else last_key)
         if last_key is not None and iterator.valid() and iterator.key() == last_key:
             iterator.next()
@@ -331,7 +341,7 @@ class Database:
 
     def read_all(self) -> list[tuple[bytes, bytes]]:
         """Return every row; for the small `ledgers` databases."""
-        with self._translated():
+        with self._translating_errors():
             end_check = self._handle.iter()
             all_rows = cast(list[tuple[bytes, bytes]], list(self._handle.items()))
             self._check_end(end_check, b"", all_rows[-1][0] if all_rows else None)
@@ -346,7 +356,7 @@ class Database:
         return self._seek(RdictIter.seek_for_prev, key)
 
     def _seek(self, seek: Callable[[RdictIter, bytes], None], key: bytes) -> bytes | None:
-        with self._translated():
+        with self._translating_errors():
             iterator = self._handle.iter()
             seek(iterator, key)
             iterator.status()
@@ -354,7 +364,7 @@ class Database:
 
     def read_end_rows(self) -> list[tuple[bytes, bytes]]:
         """Return the first and the last row; empty if there are none."""
-        with self._translated():
+        with self._translating_errors():
             iterator = self._handle.iter()
             end_rows = []
             for seek in (iterator.seek_to_first, iterator.seek_to_last):
@@ -367,7 +377,7 @@ class Database:
     # -- writing
 
     @contextmanager
-    def _changing(self) -> Iterator[Rdict]:
+    def _write_handle(self) -> Iterator[Rdict]:
         """Yield the database to write to; I/O errors of RocksDB become `WriteFailed`."""
         self.check_writable()
         try:
@@ -375,9 +385,10 @@ class Database:
         except BkstoreError:
             raise
         except Exception as error:
+            # RocksDB's errors are plain exceptions, with a text that begins with their kind.
             if type(error) is Exception and str(error).startswith("IO error"):
                 raise WriteFailed(self.path, parse_rocksdb_error(str(error))) from error
-            with self._translated():
+            with self._translating_errors():
                 raise
 
     def check_writable(self) -> None:
@@ -387,24 +398,24 @@ class Database:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Store one row, without sync. Like every change, may raise `WriteFailed`, `SyncFailed`."""
-        with self._changing() as database:
+        with self._write_handle() as database:
             database[key] = value
 
     def delete(self, key: bytes) -> None:
         """Remove one row."""
-        with self._changing() as database:
+        with self._write_handle() as database:
             database.delete(key)
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
         """Remove the rows of [start, stop)."""
-        with self._changing() as database:
+        with self._write_handle() as database:
             batch = WriteBatch(raw_mode=True)
             batch.delete_range(start, stop)
             database.write(batch)
 
     def put_list(self, keys: list[bytes], values: list[bytes], per_batch: int) -> None:
         """Store many rows, in write batches of `per_batch`, without sync."""
-        with self._changing() as database:
+        with self._write_handle() as database:
             for i in range(0, len(keys), per_batch):
                 batch = WriteBatch(raw_mode=True)
                 put = batch.put
@@ -416,20 +427,20 @@ class Database:
         """Move a sorted table file into the database."""
         options = IngestExternalFileOptions()
         options.set_move_files(True)
-        with self._changing() as database:
+        with self._write_handle() as database:
             database.ingest_external_file([str(file)], options)
 
     def compact(self) -> None:
         """Compact all levels, which frees the space of rows that were deleted or put again."""
-        with self._changing() as database:
+        with self._write_handle() as database:
             database.compact_range(None, None)
 
     def sync(self) -> None:
         """Make everything written durable; after `SyncFailed` the database takes no writes."""
         try:
-            with self._changing() as database, convert_sync_errors(self.path):
+            with self._write_handle() as database, convert_sync_errors(self.path):
                 try:
-                    database.flush_wal(True)
+                    database.flush_wal(True)  # True: with fsync
                 except Exception as error:
                     raise parse_rocksdb_error(str(error)) from error
                 self._files.database_synced(self.path)
@@ -447,7 +458,7 @@ class Database:
         try:
             database.close()
         except Exception as error:
-            if type(error) is not Exception or not self._writable:
+            if type(error) is not Exception or not self._writable:  # not an error of RocksDB's
                 raise
             raise WriteFailed(self.path, parse_rocksdb_error(str(error))) from error
         finally:

@@ -45,7 +45,7 @@ def translate_errors(path: Path, scratch: Callable[[], str]) -> Iterator[None]:
     except OSError as error:
         raise _translate_system_error(error, path, scratch()) from error
     except MemoryError as error:
-        if "os error" not in str(error):
+        if "os error" not in str(error):  # Rust's text for an error of the system
             raise
         raise _translate_system_error(OSError(str(error)), path, scratch()) from error
     except DbClosedError as error:
@@ -63,10 +63,11 @@ def with_original_paths(text: str, path: Path, scratch: str) -> str:
 
 
 def _translate_text(raw: str, path: Path, scratch: str) -> BkstoreError:
-    """Return the `BkstoreError` for the text of a RocksDB error."""
+    """Return the `BkstoreError` for `raw`, the text of a RocksDB error."""
     text = with_original_paths(raw, path, scratch)
     if "IO error" in text and _LOCKED.search(text):
         return DirectoryInUse(f"{path}: {text}")
+    # A refusal of the operating system says nothing about the data; its other errors may.
     system_error = parse_rocksdb_error(raw) if _SYSTEM_ERROR.search(raw) else OSError(raw)
     if system_error.errno is not None:
         file_path = _file_named_in(raw, path, scratch)
@@ -81,19 +82,21 @@ def _translate_text(raw: str, path: Path, scratch: str) -> BkstoreError:
     is_damage = text.startswith("Corruption") or "No such file" in text
     if not is_damage and not is_medium_error(system_error):
         return BkstoreError(f"{path}: {text}")
-    name, offset = _FILE.search(text), _OFFSET.search(text)
-    file = path / name[1] if name else path
-    return CorruptionError(file, int(offset[1]) if offset else None, text)
+    file_match, offset_match = _FILE.search(text), _OFFSET.search(text)
+    file = path / file_match[1] if file_match else path
+    return CorruptionError(file, int(offset_match[1]) if offset_match else None, text)
 
 
 def _translate_system_error(error: OSError, path: Path, scratch: str) -> BkstoreError:
-    """Return the `BkstoreError` for an error; those about rocksdict's side file have no number."""
+    """Return the `BkstoreError` for an error of the system. Those about rocksdict's side file, in
+    the directory that is opened, have their number in the text only."""
     if error.errno is not None:
         return _translate_os_error(error, error.filename or path, path, scratch)
     number = parse_rocksdb_error(str(error)).errno
     if number is None:
         return _translate_os_error(error, path, path, scratch)
-    return _translate_os_error(OSError(number, os.strerror(number)), scratch or path, path, scratch)
+    opened = scratch or path
+    return _translate_os_error(OSError(number, os.strerror(number)), opened, path, scratch)
 
 
 def _file_named_in(raw: str, path: Path, scratch: str) -> Path:
@@ -104,7 +107,8 @@ def _file_named_in(raw: str, path: Path, scratch: str) -> Path:
 
 
 def _translate_os_error(error: OSError, file: StrPath, path: Path, scratch: str) -> BkstoreError:
-    """Return the `BkstoreError` for an error of the system, by the file it is about."""
+    """Return the `BkstoreError` for an error of the system, by the file it is about. In `scratch` a
+    link stands for the file of the database at `path`; all else is bkstore's own."""
     file_path = Path(file)
     if scratch and file_path.is_relative_to(scratch):
         if not file_path.is_symlink():

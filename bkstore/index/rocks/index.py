@@ -26,7 +26,7 @@ from bkstore.index.rocks.keys import (
     ledger_range,
 )
 from bkstore.index.rocks.reader import RocksReader
-from bkstore.index.rocks.rows import group_by_ledger, row_keys, write_sst_file
+from bkstore.index.rocks.rows import group_by_ledger, possible_row_keys, write_sst_file
 from bkstore.index.scope_marker import write_marker
 
 PUTS_PER_BATCH = 100_000  # maxOperationNumbersInSingleRocksDBWriteBatch
@@ -58,14 +58,14 @@ class RocksIndex(RocksReader):
     def _open_to_write(self, ledger: LedgerLike) -> tuple[LedgerId, Database, Database]:
         """Return (ledger id, locations, ledgers) to write to; raise if this index may not write."""
         if self._closed:
-            raise forks.closed_error(f"{self._current}: this index")
+            raise forks.closed_error(f"{self._current_dir}: this index")
         if not self._writable:
             raise ReadOnlyError("this index was opened read-only")
-        for database in self._open.values():  # the failure of one ends them all
+        for database in self._databases.values():  # the failed sync of one ends writes to all
             database.check_writable()
         ledger_id = LedgerId.of(ledger)
         if ledger_id.scope:
-            write_marker(self._current, self._files)
+            write_marker(self._current_dir, self._files)
         is_scoped = bool(ledger_id.scope)
         locations = self._database("locations", is_scoped)
         return ledger_id, locations, self._database("ledgers", is_scoped)
@@ -75,7 +75,7 @@ class RocksIndex(RocksReader):
         empty master key, which a bookie replaces with the first real one."""
         ledger_id, locations, ledgers = self._open_to_write(ledger)
         if ledger_id not in self._known_ledgers:
-            if all(ledgers.get(key) is None for key in row_keys(ledger_id)):
+            if all(ledgers.get(key) is None for key in possible_row_keys(ledger_id)):
                 ledgers.put(ledger_key(ledger_id), ledgerdata.encode(LedgerData()))
             self._known_ledgers.add(ledger_id)
         return ledger_id, locations
@@ -106,26 +106,29 @@ class RocksIndex(RocksReader):
         return row_count
 
     def _ingest(self, rows: IndexBatch, is_scoped: bool) -> int:
+        """Ingest the rows of scope 0, or of other scopes, as one table file; return how many."""
         rows_of_ledger = group_by_ledger(rows, is_scoped)
-        for ledger_id in rows_of_ledger:
-            self._open_to_put(ledger_id)  # the ledger becomes known, its databases are opened
         if not rows_of_ledger:
             return 0
-        with scratch_directory("ingest", self._current) as scratch:
+        for ledger_id in rows_of_ledger:
+            self._open_to_put(ledger_id)  # the ledger becomes known, its databases are opened
+        with scratch_directory("ingest", self._current_dir) as scratch:
             row_count = write_sst_file(scratch / "rows.sst", rows_of_ledger)
             self._database("locations", is_scoped).ingest(scratch / "rows.sst")
         return row_count
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
-        """Write the ledger's 8-byte row (16 for scopes); a rebuilt 16-byte one is replaced."""
+        """Write the ledger's row under its usual key, and remove one under its other possible key,
+        which a bookie would prefer."""
         check_state(state)
-        ledger_id, _, database = self._open_to_write(ledger)
-        limbo = True if state.limbo else None
+        ledger_id, _, ledgers = self._open_to_write(ledger)
+        limbo = True if state.limbo else None  # as a bookie, which writes the field if it is true
         row = LedgerData(state.master_key, state.fenced, state.explicit_lac or None, limbo)
-        database.put(ledger_key(ledger_id), ledgerdata.encode(row))
-        for key in row_keys(ledger_id)[1:]:
-            if database.get(key) is not None:
-                database.delete(key)
+        usual_key, *other_keys = possible_row_keys(ledger_id)
+        ledgers.put(usual_key, ledgerdata.encode(row))
+        for key in other_keys:
+            if ledgers.get(key) is not None:
+                ledgers.delete(key)
         self._known_ledgers.add(ledger_id)
 
     def delete(self, ledger: LedgerLike) -> None:
@@ -142,28 +145,28 @@ class RocksIndex(RocksReader):
         for locations in {id(database): database for _, database, _ in targets}.values():
             locations.sync()
         for ledger_id, _, ledger_rows in targets:
-            for key in row_keys(ledger_id):
+            for key in possible_row_keys(ledger_id):
                 ledger_rows.delete(key)
             self._known_ledgers.discard(ledger_id)
 
     def compact_locations(self) -> None:
         """Compact the `locations` databases, like `EntryLocationIndex.compact`, to free the space
         of rows deleted or put again. Reads and puts go on."""
-        for (kind, _), database in list(self._open.items()):
+        for (kind, _), database in list(self._databases.items()):
             if kind == "locations":
                 database.compact()
 
     def flush(self) -> None:
         """Sync the write-ahead logs: every change is durable then. After `SyncFailed`, reopen."""
         if self._writable:
-            for database in self._open.values():
+            for database in self._databases.values():
                 database.sync()
 
     def close(self) -> None:
         """Flush, close the databases and remove the scratch directories, even if one step fails."""
         self._closed, self._unscoped_locations = True, None
-        with ExitStack() as closing:  # every step runs, even if another fails
-            closing.callback(self._open.clear)
-            for database in self._open.values():
+        with ExitStack() as closing:  # its callbacks run in reverse order, even if `flush` fails
+            closing.callback(self._databases.clear)
+            for database in self._databases.values():
                 closing.callback(database.close)
             self.flush()

@@ -32,9 +32,12 @@ ReadProperty = Callable[[str], str]
 """Returns the RocksDB property ``rocksdb.<name>``, "" if there is none."""
 
 
+NARROW_KEY, WIDE_KEY = _NARROW.size, _WIDE.size  # bytes of a location's key: scope 0, others
+
+
 def key_width(ledger: LedgerId) -> int:
     """Return the width of the ledger's location keys: 16 for scope 0, else 24."""
-    return 24 if ledger.scope else 16
+    return WIDE_KEY if ledger.scope else NARROW_KEY
 
 
 def ledger_key(ledger: LedgerId) -> bytes:
@@ -93,7 +96,8 @@ def may_have_odd_widths(read_property: ReadProperty, key_width: int, is_written:
     totals = read_table_totals(read_property)
     rows, deletions = totals.get("# entries", 0), totals.get("# deletions", 0)
     key_bytes = rows * (key_width + _SEQUENCE_BYTES)
+    # A deletion has no value, except one of a range: its value is the key where the range ends.
     value_bytes = (rows - deletions) * VALUE_BYTES + totals.get("# range deletions", 0) * key_width
-    sizes = (totals.get("raw key size", 0), totals.get("raw value size", 0))
+    actual_sizes = (totals.get("raw key size", 0), totals.get("raw value size", 0))
     has_unflushed = int(read_property(UNFLUSHED_ENTRIES) or 0) > 0
-    return sizes != (key_bytes, value_bytes) or (has_unflushed and not is_written)
+    return actual_sizes != (key_bytes, value_bytes) or (has_unflushed and not is_written)

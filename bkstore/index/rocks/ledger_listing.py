@@ -31,24 +31,25 @@ def list_ledgers(database: Database, ledger_ids: list[LedgerId]) -> Iterator[Led
     Raises `CorruptionError` at damage, after everything before it. Memory: a block of rows, and the
     groups of a ledger that is longer than a block."""
     progress = _ListingProgress(ledger_ids)
-    while progress.done < len(ledger_ids):
-        start, stop = ledger_range(ledger_ids[progress.done])[0], ledger_range(ledger_ids[-1])[1]
-        width = key_width(ledger_ids[0])
+    width = key_width(ledger_ids[0])
+    _, stop = ledger_range(ledger_ids[-1])
+    while progress.done_count < len(ledger_ids):
+        start, _ = ledger_range(ledger_ids[progress.done_count])
         for keys in database.key_blocks(start, stop, width, _FIRST_BLOCK_ROWS, _MAX_BLOCK_ROWS):
             yield progress.take(keys)
-            if progress.leaps:
+            if progress.is_seek_due:  # scan again from the next wanted ledger on
                 break
         else:
             yield progress.finish()
 
 
 class _ListingProgress:
-    """The state of a listing: `done` ledgers are listed, rows of the next may have been read."""
+    """The state of a listing: `done_count` ledgers are listed, the next one's rows partly read."""
 
     def __init__(self, ledger_ids: list[LedgerId]) -> None:
-        self.done = 0
-        self.leaps = False
-        """Whether the last block ended in a ledger that is not to be listed, so a seek is due."""
+        self.done_count = 0
+        self.is_seek_due = False
+        """Whether the last block ended in a ledger that is not to be listed, and to be skipped."""
         self._ledger_ids = ledger_ids
         self._index_of = {ledger_id: index for index, ledger_id in enumerate(ledger_ids)}
         # Rows read of the next ledger: the last ones as ids, those of full blocks as groups.
@@ -57,26 +58,28 @@ class _ListingProgress:
 
     def take(self, keys: Words) -> LedgerAvailabilities:
         """Take the next rows; return the ledgers that they complete."""
-        run_indexes, owner = self._owners(keys)
+        run_indexes, owner = self._find_owners(keys)
         entries = decode_entry_ids(keys)
         # Negative entry ids, and ids above the highest valid one, are not listed.
         is_listed = (owner >= 0) & (entries >= 0) & (entries <= MAX_ENTRY_ID)
         if not is_listed.all():
             entries, owner = entries[is_listed], owner[is_listed]
+        # The last row's ledger may have more rows; if it is not to be listed, the next one is next.
         next_index = int(run_indexes[-1])
-        self.leaps = next_index < 0
-        if self.leaps:
-            scope, number = (0, *keys[-1, :-1].tolist())[-2:]
+        self.is_seek_due = next_index < 0
+        if self.is_seek_due:
+            scope, number = (0, *keys[-1, :-1].tolist())[-2:]  # keys of scope 0 have no scope
             last_ledger = tuple.__new__(LedgerId, (scope % (1 << 64), number % (1 << 64)))
             next_index = bisect_right(self._ledger_ids, last_ledger)
-        return self._take_complete(entries, owner, max(next_index, self.done))
+        return self._take_complete(entries, owner, max(next_index, self.done_count))
 
-    def _owners(self, keys: Words) -> tuple[list[int], Int64Array]:
-        """Return the index in `ledger_ids` of each run of rows, and of each row; -1 for none."""
-        change = keys[1:, 0] != keys[:-1, 0]
+    def _find_owners(self, keys: Words) -> tuple[list[int], Int64Array]:
+        """Return the index in `ledger_ids` of each run of one ledger's rows, and of each row; -1
+        for a ledger that is not to be listed. A key has the words (scope,) ledger, entry."""
+        is_run_start = keys[1:, 0] != keys[:-1, 0]
         if keys.shape[1] > 2:
-            change |= keys[1:, 1] != keys[:-1, 1]
-        run_starts = np.concatenate(([0], np.flatnonzero(change) + 1))
+            is_run_start |= keys[1:, 1] != keys[:-1, 1]
+        run_starts = np.concatenate(([0], np.flatnonzero(is_run_start) + 1))
         run_ledgers = keys[run_starts, :-1].astype(np.int64).view(np.uint64)
         scopes = run_ledgers[:, 0].tolist() if run_ledgers.shape[1] == 2 else [0] * run_starts.size
         index_of = self._index_of.get
@@ -87,34 +90,35 @@ class _ListingProgress:
     def _take_complete(
         self, entries: Int64Array, owner: Int64Array, next_index: int
     ) -> LedgerAvailabilities:
-        """Return the ledgers before `next_index`; keep the rows of that one, which may go on."""
+        """Return the ledgers before `next_index`; keep the rows of that one, which may go on. Row i
+        has the entry ``entries[i]`` of the ledger with index ``owner[i]``."""
         # Rows kept from the last block come before the new ones.
         if self._partial_ids.size:
             entries = np.concatenate((self._partial_ids, entries))
-            owner = np.concatenate((np.full(self._partial_ids.size, self.done), owner))
+            owner = np.concatenate((np.full(self._partial_ids.size, self.done_count), owner))
         # A ledger longer than a block was condensed block by block; these are its last rows.
         complete_rows = int(np.searchsorted(owner, next_index))
-        complete = next_index - self.done
+        complete_count = next_index - self.done_count
         sets: list[Availability] = []
-        if complete and self._partial_groups:
-            first_rows = int(np.searchsorted(owner, self.done, "right"))
-            parts = [*self._partial_groups, from_entries.from_ids(entries[:first_rows])]
+        if complete_count and self._partial_groups:
+            last_rows = int(np.searchsorted(owner, self.done_count, "right"))
+            parts = [*self._partial_groups, from_entries.from_ids(entries[:last_rows])]
             sets.append(Availability.from_canonical(grouping.canonicalize_parts(parts)))
             self._partial_groups = []
-            entries, owner = entries[first_rows:], owner[first_rows:]
-            complete_rows -= first_rows
+            entries, owner = entries[last_rows:], owner[last_rows:]
+            complete_rows -= last_rows
         # Condense all other complete ledgers together, including those without rows.
-        if len(sets) < complete:
-            first = self.done + len(sets)
+        if len(sets) < complete_count:
+            first = self.done_count + len(sets)
             groups = from_ids_of_many(entries[:complete_rows], owner[:complete_rows] - first)
-            sets += split_by_owner(*groups, complete - len(sets))
+            sets += split_by_owner(*groups, complete_count - len(sets))
         # Rows of the ledger that may go on: kept as ids while they are few, else condensed.
         self._partial_ids = entries[complete_rows:]
         if self._partial_ids.size >= _MAX_BLOCK_ROWS:
             self._partial_groups.append(from_entries.from_ids(self._partial_ids))
             self._partial_ids = _NO_ENTRIES
-        ledger_ids = self._ledger_ids[self.done : next_index]
-        self.done = next_index
+        ledger_ids = self._ledger_ids[self.done_count : next_index]
+        self.done_count = next_index
         return list(zip(ledger_ids, sets))
 
     def finish(self) -> LedgerAvailabilities:

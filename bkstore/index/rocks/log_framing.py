@@ -26,7 +26,7 @@ from bkstore.files.opening import next_data_offset, open_for_reading
 
 BLOCK_BYTES = 32768
 HEADER_BYTES = 7
-_RECYCLED_HEADER = 11
+_RECYCLED_HEADER_BYTES = 11
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _RECYCLED_TYPES = frozenset({5, 6, 7, 8, 11, 131})
 _SETTINGS_TYPES = frozenset({9, 10, 11, 130, 131})
@@ -53,17 +53,15 @@ class FramedLogReader:
         parts: list[bytes] = []
         for fragment_offset, fragment_type, payload in self._fragments():
             if (record_offset is None) != (fragment_type in (_FULL, _FIRST)):
-                raise CorruptionError(
-                    self.path,
-                    fragment_offset,
-                    f"record fragment of type {fragment_type} out of order",
-                )
-            record_offset = fragment_offset if record_offset is None else record_offset
+                reason = f"record fragment of type {fragment_type} out of order"
+                raise CorruptionError(self.path, fragment_offset, reason)
+            if record_offset is None:
+                record_offset = fragment_offset
             parts.append(payload)
             if fragment_type in (_FULL, _LAST):
                 yield record_offset, b"".join(parts)
                 record_offset, parts = None, []
-        if record_offset is not None:
+        if record_offset is not None:  # its last fragment is missing
             self.torn_offset = record_offset
 
     def _fragments(self) -> Iterator[tuple[int, int, bytes]]:
@@ -75,17 +73,19 @@ class FramedLogReader:
                 position = 0
                 while position + HEADER_BYTES <= len(block):
                     _, length, fragment_type = struct.unpack_from("<IHB", block, position)
-                    header = _RECYCLED_HEADER if fragment_type in _RECYCLED_TYPES else HEADER_BYTES
-                    end = position + header + length
-                    if not _is_valid_record(block, position, end, header):
+                    header_size = _header_size(fragment_type)
+                    end = position + header_size + length
+                    if not _is_valid_record(block, position, end, header_size):
                         self._accept_torn_tail(block[position:], block_offset + position, file)
                         return
-                    owner = _uint32(block, position + HEADER_BYTES)
-                    if header == _RECYCLED_HEADER and owner != log_number & _UINT32_MASK:
-                        return  # left over from the file's previous use
+                    if header_size == _RECYCLED_HEADER_BYTES:
+                        written_for = _uint32(block, position + HEADER_BYTES)
+                        if written_for != log_number & _UINT32_MASK:
+                            return  # left over from the file's previous use, as another log
                     if fragment_type not in _SETTINGS_TYPES:
-                        payload = block[position + header : end]
-                        yield block_offset + position, (fragment_type - 1) % 4 + 1, payload
+                        payload = block[position + header_size : end]
+                        plain_type = (fragment_type - 1) % 4 + 1  # types 5..8 are 1..4, recycled
+                        yield block_offset + position, plain_type, payload
                     position = end
                 if len(block) < BLOCK_BYTES:  # the end, even if a writer appends meanwhile
                     self.torn_offset = block_offset + position if position < len(block) else None
@@ -93,11 +93,12 @@ class FramedLogReader:
                 block_offset += BLOCK_BYTES
 
     def _accept_torn_tail(self, tail: bytes, offset: int, file: BinaryIO) -> None:
-        """Set `torn_offset` if a block's `tail`, an invalid record, is torn, else raise."""
-        is_last_block = (offset + len(tail)) % BLOCK_BYTES != 0
+        """Set `torn_offset` if a crash explains a block's `tail`, which begins with an invalid
+        record: the file ends inside of that, or has only zeros from there on. Else raise."""
+        is_last_block = (offset + len(tail)) % BLOCK_BYTES != 0  # only the last one is shorter
         is_cut = is_last_block and _is_cut_off(tail) and not _holds_record(tail)
         if not is_cut and (any(tail) or not _only_zeros_follow(file)):
-            raise CorruptionError(self.path, offset, _reason(tail))
+            raise CorruptionError(self.path, offset, _describe_damage(tail))
         self.torn_offset = offset
 
 
@@ -110,19 +111,25 @@ def _uint32(data: bytes, position: int) -> int:
     return int.from_bytes(data[position : position + 4], "little")
 
 
-def _is_valid_record(block: bytes, position: int, end: int, header: int) -> bool:
+def _header_size(record_type: int) -> int:
+    return _RECYCLED_HEADER_BYTES if record_type in _RECYCLED_TYPES else HEADER_BYTES
+
+
+def _is_valid_record(block: bytes, position: int, end: int, header_size: int) -> bool:
     """Return whether there is a complete, valid record of a known type at `position`."""
-    if end > len(block) or end < position + header or block[position + 6] not in _KNOWN_TYPES:
+    type_offset = position + 6
+    if end > len(block) or end < position + header_size or block[type_offset] not in _KNOWN_TYPES:
         return False
-    crc: int = google_crc32c.value(block[position + 6 : end])
+    crc: int = google_crc32c.value(block[type_offset:end])
+    # RocksDB stores a checksum rotated by 15 bits and with a constant added.
     masked = ((crc >> 15 | crc << 17) & _UINT32_MASK) + _MASK_DELTA
     return masked & _UINT32_MASK == _uint32(block, position)
 
 
 def _only_zeros_follow(file: BinaryIO) -> bool:
     """Return whether only zeros follow: space that was allocated and never written."""
-    while (data := next_data_offset(file.fileno(), file.tell())) is not None:
-        file.seek(data)
+    while (data_offset := next_data_offset(file.fileno(), file.tell())) is not None:
+        file.seek(data_offset)  # past a hole
         chunk = file.read(1 << 20)
         if any(chunk):
             return False
@@ -136,21 +143,21 @@ def _is_cut_off(tail: bytes) -> bool:
     if len(tail) < HEADER_BYTES:
         return True
     length, record_type = struct.unpack_from("<HB", tail, 4)
-    header = _RECYCLED_HEADER if record_type in _RECYCLED_TYPES else HEADER_BYTES
-    return record_type in _KNOWN_TYPES and header + int(length) > len(tail)
+    return record_type in _KNOWN_TYPES and _header_size(record_type) + int(length) > len(tail)
 
 
 def _holds_record(tail: bytes) -> bool:
     """Return whether a valid record begins inside `tail`: then it is damage, not a torn tail."""
     for position in range(1, len(tail) - HEADER_BYTES):
         _, length, record_type = struct.unpack_from("<IHB", tail, position)
-        header = _RECYCLED_HEADER if record_type in _RECYCLED_TYPES else HEADER_BYTES
-        if length and _is_valid_record(tail, position, position + header + length, header):
+        header_size = _header_size(record_type)
+        end = position + header_size + length
+        if length and _is_valid_record(tail, position, end, header_size):
             return True
     return False
 
 
-def _reason(tail: bytes) -> str:
+def _describe_damage(tail: bytes) -> str:
     if not any(tail[:HEADER_BYTES]):
         return "zeros where a record begins"
     if len(tail) >= HEADER_BYTES and tail[6] not in _KNOWN_TYPES:
@@ -161,7 +168,7 @@ def _reason(tail: bytes) -> str:
 def read_varint(data: bytes, offset: int) -> tuple[int, int]:
     """Return (value, offset after it) of a base-128 integer; `CorruptionError` past the end."""
     value = shift = 0
-    for position in range(offset, min(offset + 10, len(data))):
+    for position in range(offset, min(offset + 10, len(data))):  # 64 bits take at most 10 bytes
         value |= (data[position] & 0x7F) << shift
         if data[position] < 0x80:
             return value, position + 1

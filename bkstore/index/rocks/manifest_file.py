@@ -20,6 +20,7 @@ _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE, _PREVIOUS_LOG, _KEEP_LOGS = 5, 6, 7, 
 _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4 = 100, 102, 103
 _COLUMN_FAMILY, _MAX_COLUMN_FAMILY, _ATOMIC_GROUP = 200, 203, 300
 _SKIPPABLE = 1 << 13
+_LAST_CUSTOM_FIELD = 1
 _NUMBERS = {_LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _PREVIOUS_LOG, _KEEP_LOGS}
 _SKIPPED_NUMBERS = {_COLUMN_FAMILY, _MAX_COLUMN_FAMILY, _ATOMIC_GROUP}
 _TABLE_MAGICS = (0x88E241B785F4CFF7, 0xDB4775248B80FB57)  # block-based: now, and LevelDB's
@@ -43,12 +44,14 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the sum of the edits in a manifest; `CorruptionError` has the offset of damage."""
+    """Return the sum of the edits in a manifest; `CorruptionError` has the offset of damage. After
+    an edit that is not understood none is applied, but the framing is checked to the end."""
     manifest = Manifest(path)
     reader = FramedLogReader(path)
     for offset, record in reader.records():
         try:
-            manifest.is_understood = manifest.is_understood and _apply_edit(manifest, record)
+            if manifest.is_understood:
+                manifest.is_understood = _apply_edit(manifest, record)
         except CorruptionError as error:
             raise CorruptionError(path, offset, error.reason) from None
     manifest.torn_offset = reader.torn_offset
@@ -56,7 +59,8 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _apply_edit(manifest: Manifest, record: bytes) -> bool:
-    """Apply one edit; return False if it has a tag of unknown length."""
+    """Apply one edit, a sequence of tags and their fields; return False, with the fields before it
+    applied, at a tag whose fields have no known length."""
     position = 0
     while position < len(record):
         tag, position = read_varint(record, position)
@@ -67,7 +71,7 @@ def _apply_edit(manifest: Manifest, record: bytes) -> bool:
             elif tag == _LAST_SEQUENCE:
                 manifest.last_sequence = max(manifest.last_sequence, value)
         elif tag == _DELETED_FILE:
-            _, position = read_varint(record, position)
+            _level, position = read_varint(record, position)
             file_number, position = read_varint(record, position)
             manifest.live_tables.discard(file_number)
         elif tag in (_NEW_FILE, _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4):
@@ -77,7 +81,7 @@ def _apply_edit(manifest: Manifest, record: bytes) -> bool:
         elif tag == _COMPARATOR or tag & _SKIPPABLE:
             position = _skip_string(record, position)
         elif tag == _COMPACT_CURSOR:
-            _, position = read_varint(record, position)
+            _level, position = read_varint(record, position)
             position = _skip_string(record, position)
         else:  # more column families, or an edit of a later RocksDB
             return False
@@ -94,18 +98,19 @@ def _skip_string(record: bytes, position: int) -> int:
 
 def _add_new_file(manifest: Manifest, record: bytes, position: int, tag: int) -> int:
     """Add a table file; return the offset after it. Versions differ in what follows the keys."""
-    _, position = read_varint(record, position)
+    _level, position = read_varint(record, position)
     file_number, position = read_varint(record, position)
-    _, position = read_varint(record, position)
+    _file_size, position = read_varint(record, position)
     if tag == _NEW_FILE_3:
-        _, position = read_varint(record, position)
-    position = _skip_string(record, _skip_string(record, position))
-    if tag != _NEW_FILE:  # smallest and largest sequence
-        _, position = read_varint(record, position)
-        _, position = read_varint(record, position)
-    while tag == _NEW_FILE_4:
+        _path_id, position = read_varint(record, position)
+    smallest_key_end = _skip_string(record, position)
+    position = _skip_string(record, smallest_key_end)  # the largest key
+    if tag != _NEW_FILE:
+        _smallest_sequence, position = read_varint(record, position)
+        _largest_sequence, position = read_varint(record, position)
+    while tag == _NEW_FILE_4:  # custom fields, each a tag and a string
         field_tag, position = read_varint(record, position)
-        if field_tag == 1:
+        if field_tag == _LAST_CUSTOM_FIELD:
             break
         position = _skip_string(record, position)
     manifest.live_tables.add(file_number)
@@ -114,6 +119,7 @@ def _add_new_file(manifest: Manifest, record: bytes, position: int, tag: int) ->
 
 
 def _numbered_files(directory: Path, suffix: str) -> dict[int, Path]:
+    """Return the files named by a number and ``.suffix``, in the order of their numbers."""
     path_of_number = {}
     for path in directory.iterdir():
         match = _NAME.fullmatch(path.name)
@@ -140,6 +146,7 @@ def check_logs(manifest: Manifest, directory: Path) -> list[tuple[Path, int]]:
             if torn_tails:
                 reason = f"ends inside a record, but {path.name} follows"
                 raise CorruptionError(*torn_tails[-1], reason)
+            # Only the first write of a log shows that a log before it is missing.
             may_skip = has_begun or not manifest.is_understood
             last_write = _last_write_of(path, offset, record, last_write, may_skip)
             has_begun = True
@@ -153,12 +160,13 @@ def _last_write_of(path: Path, offset: int, record: bytes, last_write: int, may_
     `CorruptionError` for a gap between them, unless `may_skip`."""
     if len(record) < _BATCH_HEADER_BYTES:
         raise CorruptionError(path, offset, f"write batch of {len(record)} bytes")
-    sequence = int.from_bytes(record[:8], "little")
-    if not may_skip and sequence > last_write + 1:
-        reason = f"begins with write {sequence}, the last known one is {last_write}"
+    first_write = int.from_bytes(record[:8], "little")
+    write_count = int.from_bytes(record[8:12], "little")
+    if not may_skip and first_write > last_write + 1:
+        reason = f"begins with write {first_write}, the last known one is {last_write}"
         missing = "an earlier write-ahead log or the manifest's end is missing"
         raise CorruptionError(path, offset, f"{reason}: {missing}")
-    return max(last_write, sequence + int.from_bytes(record[8:12], "little") - 1)
+    return max(last_write, first_write + write_count - 1)
 
 
 def check_tables(manifest: Manifest, directory: Path) -> list[Path]:
@@ -171,13 +179,15 @@ def check_tables(manifest: Manifest, directory: Path) -> list[Path]:
     if missing_tables:
         reason = f"missing: {manifest.path.name} lists this table file"
         raise CorruptionError(directory / f"{missing_tables[0]:06d}.sst", None, reason)
-    unnamed = {n: path for n, path in tables.items() if n not in manifest.all_tables}
+    unnamed = {n: table for n, table in tables.items() if n not in manifest.all_tables}
     if _first_logs_are_gone(manifest, directory):
         for number, path in unnamed.items():
-            # A flush gives its table a higher number than the log that had the rows.
+            # A flush gives its table a higher number than the log that had the rows. A table
+            # without a footer was never finished, so no log was removed for it.
             if number >= manifest.log_number and _has_footer(path):
                 end_offset = manifest.torn_offset
-                end_offset = manifest.path.stat().st_size if end_offset is None else end_offset
+                if end_offset is None:
+                    end_offset = manifest.path.stat().st_size
                 reason = f"the end is missing: {path.name} is here, but no record lists it"
                 raise CorruptionError(directory / manifest.path.name, end_offset, reason)
     return list(unnamed.values())

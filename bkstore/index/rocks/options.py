@@ -35,6 +35,7 @@ def _base_options() -> Options:
 
 
 def _table_options(block_size: int | None, bloom_bits: int | None) -> BlockBasedOptions:
+    """Return a bookie's table options; None keeps RocksDB's default block size, or no filter."""
     table_options = BlockBasedOptions()
     table_options.set_format_version(5)
     table_options.set_checksum_type(ChecksumType.xxhash())
@@ -43,14 +44,14 @@ def _table_options(block_size: int | None, bloom_bits: int | None) -> BlockBased
     if block_size is not None:
         table_options.set_block_size(block_size)
     if bloom_bits is not None:
-        table_options.set_bloom_filter(bloom_bits, False)
+        table_options.set_bloom_filter(bloom_bits, block_based=False)
     return table_options
 
 
 def location_options() -> Options:
     """Return the options of a `locations` database, as a bookie creates it."""
     options = _base_options()
-    options.set_block_based_table_factory(_table_options(64 << 10, 10))
+    options.set_block_based_table_factory(_table_options(block_size=64 << 10, bloom_bits=10))
     options.set_compression_type(DBCompressionType.lz4())
     options.set_write_buffer_size(64 * _MIB)
     options.set_max_write_buffer_number(4)
@@ -65,7 +66,7 @@ def location_options() -> Options:
 def metadata_options() -> Options:
     """Return the options of a `ledgers` database, as a bookie creates it."""
     options = _base_options()
-    options.set_block_based_table_factory(_table_options(None, None))
+    options.set_block_based_table_factory(_table_options(block_size=None, bloom_bits=None))
     return options
 
 
@@ -79,7 +80,7 @@ def reading_options() -> Options:
     is an error: RocksDB's default silently drops everything after the damage."""
     options = location_options()
     options.create_if_missing(False)
-    options.set_num_levels(_MAX_LEVELS)
+    options.set_num_levels(_MAX_LEVELS)  # not fewer than any database has, or it is refused
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     return options
 

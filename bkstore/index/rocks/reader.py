@@ -36,6 +36,7 @@ from bkstore.index.api import (
     DEFAULT_BATCH,
     EntryIndex,
     Finding,
+    Findings,
     IndexBatch,
     LedgerLike,
     LedgerState,
@@ -76,15 +77,15 @@ class RocksReader(EntryIndex):
     ) -> None:
         writable, live = boolean("writable", writable), boolean("live", live)
         current = path("directory", directory)
-        self._current = current if current.name == "current" else current / "current"
+        self._current_dir = current if current.name == "current" else current / "current"
         self._writable = writable
         self._live = live
         self._files = check_files("files", files)
-        self._open: dict[tuple[str, bool], Database] = {}
+        self._databases: dict[tuple[str, bool], Database] = {}  # by kind and `is_scoped`
         # The locations of scope 0, for fast single look-ups.
         self._unscoped_locations: Database | None = None
         self._closed = False
-        self._has_unfinished_creation = False
+        self._has_unfinished_creation = False  # of 128-bit databases, see `findings`
         self._known_ledgers: set[LedgerId] = set()
         forks.register(self)
         try:
@@ -104,44 +105,45 @@ class RocksReader(EntryIndex):
 
     def _database(self, kind: str, is_scoped: bool) -> Database:
         """Return a database, opening it (if writable, creating it) the first time."""
-        database = self._open.get((kind, is_scoped))
+        database = self._databases.get((kind, is_scoped))
         if database is None:
-            path = self._current / (f"{kind}-128" if is_scoped else kind)
+            path = self._current_dir / (f"{kind}-128" if is_scoped else kind)
             if self._writable:
                 database = Database(path, database_options(kind), files=self._files)
             else:
                 database = Database(path, live=self._live)
-            self._open[kind, is_scoped] = database
+            self._databases[kind, is_scoped] = database  # `close` closes it if the check fails
             rows.check_end_rows(database, kind, is_scoped)
             if (kind, is_scoped) == ("locations", False):
                 self._unscoped_locations = database
         return database
 
     def _has_scoped_databases(self) -> bool:
-        """Return whether there are databases of other scopes; `CorruptionError` if unmarked."""
-        is_marked = check_marker(self._current)
-        exists = any(os.path.lexists(self._current / f"{kind}-128") for kind in _KINDS)
+        """Return whether there are databases of other scopes; `CorruptionError` if the file that
+        marks them is missing. A reader passes over those whose creation was interrupted."""
+        is_marked = check_marker(self._current_dir)
+        exists = any(os.path.lexists(self._current_dir / f"{kind}-128") for kind in _KINDS)
         if exists and not is_marked:
             reason = "missing, but 128-bit databases are here"
-            raise CorruptionError(self._current / MARKER_NAME, None, reason)
-        is_partial = exists and not self._writable and self._is_unfinished_creation()
-        self._has_unfinished_creation = is_partial
-        return exists and not is_partial
+            raise CorruptionError(self._current_dir / MARKER_NAME, None, reason)
+        is_unfinished = exists and not self._writable and self._was_creation_interrupted()
+        self._has_unfinished_creation = is_unfinished
+        return exists and not is_unfinished
 
-    def _is_unfinished_creation(self) -> bool:
+    def _was_creation_interrupted(self) -> bool:
         """Return whether a writer died while creating the 128-bit databases: they are empty."""
-        if (self._current / "ledgers-128" / "CURRENT").exists():  # created after `locations-128`
+        if (self._current_dir / "ledgers-128" / "CURRENT").exists():  # the last one created
             return False
-        folders = [self._current / f"{kind}-128" for kind in _KINDS]
-        with convert_read_errors(self._current):
+        folders = [self._current_dir / f"{kind}-128" for kind in _KINDS]
+        with convert_read_errors(self._current_dir):
             files = [file for folder in folders if folder.is_dir() for file in folder.iterdir()]
             return not any(f.suffix in (".sst", ".log") and f.stat().st_size for f in files)
 
     def _find_database(self, kind: str, is_scoped: bool) -> Database | None:
         """Return a database, None if it does not exist; raise if this index is closed."""
         if self._closed:
-            raise forks.closed_error(f"{self._current}: this index")
-        return self._open.get((kind, is_scoped))
+            raise forks.closed_error(f"{self._current_dir}: this index")
+        return self._databases.get((kind, is_scoped))
 
     def _locations_of(self, ledger: LedgerId) -> Database | None:
         return self._find_database("locations", bool(ledger.scope))
@@ -155,10 +157,13 @@ class RocksReader(EntryIndex):
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers with a row in `ledgers`, in unsigned order. One small scan."""
         scope = check_scope(scope)
-        ledger_rows = [] if scope else self._ledger_rows(False)
-        if scope is None or scope:
-            ledger_rows += self._ledger_rows(True)
-        ledger_ids = dict.fromkeys(row[0] for row in ledger_rows)
+        ledger_rows: list[tuple[LedgerId, bytes, bytes]] = []
+        if scope is None or scope == 0:
+            ledger_rows += self._ledger_rows(is_scoped=False)
+        if scope != 0:
+            ledger_rows += self._ledger_rows(is_scoped=True)
+        # Rows are in the order of ids; a ledger may have two, under both its possible keys.
+        ledger_ids = dict.fromkeys(ledger_id for ledger_id, _, _ in ledger_rows)
         return [each for each in ledger_ids if scope is None or each.scope == scope]
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
@@ -190,11 +195,12 @@ class RocksReader(EntryIndex):
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """Return (ledger, `availability`) of many ledgers: one scan of the keys, about 150 ns
         each, that skips other ledgers by seeks. Memory: some 8 MiB, and groups of a ledger."""
-        self._find_database("locations", False)
+        self._find_database("locations", is_scoped=False)  # raises if the index is closed
         return self._list_by_scan(self._ledgers_to_list(ledgers), errors)
 
     def _list_by_scan(self, ledger_ids: list[LedgerId], errors: LedgerErrors | None) -> Listing:
-        first_scoped = bisect_left(ledger_ids, 1, key=itemgetter(0))
+        """Yield the result of each ledger in order; `ledger_ids` are sorted and distinct."""
+        first_scoped = bisect_left(ledger_ids, 1, key=itemgetter(0))  # the first of scope >= 1
         for is_scoped in (False, True):
             remaining = ledger_ids[first_scoped:] if is_scoped else ledger_ids[:first_scoped]
             database = self._find_database("locations", is_scoped) if remaining else None
@@ -212,6 +218,7 @@ class RocksReader(EntryIndex):
                     yield from list_one_by_one(self._availability_at_once, damaged, errors)
                     listed_count += 1
                 remaining = remaining[listed_count:]
+            # Without a database every set is empty.
             yield from list_one_by_one(self.availability, remaining, errors)
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
@@ -221,7 +228,7 @@ class RocksReader(EntryIndex):
         if database is None:
             return None
         key = database.seek_for_prev(entry_key(ledger_id, MAX_ENTRY_ID))
-        if key is None or key < entry_key(ledger_id, 0):
+        if key is None or key < entry_key(ledger_id, 0):  # of a lower ledger
             return None
         if len(key) != key_width(ledger_id):
             detail = f"not a bookie's row: key of {len(key)} bytes: {key[:40].hex()}"
@@ -234,7 +241,7 @@ class RocksReader(EntryIndex):
         database = self._unscoped_locations
         if type(ledger) is int:
             number = ledger
-        else:
+        else:  # a LedgerId is a tuple (scope, ledger); -1 leaves all others to the usual checks
             number = ledger[1] if type(ledger) is LedgerId and not ledger[0] else -1
         is_valid = type(entry) is int and 0 <= entry <= MAX_ENTRY_ID
         if database is None or not (is_valid and 0 <= number <= _MAX_UNSCOPED_LEDGER):
@@ -296,21 +303,19 @@ class RocksReader(EntryIndex):
         if scanned is not None:
             values, last_key = scanned
             # n distinct keys from the first on whose last is first + n - 1: there is no gap.
-            is_complete = values.size and last_key == entry_key(ledger_id, first + values.size - 1)
+            has_no_gap = values.size and last_key == entry_key(ledger_id, first + values.size - 1)
             locations: Int64Array = values.astype(np.int64)
-            if is_complete and int(locations.min()) > 0:
+            if has_no_gap and int(locations.min()) > 0:  # `items` reports another location
                 return locations
         entries, locations = self.items(ledger_id, first, first + count - 1)
         return locations[: count_consecutive(entries, first)]
 
-    def scan(
-        self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
-    ) -> Iterator[IndexBatch]:
+    def scan(self, batch: int = DEFAULT_BATCH, findings: Findings = None) -> Iterator[IndexBatch]:
         """Return every row of `locations`, then of `locations-128`, in one pass each. With
         `findings`, the scan goes on after damage, at the next ledger."""
         return self._scan_databases(check_batch("batch", batch), findings)
 
-    def _scan_databases(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
+    def _scan_databases(self, batch: int, findings: Findings) -> Iterator[IndexBatch]:
         for is_scoped in (False, True):
             database = self._find_database("locations", is_scoped)
             ledgers = self._find_database("ledgers", is_scoped)
@@ -333,7 +338,7 @@ class RocksReader(EntryIndex):
         database = self._find_database("ledgers", bool(ledger_id.scope))
         row = rows.find_ledger_row(database, ledger_id) if database else None
         if database is None or row is None:
-            raise NoSuchLedger(f"ledger {ledger_id} has no row in {self._current}")
+            raise NoSuchLedger(f"ledger {ledger_id} has no row in {self._current_dir}")
         explicit_lac = row.explicit_lac or None
         state = LedgerState(row.master_key, row.fenced, bool(row.limbo), explicit_lac)
         return state, row, str(database.path)
@@ -356,12 +361,14 @@ class RocksReader(EntryIndex):
                     findings.extend(rows.find_row_oddities(database, is_scoped))
         if self._has_unfinished_creation:
             detail = "128-bit databases whose creation was interrupted: they are empty"
-            findings.append(Finding("oddity", detail, str(self._current / "locations-128")))
+            findings.append(Finding("oddity", detail, str(self._current_dir / "locations-128")))
         known_ledgers = set(self.ledgers())
         for ledger_id in self.ledgers_with_entries():
             if ledger_id not in known_ledgers:
                 detail = f"ledger {ledger_id} has entries but no row in `ledgers`"
-                path = str(self._current / ("locations-128" if ledger_id.scope else "locations"))
+                path = str(
+                    self._current_dir / ("locations-128" if ledger_id.scope else "locations")
+                )
                 findings.append(Finding("oddity", detail, path, None, ledger_id))
         return findings
 
@@ -381,4 +388,4 @@ class RocksReader(EntryIndex):
 
     def _forked(self) -> None:
         self._closed, self._unscoped_locations = True, None
-        self._open.clear()
+        self._databases.clear()

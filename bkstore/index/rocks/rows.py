@@ -19,10 +19,12 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import FLAGS_KEY, LedgerData
 from bkstore.ids import MAX_ENTRY_ID, EntryLocations, Int64Array, LedgerId
-from bkstore.index.api import Finding, IndexBatch, check_put, sorted_distinct
+from bkstore.index.api import Finding, Findings, IndexBatch, check_put, sorted_distinct
 from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import (
+    NARROW_KEY,
     UNFLUSHED_ENTRIES,
+    WIDE_KEY,
     encode_locations,
     entry_keys,
     ledger_key,
@@ -74,7 +76,7 @@ def read_database_sizes(database: Database) -> DatabaseSizes:
     )
 
 
-def row_keys(ledger: LedgerId) -> list[bytes]:
+def possible_row_keys(ledger: LedgerId) -> list[bytes]:
     """Return the keys that a ledger's row may have, sorted: `rebuild-db-ledgers-index` of
     BookKeeper writes 16-byte keys for scope 0."""
     key = ledger_key(ledger)
@@ -83,9 +85,12 @@ def row_keys(ledger: LedgerId) -> list[bytes]:
 
 def check_end_rows(database: Database, kind: str, is_scoped: bool) -> None:
     """Raise `CorruptionError` if the first or last row is not a bookie's. Two seeks."""
-    widths = {24 if is_scoped else 16} if kind == "locations" else {16} if is_scoped else {8, 16}
+    if kind == "locations":
+        key_widths = {WIDE_KEY if is_scoped else NARROW_KEY}
+    else:
+        key_widths = {16} if is_scoped else {8, 16}  # those of `possible_row_keys`
     for key, value in database.read_end_rows():
-        if len(key) not in widths or (kind == "locations" and len(value) != 8):
+        if len(key) not in key_widths or (kind == "locations" and len(value) != 8):
             detail = f"{kind} row with a key of {len(key)} and a value of {len(value)} bytes"
             raise CorruptionError(database.path, None, f"not a bookie's database: {detail}")
 
@@ -96,16 +101,21 @@ def check_end_rows(database: Database, kind: str, is_scoped: bool) -> None:
 def read_ledger_rows(database: Database, is_scoped: bool) -> list[tuple[LedgerId, bytes, bytes]]:
     """Return (ledger, key, value) of the ledger rows in order, without those of negative ids, such
     as the flags row, which upstream does not load either."""
-    rows = []
-    for key, value in database.read_all():
-        if is_scoped or not key or not key[0] & 0x80:
-            rows.append((_ledger_of(database.path, key, is_scoped), key, value))
-    return rows
+    return [
+        (_ledger_of(database.path, key, is_scoped), key, value)
+        for key, value in database.read_all()
+        if is_scoped or not _has_negative_id(key)
+    ]
+
+
+def _has_negative_id(key: bytes) -> bool:
+    """Return whether a key of scope 0, whose ids are signed, begins with a negative ledger id."""
+    return bool(key) and key[0] & 0x80 != 0
 
 
 def find_ledger_row(database: Database, ledger: LedgerId) -> LedgerData | None:
     """Return a ledger's row, or None; of two, that with the 16-byte key wins, as in a bookie."""
-    for key in reversed(row_keys(ledger)):
+    for key in reversed(possible_row_keys(ledger)):
         value = database.get(key)
         if value is not None:
             return _decode_row(database.path, key, value)
@@ -124,8 +134,8 @@ def find_row_oddities(database: Database, is_scoped: bool) -> Iterator[Finding]:
     """Yield a finding for each row that does not parse or is not as a bookie writes it."""
     path = str(database.path)
     for key, value in database.read_all():
-        if not is_scoped and key and key[0] & 0x80:  # a negative ledger id, as of the flags row
-            if key != FLAGS_KEY:
+        if not is_scoped and _has_negative_id(key):
+            if key != FLAGS_KEY:  # the flags row has one, in every bookie
                 yield Finding("oddity", f"row {key.hex()} of a negative ledger id", path)
             continue
         ledger_id = _ledger_of(database.path, key, is_scoped)
@@ -140,7 +150,11 @@ def find_row_oddities(database: Database, is_scoped: bool) -> Iterator[Finding]:
 
 def _ledger_of(path: Path, key: bytes, is_scoped: bool) -> LedgerId:
     """Return the ledger id of a `ledgers` key; `CorruptionError` if it is not one."""
-    if len(key) not in ((16,) if is_scoped else (8, 16)) or (not is_scoped and any(key[8:])):
+    if is_scoped:
+        is_row_key = len(key) == 16
+    else:
+        is_row_key = len(key) == 8 or (len(key) == 16 and not any(key[8:]))
+    if not is_row_key:
         raise CorruptionError(path, None, f"key of {len(key)} bytes is not a ledger's: {key.hex()}")
     first_half = int.from_bytes(key[:8], "big")
     try:
@@ -179,7 +193,7 @@ def decode_locations(database: Database, keys: Words, values: Words) -> Int64Arr
 
 def decode_location(database: Database, key: bytes, value: bytes) -> int:
     """Return the location in a value; `CorruptionError` if it is not a valid one."""
-    location: int = _unpack_int64(value)[0] if len(value) == 8 else 0
+    location: int = _unpack_int64(value)[0] if len(value) == 8 else 0  # 0 is no location
     if location <= 0:
         detail = f"row {key.hex()}: value {value[:40].hex()} is not a location"
         raise CorruptionError(database.path, None, detail)
@@ -189,36 +203,35 @@ def decode_location(database: Database, key: bytes, value: bytes) -> int:
 def list_ledgers_with_rows(database: Database, is_scoped: bool) -> list[LedgerId]:
     """Return the ledgers that have location rows: one seek a ledger. Stops at negative ids."""
     ledger_ids: list[LedgerId] = []
-    width = 24 if is_scoped else 16
-    stop = 256 ** (width - 8) if is_scoped else 256**8 // 2
+    key_width = WIDE_KEY if is_scoped else NARROW_KEY
+    # A key is its ledger's prefix and an entry id; as numbers, prefixes are in the order of keys.
+    stop_prefix = 2**128 if is_scoped else 2**63
     next_prefix = 0
-    while next_prefix < stop:
-        key = database.seek(next_prefix.to_bytes(width - 8, "big"))
-        if key is None or (not is_scoped and key[0] & 0x80):
+    while next_prefix < stop_prefix:
+        key = database.seek(next_prefix.to_bytes(key_width - 8, "big"))
+        if key is None or (not is_scoped and _has_negative_id(key)):
             break
-        if len(key) != width:
+        if len(key) != key_width:
             detail = f"not a bookie's row: key of {len(key)} bytes: {key[:40].hex()}"
             raise CorruptionError(database.path, None, detail)
-        ledger_ids.append(_ledger_of(database.path, key[:-8], is_scoped))
-        next_prefix = int.from_bytes(key[:-8], "big") + 1
+        ledger_prefix = key[:-8]
+        ledger_ids.append(_ledger_of(database.path, ledger_prefix, is_scoped))
+        next_prefix = int.from_bytes(ledger_prefix, "big") + 1
     return ledger_ids
 
 
 def scan_rows(
-    database: Database,
-    ledgers: Database,
-    is_scoped: bool,
-    batch: int,
-    findings: list[Finding] | None,
+    database: Database, ledgers: Database, is_scoped: bool, batch: int, findings: Findings
 ) -> Iterator[IndexBatch]:
     """Yield every location row in one pass, in batches of `batch`. With `findings`, damage is
     appended there (else raised), and the scan goes on at the next readable ledger of `ledgers`."""
-    width = 24 if is_scoped else 16
-    start: bytes | None = bytes(width)
+    key_width = WIDE_KEY if is_scoped else NARROW_KEY
+    past_all_keys = b"\xff" * (key_width + 1)
+    start: bytes | None = bytes(key_width)
     while start is not None:
         last_key = start
         try:
-            for keys, values in database.items(start, b"\xff" * (width + 1), width, batch):
+            for keys, values in database.items(start, past_all_keys, key_width, batch):
                 index_rows = _to_index_batch(database, keys, values, is_scoped, findings)
                 if index_rows.entry_id.size:
                     yield index_rows
@@ -229,26 +242,27 @@ def scan_rows(
             # that begins at a later ledger can, if that ledger's rows are in other blocks.
             if findings is None:
                 raise
-            start = _next_readable(database, last_key, ledgers, is_scoped, findings)
+            start = _find_next_readable(database, last_key, ledgers, is_scoped, findings)
             resumed_at = "the end" if start is None else f"row {start.hex()}"
             detail = f"{error.reason}; rows after {last_key.hex()} up to {resumed_at} are not read"
             findings.append(Finding("damage", detail, error.file, error.offset))
 
 
-def _next_readable(
+def _find_next_readable(
     database: Database, last_key: bytes, ledgers: Database, is_scoped: bool, findings: list[Finding]
 ) -> bytes | None:
-    """Return where to resume: the first key of the next known ledger whose rows can be read, None
-    if there is none. Appends a finding for each ledger that cannot be read."""
+    """Return where to resume after `last_key`: at the lowest possible key of the next ledger in
+    `ledgers` from which a seek succeeds, None if there is none. Appends a finding for each ledger
+    where it fails."""
     try:
         known_ledgers = [row[0] for row in read_ledger_rows(ledgers, is_scoped)]
     except CorruptionError as error:
         findings.append(Finding.of(error))
         return None
     for ledger_id in known_ledgers:
-        if ledger_key(ledger_id) <= last_key[:-8]:
+        if ledger_key(ledger_id) <= last_key[:-8]:  # its rows were read, or hold the damage
             continue
-        start = ledger_key(ledger_id) + bytes(8)
+        start = ledger_key(ledger_id) + bytes(8)  # the key of entry 0
         try:
             key = database.seek(start)
         except CorruptionError as error:
@@ -260,32 +274,35 @@ def _next_readable(
 
 
 def _to_index_batch(
-    database: Database, keys: Words, values: Words, is_scoped: bool, findings: list[Finding] | None
+    database: Database, keys: Words, values: Words, is_scoped: bool, findings: Findings
 ) -> IndexBatch:
-    columns: Int64Array = keys.astype(np.int64)
+    """Return the rows as columns. Invalid ones are left out, with a finding, or raise."""
     locations: Int64Array = values.astype(np.int64)
-    is_odd = (locations <= 0) | (columns[:, -1] < 0) | (columns[:, -1] > MAX_ENTRY_ID)
-    is_odd |= (columns[:, 0] == 0) if is_scoped else (columns[:, 0] < 0)
-    if is_odd.any():
-        row = int(np.flatnonzero(is_odd)[0])
+    id_columns: Int64Array = keys.astype(np.int64).T  # scope (if scoped), ledger, entry
+    first_ids, entries = id_columns[0], id_columns[-1]
+    is_invalid = (locations <= 0) | (entries < 0) | (entries > MAX_ENTRY_ID)
+    is_invalid |= (first_ids == 0) if is_scoped else (first_ids < 0)
+    if is_invalid.any():
+        row = int(np.flatnonzero(is_invalid)[0])
         detail = (
             f"row {keys[row].tobytes().hex()}: ids or location {locations[row]} are out of range"
-            f" (as are {int(is_odd.sum())} rows here in all)"
+            f" (as are {int(is_invalid.sum())} rows here in all)"
         )
         if findings is None:
             raise CorruptionError(database.path, None, detail)
         findings.append(Finding("damage", detail, str(database.path)))
-        columns, locations = columns[~is_odd], locations[~is_odd]
+        id_columns, locations = id_columns[:, ~is_invalid], locations[~is_invalid]
     zeros = np.broadcast_to(np.int64(0), locations.shape)
-    scope = columns[:, 0] if is_scoped else zeros
-    return IndexBatch(zeros, scope, columns[:, -2], columns[:, -1], locations)
+    scopes = id_columns[0] if is_scoped else zeros
+    return IndexBatch(zeros, scopes, id_columns[-2], id_columns[-1], locations)
 
 
 # -- writing tables
 
 
 def group_by_ledger(rows: IndexBatch, is_scoped: bool) -> dict[LedgerId, EntryLocations]:
-    """Return checked (entries, locations) by ledger: of scope 0, or if `is_scoped` of others."""
+    """Return checked (entries, locations) by ledger: of scope 0, or if `is_scoped` of others. A
+    ledger may be in several runs of rows, whose columns are joined."""
     merged: dict[LedgerId, EntryLocations] = {}
     for ledger_id, entries, locations in rows.by_ledger():
         if bool(ledger_id.scope) != is_scoped:

@@ -105,8 +105,9 @@ def check_files(path: Path) -> None:
                 file_stat = check_regular(entry.path)
             else:
                 continue
+            is_read_in_full = not entry.name.endswith((".sst", ".blob"))
             unwritten = file_stat.st_size - 512 * file_stat.st_blocks
-            if unwritten > _MAX_UNWRITTEN_BYTES and not entry.name.endswith((".sst", ".blob")):
+            if is_read_in_full and unwritten > _MAX_UNWRITTEN_BYTES:
                 reason = f"{file_stat.st_size} bytes, of which {unwritten} were never written"
                 raise CorruptionError(entry.path, None, reason)
         except FileNotFoundError:  # gone since the listing
@@ -130,24 +131,22 @@ def in_use_error(path: Path, reason: str = "is open elsewhere") -> DirectoryInUs
 def check_not_in_use(path: Path) -> None:
     """Raise `DirectoryInUse` if a process holds the database's lock. Changes nothing."""
     with _probe_lock:
-        # Descriptors that a child inherited hold no lock of its own.
-        holds_locks = not after_fork.has_lost_threads()
-        is_written = os.path.realpath(path) in _open_for_writing
-        used = is_written or has_posix_lock(path / "LOCK", may_be_own=holds_locks)
-    if used:
+        # A forked child inherits descriptors, but not the parent's locks.
+        may_be_own = not after_fork.has_lost_threads()
+        is_written_here = os.path.realpath(path) in _open_for_writing
+        is_in_use = is_written_here or has_posix_lock(path / "LOCK", may_be_own=may_be_own)
+    if is_in_use:
         raise in_use_error(path)
 
 
 @contextmanager
 def link_copy(path: Path, open_files: ExitStack | None = None) -> Iterator[Path]:
-    """Yield a scratch directory with links to the database at `path`; remove it afterwards.
-
-    Logs come first, then the manifest and CURRENT, then the tables: so rows that a writer flushes
+    """Yield a scratch directory with links to the database at `path`; remove it afterwards. Logs
+    come first, then the manifest and CURRENT, then the tables: so rows that a writer flushes
     meanwhile are in a log already linked or in a table linked later. With `open_files` (where the
     system permits), files stay open until it is closed, so that a writer cannot remove them. Cost:
     one link for each file, and a copy of the manifest. Raises `CorruptionError` for a file that is
-    not regular, or longer than possible.
-    """
+    not regular, or longer than possible."""
     with scratch_directory("rocksdb") as scratch_top:
         scratch = scratch_top / "copy"
         with convert_write_errors(scratch):
@@ -164,13 +163,13 @@ def link_copy(path: Path, open_files: ExitStack | None = None) -> Iterator[Path]
 
 def copy_prefix(source: Path, target: Path, size: int | None = None) -> None:
     """Copy the first `size` bytes of a file (None: all that it has now); holes stay holes."""
-    with ExitStack() as stack:
+    with ExitStack() as open_files:
         with convert_read_errors(source):
-            file = stack.enter_context(open_for_reading(source))
+            file = open_files.enter_context(open_for_reading(source))
             stop = os.fstat(file.fileno()).st_size if size is None else size
         with convert_write_errors(target):
-            copy = OS_FILES.create_new(target)
-        stack.callback(OS_FILES.close, copy)
+            copy_fd = OS_FILES.create_new(target)
+        open_files.callback(OS_FILES.close, copy_fd)
         position = 0
         while True:
             with convert_read_errors(source):
@@ -182,19 +181,19 @@ def copy_prefix(source: Path, target: Path, size: int | None = None) -> None:
             if not chunk:
                 break
             with convert_write_errors(target):
-                OS_FILES.pwrite(copy, chunk, data_offset)
+                OS_FILES.pwrite(copy_fd, chunk, data_offset)
             position = data_offset + len(chunk)
         with convert_write_errors(target):
-            OS_FILES.truncate(copy, stop)
+            OS_FILES.truncate(copy_fd, stop)  # as long as the source, if that ends in a hole
 
 
-def truncate_torn_tails(scratch: Path, torn: Iterable[tuple[Path, int]]) -> None:
+def truncate_torn_tails(scratch: Path, torn_tails: Iterable[tuple[Path, int]]) -> None:
     """Cut files at the end of their last whole record if a long tail follows, which RocksDB would
     read in full; a copy replaces the link in `scratch`."""
-    for path, offset in torn:
+    for path, tail_offset in torn_tails:
         link_path = scratch / path.name
-        if os.stat(link_path).st_size - offset > _MAX_TAIL_BYTES:
-            copy_prefix(link_path, scratch / "cut", offset)
+        if os.stat(link_path).st_size - tail_offset > _MAX_TAIL_BYTES:
+            copy_prefix(link_path, scratch / "cut", tail_offset)
             with convert_write_errors(link_path):
                 OS_FILES.replace(scratch / "cut", link_path)
 
@@ -202,6 +201,8 @@ def truncate_torn_tails(scratch: Path, torn: Iterable[tuple[Path, int]]) -> None
 def _link_files(
     path: Path, scratch: Path, suffixes: tuple[str, ...], open_files: ExitStack | None
 ) -> None:
+    """Link the database's files of these suffixes into `scratch`. With `open_files` the links lead
+    to open descriptors, through which a file can be read after a writer removed it."""
     for file_name in sorted(os.listdir(path)):
         if not (file_name.endswith(suffixes) and _DATA_FILE.fullmatch(file_name)):
             continue

@@ -64,7 +64,7 @@ def fill(index: RocksIndex) -> None:
 
 def flush(index: RocksIndex) -> None:
     """Turn the memtables into table files."""
-    for database in index._open.values():
+    for database in index._databases.values():
         database._handle.flush()
 
 

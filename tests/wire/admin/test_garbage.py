@@ -309,7 +309,7 @@ def test_locations_are_compacted(tmp_path: Path) -> None:
         bookie.checkpoint()
         index = bookie.storage.write_paths[0].index
         assert isinstance(index, RocksIndex)
-        locations = index._open["locations", False]
+        locations = index._databases["locations", False]
         before = int(locations.property("estimate-num-keys"))
         with AdminServer(bookie, token=TOKEN) as admin:
             assert {str(place): False} == ask(admin, COMPACT).json

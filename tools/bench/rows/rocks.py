@@ -101,7 +101,7 @@ def create_index(context: Context) -> RocksIndex:
 
 def remove_index(index: RocksIndex) -> None:
     """Close an index that `create_index` created, and delete its directory."""
-    directory = index._current.parent
+    directory = index._current_dir.parent
     index.close()
     shutil.rmtree(directory)
 

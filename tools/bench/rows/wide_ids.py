@@ -176,7 +176,7 @@ def _disk_facts(context: Context, ids: Int64Array, locations: Int64Array) -> lis
     log_bytes, table_bytes = {}, {}
     for ledger_id in (SCOPE_0, SCOPED):
         index = create_index(context)
-        folder = index._current / ("locations-128" if ledger_id.scope else "locations")
+        folder = index._current_dir / ("locations-128" if ledger_id.scope else "locations")
         first_rows = slice(0, 50_000)  # less than a write buffer: all are in one log
         index.put_many(ledger_id, ids[first_rows], locations[first_rows])
         index.flush()
@@ -184,7 +184,7 @@ def _disk_facts(context: Context, ids: Int64Array, locations: Int64Array) -> lis
         remove_index(index)
         index = create_index(context)
         index.bulk_load([IndexBatch.of_ledger(ledger_id, ids, locations)])
-        table_bytes[ledger_id] = _total_bytes(index._current / folder.name, ".sst") / ids.size
+        table_bytes[ledger_id] = _total_bytes(index._current_dir / folder.name, ".sst") / ids.size
         remove_index(index)
     for label, bytes_per_entry in (("write-ahead log", log_bytes), ("table file", table_bytes)):
         facts.append(Fact(f"{label}, bytes an entry, scope 0", round(bytes_per_entry[SCOPE_0], 2)))

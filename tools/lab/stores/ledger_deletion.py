@@ -30,11 +30,11 @@ _MAX_COMPACTION_SECONDS = 600
 
 class _ManualDatabase(Database):
     def flush(self) -> None:
-        with self._changing() as database:
+        with self._write_handle() as database:
             database.flush()
 
     def set_compacting(self, compacting: bool) -> None:
-        with self._changing() as database:
+        with self._write_handle() as database:
             database.set_options({"disable_auto_compactions": "false" if compacting else "true"})
 
 

@@ -123,7 +123,7 @@ def _handwritten_reader(storage: LedgerStorage, read_bytes: int, stack: ExitStac
     fd_of_log = {log_id: _open_file(logger.path(log_id), stack) for log_id in logger.log_ids}
     read_record = _record_reader(fd_of_log, read_bytes)
     if isinstance(path.index, RocksIndex):
-        database = path.index._open["locations", False]
+        database = path.index._databases["locations", False]
         return _database_reader(database._handle.get, read_record)
     index_file = cast(HierarchicalIndex, path.index).path(SCOPE_0)
     assert index_file is not None
