@@ -63,24 +63,28 @@ class BookkeeperAvailability(Availability):
 
     @classmethod
     def from_stored(cls, groups: Groups) -> BookkeeperAvailability:
-        """Return the set of decoded groups; of those with equal first starts the last wins."""
+        """Return the set of decoded groups; of those with equal first starts the last wins, as in
+        upstream's map. Raises `CorruptionError` for several sequences with period 0."""
         invalid = np.flatnonzero((groups.last != groups.first) & (groups.period == 0))
         if invalid.size:
             start = int(groups.first[invalid[0]])
             raise CorruptionError(None, None, f"group at {start}: several sequences, period 0")
         order = np.argsort(groups.first, kind="stable")
         first = groups.first[order]
+        is_last_of_equals = np.append(first[1:] != first[:-1], True)[: first.size]
         answer = cls.__new__(cls)
-        answer._stored = groups.take(order[np.append(first[1:] != first[:-1], True)[: first.size]])
+        answer._stored = groups.take(order[is_last_of_equals])
         answer._visible = None
         return answer
 
     @property
     def _groups(self) -> Groups:  # type: ignore[override]
+        """The canonical groups of the ids that look-ups find. A group is looked up for the ids from
+        its start to its limit, or to the start of the next group."""
         if self._visible is None:
             stored = self._stored
-            next_ids = np.append(stored.first[1:], np.int64(MAX_ENTRY_ID + 1))[: stored.first.size]
-            ends = np.minimum(_limits(stored), next_ids - 1) + 1
+            next_starts = np.append(stored.first[1:], np.int64(MAX_ENTRY_ID + 1))
+            ends = np.minimum(_limits(stored), next_starts[: stored.first.size] - 1) + 1
             self._visible = canonicalize(_find_in_spans(stored, np.maximum(stored.first, 0), ends))
         return self._visible
 
@@ -108,7 +112,9 @@ class BookkeeperAvailability(Availability):
         for first, last, size, period in zip(*(column.tolist() for column in self._stored)):
             span = _to_long(last - first)
             steps = abs(span) // abs(period) if period else 0
-            total += ((-steps if (span < 0) != (period < 0) else steps) + 1) * size
+            if (span < 0) != (period < 0):  # Java's quotient has this sign, and rounds to zero
+                steps = -steps
+            total += (steps + 1) * size
         return _to_long(total)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -132,11 +138,14 @@ class BookkeeperAvailability(Availability):
         ids = as_int64(entries, "entry ids")
         if not self._stored.first.size:
             return np.zeros(ids.size, np.bool_)
+        # The group at or below each id; -1 if there is none.
         index = np.searchsorted(self._stored.first, ids, "right") - 1
         group = self._stored.take(np.maximum(index, 0))
         offset = ids - group.first  # may wrap, as a long does
-        period = np.where(group.period == 0, 2**31, np.abs(group.period))
-        phase = np.where(group.period == 0, offset, np.fmod(offset, period))
+        # Its offset in a sequence; `fmod` has the sign of the dividend, as in Java.
+        is_single = group.period == 0
+        period = np.where(is_single, 1, np.abs(group.period))
+        phase = np.where(is_single, offset, np.fmod(offset, period))
         hits: npt.NDArray[np.bool_] = (index >= 0) & (ids <= _limits(group)) & (phase < group.size)
         return hits
 
@@ -156,23 +165,23 @@ class BookkeeperAvailability(Availability):
         if hi < max(lo, 0):
             return Availability()
         in_range = expected & Availability.from_ranges([(max(lo, 0), hi)])
-        flat = np.fromiter((number for span in self._spans(lo, hi) for number in span), np.int64)
-        index, starts, ends = flat.reshape(-1, 3).T
-        found_groups = _find_in_spans(self._stored.take(index), np.maximum(starts, 0), ends)
-        return in_range - Availability.from_canonical(canonicalize(found_groups))
+        numbers = (number for span in self._iterate_spans(lo, hi) for number in span)
+        group_indexes, starts, ends = np.fromiter(numbers, np.int64).reshape(-1, 3).T
+        found = _find_in_spans(self._stored.take(group_indexes), np.maximum(starts, 0), ends)
+        return in_range - Availability.from_canonical(canonicalize(found))
 
-    def _spans(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
+    def _iterate_spans(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
         """Yield (group index, start, end): the group in which upstream looks up ids start..end-1.
         It reports every expected id in none of these spans: those below the first group, and those
         from the first id on that is past the limit of the group below it."""
         starts, limits = self._stored.first, _limits(self._stored)
         index, entry_id = int(np.searchsorted(starts, lo, "right")) - 1, lo
-        if index < 0 and starts.size:
+        if index < 0 and starts.size:  # `lo` is below the first group
             index, entry_id = 0, int(starts[0])
         while index >= 0 and entry_id <= min(hi, int(limits[index])):
             end = min(int(limits[index]), hi) + 1
             yield index, entry_id, end
-            entry_id = end
+            entry_id = end  # looked up in the last group at or below it
             while index + 1 < starts.size and int(starts[index + 1]) <= entry_id:
                 index += 1
 
@@ -197,17 +206,17 @@ def _find_in_spans(stored: Groups, starts: Int64Array, ends: Int64Array) -> Grou
     stored, starts, ends = stored.take(nonempty), starts[nonempty], ends[nonempty]
     if not starts.size:
         return empty()
-    single = stored.period == 0
+    is_single = stored.period == 0
     # A look-up in a group without a period finds ids of the first sequence only.
-    ends = np.where(single, np.minimum(ends, stored.first + stored.size), ends)
+    ends = np.where(is_single, np.minimum(ends, stored.first + stored.size), ends)
     keep = ends > starts
-    stored, starts, ends, single = stored.take(keep), starts[keep], ends[keep], single[keep]
+    stored, starts, ends, is_single = stored.take(keep), starts[keep], ends[keep], is_single[keep]
     if ((stored.first < 0) & (ends - 1 > np.minimum(stored.first, 0) + _MAX_INT64)).any():
         raise InvalidArgument(
             "a group from a negative id reaches over 2^63 ids: not a set of entries"
         )
-    period = np.where(single, 2**31, np.abs(stored.period))
-    is_solid = single | (stored.size >= period)
+    period = np.where(is_single, 1, np.abs(stored.period))  # the sign makes no difference
+    is_solid = is_single | (stored.size >= period)
     pattern = Pattern(is_solid, ~is_solid, stored.first, stored.size, period)
     return groups_of_pattern(pattern, starts, ends, np.ones(starts.size, np.bool_))
 

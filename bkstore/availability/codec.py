@@ -39,18 +39,20 @@ _CHUNK_ROWS = 1 << 16
 _MAX_PIECE_IDS = INT32_MAX * _CHUNK_ROWS
 _HEADER, _ROW = Struct(">ii"), Struct(">qqii")
 _GROUP = np.dtype([("first", ">i8"), ("last", ">i8"), ("size", ">i4"), ("period", ">i4")])
+_FIRST, _LAST, _SIZE, _PERIOD = 0, 8, 16, 20  # the offsets of the fields of a group
 
 
 def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
-    """Return the bytes of canonical groups. O(groups), or O(sequences). "grouped" is BP-34 as
-    designed; "bookkeeper" writes one group per sequence, as every released encoder does. Raises
+    """Return the bytes of canonical groups. "grouped" is BP-34 as designed, O(groups); "bookkeeper"
+    writes one group per sequence, as every released encoder does, O(sequences). Raises
     `InvalidArgument`, before it allocates, for more than `MAX_GROUPS`."""
     if encoding not in ("grouped", "bookkeeper"):
         given = describe_value(encoding)
         raise InvalidArgument(f"unknown encoding {given}: 'grouped' or 'bookkeeper'")
     ungroups = encoding == "bookkeeper"
-    oversized = groups.size > INT32_MAX
-    piece_counts = (-(-groups.size[oversized] // INT32_MAX)).tolist()  # each is one sequence
+    # A group too long for the i32 size is one sequence, which is written as several groups.
+    is_oversized = groups.size > INT32_MAX
+    piece_counts = (-(-groups.size[is_oversized] // INT32_MAX)).tolist()
     count = count_sequences(groups) if ungroups else groups.first.size
     count += sum(piece_counts) - len(piece_counts)
     if count > MAX_GROUPS:
@@ -60,47 +62,51 @@ def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
         return encode_unchecked(groups)
     output = BytesIO()
     output.write(_pack_header(count))
-    for chunk in _split(groups, ungroups):
+    for chunk in _split_into_chunks(groups, ungroups):
         if ungroups:
             chunk = ungroup(chunk)
         output.write(_pack_rows(_cut_oversized(chunk) if piece_counts else chunk))
     return output.getvalue()
 
 
-def _split(groups: Groups, ungroups: bool) -> Iterator[Groups]:
-    """Yield parts that encode to a limited number of rows: many groups, or a part of a long one."""
+def _split_into_chunks(groups: Groups, ungroups: bool) -> Iterator[Groups]:
+    """Yield parts that encode to a limited number of rows: many groups, or a part of a long one.
+    With `ungroups` each sequence becomes a row."""
     for start in range(0, groups.first.size, _CHUNK_ROWS):
         chunk = Groups(*(column[start : start + _CHUNK_ROWS] for column in groups))
         is_small = not ungroups or count_sequences(chunk) <= 2 * _CHUNK_ROWS
         if is_small and int(chunk.size.max()) <= _MAX_PIECE_IDS:
             yield chunk
             continue
-        for row in np.stack(chunk, axis=1).tolist():
-            for part in _split_row(row, ungroups):
+        for group in np.stack(chunk, axis=1).tolist():
+            for part in _split_group(group, ungroups):
                 yield Groups(*np.array([part], np.int64).T)
 
 
-def _split_row(row: list[int], ungroups: bool) -> Iterator[tuple[int, int, int, int]]:
-    first, last, size, period = row
+def _split_group(group: list[int], ungroups: bool) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the parts of one group: of a sequence at most `_MAX_PIECE_IDS` ids each, of several
+    that are to be ungrouped at most `_CHUNK_ROWS` sequences each."""
+    first, last, size, period = group
     if first == last:
         for start in range(first, first + size, _MAX_PIECE_IDS):
             yield start, start, min(_MAX_PIECE_IDS, first + size - start), 0
     elif ungroups:
-        step = period * _CHUNK_ROWS
-        for start in range(first, last + 1, step):
-            yield start, min(last, start + step - period), size, period
+        part_length = period * _CHUNK_ROWS
+        for start in range(first, last + 1, part_length):
+            yield start, min(last, start + part_length - period), size, period
     else:
         yield first, last, size, period
 
 
 def _cut_oversized(groups: Groups) -> Groups:
     """Return the groups with sequences too long for the i32 size cut into touching groups."""
-    counts = -(-groups.size // INT32_MAX)
-    owner = np.repeat(np.arange(groups.size.size), counts)
-    nth = np.arange(owner.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    # Piece number `nth` of group `owner`; most groups are one piece.
+    piece_counts = -(-groups.size // INT32_MAX)
+    owner = np.repeat(np.arange(groups.size.size), piece_counts)
+    nth = np.arange(owner.size) - np.repeat(np.cumsum(piece_counts) - piece_counts, piece_counts)
     first = groups.first[owner] + nth * INT32_MAX
     size = np.minimum(groups.size[owner] - nth * INT32_MAX, INT32_MAX)
-    last = np.where(counts[owner] > 1, first, groups.last[owner])
+    last = np.where(piece_counts[owner] > 1, first, groups.last[owner])
     return Groups(first, last, size, groups.period[owner])
 
 
@@ -162,44 +168,55 @@ def sort_and_check(groups: Groups) -> Groups:
     """Return groups in any order as ascending and disjoint ones; raises what `decode` raises."""
     order = np.argsort(groups.first, kind="stable")
     groups = groups.take(order)
-    span, multi = groups.last - groups.first, groups.last != groups.first
-    _refuse_if(groups.first < 0, order, 0, "first sequence start is negative")
-    _refuse_if(groups.last < groups.first, order, 8, "last sequence start is before the first")
-    _refuse_if(groups.size < 1, order, 16, "sequence size is less than 1")
-    _refuse_if(multi & (groups.period == 0), order, 20, "several sequences with period 0")
-    _refuse_if(multi & (groups.period <= groups.size), order, 20, "period does not exceed the size")
-    _refuse_if(span % np.maximum(groups.period, 1) != 0, order, 8, "last start is off the period")
-    _refuse_if(groups.last > MAX_ENTRY_ID + 1 - groups.size, order, 8, "entry ids beyond 2^63-2")
-    overlap = np.zeros(order.size, np.bool_)
-    overlap[1:] = groups.ends[:-1] > groups.first[1:]
-    _refuse_if(overlap, order, 0, "sequence groups overlap")
-    return groups._replace(period=np.where(multi, groups.period, 0))
+    first, last, size, period = groups
+    has_many = last != first
+    _refuse_if(first < 0, order, _FIRST, "first sequence start is negative")
+    _refuse_if(last < first, order, _LAST, "last sequence start is before the first")
+    _refuse_if(size < 1, order, _SIZE, "sequence size is less than 1")
+    _refuse_if(has_many & (period == 0), order, _PERIOD, "several sequences with period 0")
+    _refuse_if(has_many & (period <= size), order, _PERIOD, "period does not exceed the size")
+    is_off_period = (last - first) % np.maximum(period, 1) != 0
+    _refuse_if(is_off_period, order, _LAST, "last start is off the period")
+    _refuse_if(last > MAX_ENTRY_ID + 1 - size, order, _LAST, "entry ids beyond 2^63-2")
+    overlaps = np.zeros(order.size, np.bool_)
+    overlaps[1:] = groups.ends[:-1] > first[1:]
+    _refuse_if(overlaps, order, _FIRST, "sequence groups overlap")
+    return groups._replace(period=np.where(has_many, period, 0))
 
 
 def decode_if_few(data: Octets) -> Groups | None:
     """Return the canonical groups of valid bytes with at most 8 groups; None for all others. Enough
-    for a striped ledger, in a tenth of the time of `decode` and `grouping.fold`."""
+    for a striped ledger, in a tenth of the time of `decode` and `grouping.canonicalize`."""
     if not isinstance(data, (bytes, bytearray)) or len(data) < HEADER_SIZE + GROUP_SIZE:
         return None
     version, count = _HEADER.unpack_from(data)
     if version != VERSION or not 1 <= count <= _FEW or len(data) < HEADER_SIZE + count * GROUP_SIZE:
         return None
     rows = list(_ROW.iter_unpack(data[HEADER_SIZE : HEADER_SIZE + count * GROUP_SIZE]))
-    prev_end, step, prev_size = -1, 0, 0
+    previous_end, previous_period, previous_size = -1, 0, 0
     for first, last, size, period in rows:
-        span = last - first
-        if first <= prev_end or size < 1 or last > MAX_ENTRY_ID + 1 - size:
+        if first <= previous_end or size < 1 or last > MAX_ENTRY_ID + 1 - size:
             return None
-        if (span <= 0 or period <= size or span % period) if period else span:
+        if period == 0:
+            is_valid = last == first
+        else:
+            is_valid = last > first and period > size and (last - first) % period == 0
+        if not is_valid:
             return None
-        distance = first - (prev_end - prev_size)  # from the start of the previous sequence
-        if size == prev_size and (step == distance or (step == 0 and distance <= INT32_MAX)):
-            return None  # not canonical: by the greedy rule it belongs to the previous group
-        prev_end, step, prev_size = last + size, period, size
+        # By the greedy rule a sequence of the same size belongs to the previous group if that has
+        # no period yet, or if it follows at its period: then the groups are not canonical.
+        distance = first - (previous_end - previous_size)
+        has_no_period_yet = previous_period == 0 and distance <= INT32_MAX
+        if size == previous_size and (previous_period == distance or has_no_period_yet):
+            return None
+        previous_end, previous_period, previous_size = last + size, period, size
     return Groups(*np.array(rows, np.int64).T)
 
 
-def _refuse_if(bad: np.ndarray, order: np.ndarray, field: int, reason: str) -> None:
+def _refuse_if(bad: np.ndarray, order: np.ndarray, field_offset: int, reason: str) -> None:
+    """Raise `CorruptionError` with the offset of a field in the first group as stored that is bad:
+    group i of the sorted ones is group ``order[i]`` of those."""
     if bad.any():
-        i = int(order[bad].min())
-        raise CorruptionError(None, HEADER_SIZE + i * GROUP_SIZE + field, f"group {i}: {reason}")
+        index = int(order[bad].min())
+        offset = HEADER_SIZE + index * GROUP_SIZE + field_offset
+        raise CorruptionError(None, offset, f"group {index}: {reason}")

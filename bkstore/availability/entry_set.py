@@ -89,6 +89,7 @@ class Availability:
         pairs = as_entry_ids(rows.ravel()).reshape(-1, 2)
         if (pairs[:, 1] < pairs[:, 0]).any():
             raise InvalidArgument("a range ends before it starts")
+        # In order of starts, a range that begins past the highest end so far starts a new run.
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         ends = np.maximum.accumulate(pairs[:, 1] + 1)
         run_starts = np.flatnonzero(np.concatenate(([True], pairs[1:, 0] > ends[:-1])))
@@ -306,11 +307,13 @@ def _check_rows(value: Any, width: int, description: str) -> Int64Array:
 
 
 def _check_groups(value: Any) -> Groups:
-    """Return (first, last, size, period) rows as columns; checks only that they can be encoded."""
+    """Return (first, last, size, period) rows as columns; checks only that they can be encoded. One
+    sequence longer than i32 can: as several groups."""
     columns = Groups(*_check_rows(value, 4, "groups are (first, last, size, period) rows").T)
     has_many = columns.last != columns.first
-    too_low = np.minimum(columns.size, columns.period) < -INT32_MAX
-    if (too_low | (has_many & (columns.size > INT32_MAX)) | (columns.period > INT32_MAX)).any():
+    is_too_low = np.minimum(columns.size, columns.period) < -INT32_MAX
+    is_too_high = (has_many & (columns.size > INT32_MAX)) | (columns.period > INT32_MAX)
+    if (is_too_low | is_too_high).any():
         raise InvalidArgument("sequence size or period does not fit i32")
     return columns
 

@@ -33,7 +33,7 @@ def from_ids(ids: Int64Array) -> Groups:
         if start and block[0] <= ids[start - 1]:
             if block[0] < ids[start - 1]:
                 return from_ids(np.sort(ids))
-            block = block[np.searchsorted(block, block[0], "right") :]  # a repeated id
+            block = block[np.searchsorted(block, block[0], "right") :]  # repeats the last id
         stripe = _match_stripe(block)
         if stripe is not None:
             parts.append(stripe)
@@ -68,7 +68,8 @@ def _match_stripe(ids: Int64Array) -> Groups | None:
     or do not ascend."""
     if ids.size < 2:
         return None
-    # The first two gaps give size and period; the ids before the first are a cut sequence.
+    # The first two gaps give size and period; the ids before the first are a cut sequence. Without
+    # two gaps the guess is one id in each period, which a run meets with period 1.
     probe = ids[:_PROBE]
     breaks = np.flatnonzero(probe[1:] - probe[:-1] > 1)[:2] + 1
     head_count, next_start = breaks.tolist() if breaks.size == 2 else (0, 1)
@@ -117,7 +118,7 @@ def _group_runs(starts: Int64Array, ends: Int64Array) -> Groups:
     sizes = ends - starts
     if starts.size > 4:
         period = starts[2] - starts[1]
-        inner = slice(1, -1)
+        inner = slice(1, -1)  # all runs but the first and the last, which may be cut
         if (sizes[inner] == sizes[1]).all() and (np.diff(starts[inner]) == period).all():
             rows = (
                 (starts[0], starts[0], sizes[0], 0),
@@ -133,6 +134,7 @@ def runs_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array
     O(len(mask)) bytes of work; ids inside runs are not listed."""
     if mask.size == 0:
         return empty()[:2]
+    # Where the mask changes, runs begin and end in turn, also at its start or end.
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + (base + 1)
     parts = ([base] if mask[0] else [], edges, [base + mask.size] if mask[-1] else [])
     edges = np.concatenate([np.asarray(part, np.int64) for part in parts])
@@ -144,22 +146,24 @@ def groups_of_mask(mask: BoolArray, base: int = 0) -> Groups:
     and a stripe take two passes over its bytes, others are grouped run by run."""
     set_count = int(np.count_nonzero(mask))
     if set_count == mask.size and set_count:
-        return _build_stripe(base, 0, base, set_count, set_count, 0)
+        return single_sequences(np.array([base]), np.array([base + set_count]))
     stripe = _match_mask_stripe(mask, base)
     return _group_runs(*runs_of_mask(mask, base)) if stripe is None else stripe
 
 
 def _match_mask_stripe(mask: BoolArray, base: int) -> Groups | None:
     """Return a mask that is one stripe as rows for `canonicalize`; None if it is not."""
+    # The first whole sequence, and the start of the next, give size and period; a sequence at the
+    # start of the mask may be cut.
     probe = mask[:_PROBE]
     edges = (np.flatnonzero(probe[1:] != probe[:-1])[:4] + 1).tolist()
     head_count = edges.pop(0) if edges and mask[0] else 0
     if len(edges) < 3:
         return None
-    start, end, following = edges[:3]
-    size, period = end - start, following - start
+    start, end, next_start = edges[:3]
+    size, period = end - start, next_start - start
     if not (mask[period:] == mask[:-period]).all():
         return None
-    periods, tail_length = divmod(mask.size - start, period)
-    count = periods * size + min(tail_length, size)
+    period_count, tail_length = divmod(mask.size - start, period)
+    count = period_count * size + min(tail_length, size)
     return _build_stripe(base, head_count, base + start, count, size, period)

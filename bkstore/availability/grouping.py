@@ -37,8 +37,9 @@ def from_runs_of_many(starts: Int64Array, ends: Int64Array, owner: Int64Array) -
     rows = single_sequences(starts, ends)
     if starts.size < 2:
         return rows, owner
-    slots = _list_transitions(rows)
-    slots.joins[owner[1:] != owner[:-1]] = False
+    slots = _list_step_slots(rows)
+    # Slot i leads from row i to row i + 1, which the next group must take if it is another set's.
+    slots.may_join[owner[1:] != owner[:-1]] = False
     groups, first_rows = _group_slots(rows, slots)
     return groups, owner[first_rows]
 
@@ -58,7 +59,8 @@ def canonicalize(groups: Groups) -> Groups:
     groups = _merge_touching(split_long_periods(_flatten_dense(groups)))
     if groups.first.size == 1:
         return groups
-    return _group_slots(groups, _list_transitions(groups))[0]
+    canonical_groups, _ = _group_slots(groups, _list_step_slots(groups))
+    return canonical_groups
 
 
 def _is_canonical(groups: Groups) -> bool:
@@ -67,7 +69,7 @@ def _is_canonical(groups: Groups) -> bool:
 
 
 def _flatten_dense(groups: Groups) -> Groups:
-    """Turn each group whose sequences touch into one sequence."""
+    """Turn each group whose sequences touch (no id between two of them) into one sequence."""
     dense = (groups.period == groups.size) & (groups.last > groups.first)
     if not dense.any():
         return groups
@@ -77,7 +79,8 @@ def _flatten_dense(groups: Groups) -> Groups:
 
 
 def _merge_touching(groups: Groups) -> Groups:
-    """Join sequences that touch at a group border, after cutting them off longer groups."""
+    """Join sequences that touch at a border of two groups, after cutting them off longer groups.
+    Border i is between group i and group i + 1."""
     ends = groups.ends
     borders = np.flatnonzero(ends[:-1] == groups.first[1:])
     if not borders.size:
@@ -100,7 +103,8 @@ def _merge_touching(groups: Groups) -> Groups:
 
 
 def _cut_off_touching(groups: Groups, borders: npt.NDArray[np.intp]) -> Groups:
-    """Split the first and last sequences that touch another group off longer groups."""
+    """Split the first and last sequences that touch another group off longer groups. Border i is
+    between group i, whose last sequence touches, and group i + 1, whose first does."""
     is_long = groups.last > groups.first
     cut_first, cut_last = np.zeros_like(is_long), np.zeros_like(is_long)
     cut_first[borders + 1] = cut_last[borders] = True
@@ -115,74 +119,79 @@ def _cut_off_touching(groups: Groups, borders: npt.NDArray[np.intp]) -> Groups:
     return interleave(pieces, (cut_first, first <= last, cut_last))
 
 
-class _Transitions(NamedTuple):
+class _StepSlots(NamedTuple):
     """Steps from one sequence to the next; the equal steps inside a group are one slot.
 
-    A slot is `weight` steps of `distance`; the first of them leads from `before` to `after`. The
-    next sequence has `size`; `joins` tells whether the greedy rule may take it.
+    A slot is `step_count` steps of `distance`; the first of them leads from the start `before` to
+    the start `after`, of a sequence of `size` ids. `may_join` tells whether the greedy rule may put
+    both sequences into one group.
     """
 
-    joins: BoolArray
+    may_join: BoolArray
     distance: Int64Array
-    weight: Int64Array
+    step_count: Int64Array
     before: Int64Array
     after: Int64Array
     size: Int64Array
 
 
-def _list_transitions(groups: Groups) -> _Transitions:
+def _list_step_slots(groups: Groups) -> _StepSlots:
     """Return the steps of groups in order: those inside of a group, then that to the next."""
     before, after, size = groups.last[:-1], groups.first[1:], groups.size[1:]
     distance = after - before
-    joins = (size == groups.size[:-1]) & (size <= INT32_MAX) & (distance <= INT32_MAX)
-    between = _Transitions(joins, distance, np.ones_like(distance), before, after, size)
-    steps = groups.counts - 1
-    if not steps.any():
+    may_join = (size == groups.size[:-1]) & (size <= INT32_MAX) & (distance <= INT32_MAX)
+    between = _StepSlots(may_join, distance, np.ones_like(distance), before, after, size)
+    inner_steps = groups.counts - 1
+    if not inner_steps.any():
         return between
-    always, second = np.ones(steps.size, np.bool_), groups.first + groups.period
-    within = _Transitions(always, groups.period, steps, groups.first, second, groups.size)
+    always, second = np.ones(inner_steps.size, np.bool_), groups.first + groups.period
+    within = _StepSlots(always, groups.period, inner_steps, groups.first, second, groups.size)
+    # Interleave them: the slot inside of a group, that between it and the next, and so on.
     columns: list[Any] = []
     for inner, outer in zip(within, between):
         column = np.empty(inner.size + outer.size, inner.dtype)
         column[0::2], column[1::2] = inner, outer
         columns.append(column)
-    keep = columns[2] > 0  # drop groups of one sequence, which have weight 0 inside
-    return _Transitions(*(column[keep] for column in columns))
+    slots = _StepSlots(*columns)
+    keep = slots.step_count > 0  # no slot inside of a group of one sequence
+    return _StepSlots(*(column[keep] for column in slots))
 
 
-def _group_slots(groups: Groups, slots: _Transitions) -> tuple[Groups, npt.NDArray[np.intp]]:
-    """Return the groups by the greedy rule, and how many slots precede each."""
-    closes = np.flatnonzero(_find_closing(slots))
-    first = np.concatenate((groups.first[:1], slots.after[closes]))
-    last = np.concatenate((slots.before[closes], groups.last[-1:]))
-    size = np.concatenate((groups.size[:1], slots.size[closes]))
-    # The period is the step after the border: in the same slot if it has more, or in the next.
-    step = np.concatenate(([0], np.where(slots.weight[closes] > 1, closes, closes + 1)))
-    period = slots.distance[np.minimum(step, slots.distance.size - 1)]
+def _group_slots(groups: Groups, slots: _StepSlots) -> tuple[Groups, npt.NDArray[np.intp]]:
+    """Return the groups by the greedy rule, and how many slots precede each. `slots` are the steps
+    from each sequence of `groups` to the next."""
+    # The first step of a closing slot is the border between two new groups.
+    closing = np.flatnonzero(_find_closing_slots(slots))
+    first = np.concatenate((groups.first[:1], slots.after[closing]))
+    last = np.concatenate((slots.before[closing], groups.last[-1:]))
+    size = np.concatenate((groups.size[:1], slots.size[closing]))
+    # A group's period is its first step: in the closing slot if that has more, or in the next.
+    step_slot = np.concatenate(([0], np.where(slots.step_count[closing] > 1, closing, closing + 1)))
+    period = slots.distance[np.minimum(step_slot, slots.distance.size - 1)]
     grouped = Groups(first, last, size, np.where(last > first, period, 0))
-    return grouped, np.concatenate(([0], closes + 1))
+    return grouped, np.concatenate(([0], closing + 1))
 
 
-def _find_closing(slots: _Transitions) -> BoolArray:
+def _find_closing_slots(slots: _StepSlots) -> BoolArray:
     """Return which slots begin with a step that no group takes. The slots are split into stretches
-    of equal (joins, distance). Inside a stretch that joins, groups take all steps, except a first
-    step that is the border after the previous group. One bit tells whether the next first step is
-    such a border: a stretch that does not join clears it, one of two steps or more sets it, one of
-    a single step flips it."""
+    of equal (may_join, distance). Inside a stretch that may join, groups take all steps, except
+    the first if the group before it has a period already: that step is the border between them. One
+    bit tells whether the next first step is such a border: a stretch that may not join clears it,
+    one of two steps or more sets it, one of a single step flips it."""
     # Find the first slot of each stretch, and what the stretch does to the bit.
-    changes = slots.joins[1:] != slots.joins[:-1]
-    changes |= slots.joins[1:] & (slots.distance[1:] != slots.distance[:-1])
+    changes = slots.may_join[1:] != slots.may_join[:-1]
+    changes |= slots.may_join[1:] & (slots.distance[1:] != slots.distance[:-1])
     first_slots = np.flatnonzero(np.concatenate(([True], changes)))
-    joins = slots.joins[first_slots]
-    is_single = np.add.reduceat(slots.weight, first_slots) == 1
-    flips = joins & is_single
-    resets = np.where(flips, 0, np.arange(1, first_slots.size + 1))
-    last_reset = np.maximum.accumulate(resets)
+    may_join = slots.may_join[first_slots]
+    is_single = np.add.reduceat(slots.step_count, first_slots) == 1
+    flips = may_join & is_single
+    # The number, from 1, of the last stretch so far that clears or sets the bit; 0 is the start.
+    last_reset = np.maximum.accumulate(np.where(flips, 0, np.arange(1, first_slots.size + 1)))
     # The bit after a stretch is that of the last reset, flipped once for each flip since.
-    bit_at_reset = np.concatenate(([False], joins & ~is_single))[last_reset]
+    bit_at_reset = np.concatenate(([False], may_join & ~is_single))[last_reset]
     flip_counts = np.concatenate(([0], np.cumsum(flips)))
     border_after = bit_at_reset ^ ((flip_counts[1:] - flip_counts[last_reset]) % 2 == 1)
     border_before = np.concatenate(([False], border_after[:-1]))
-    closing = ~slots.joins
-    closing[first_slots] |= border_before
-    return closing
+    is_closing = ~slots.may_join
+    is_closing[first_slots] |= border_before
+    return is_closing

@@ -123,12 +123,13 @@ def take_first_sequences(groups: Groups, limit: int) -> Groups:
     totals = np.cumsum(groups.counts)
     if not totals.size or int(totals[-1]) <= limit:
         return groups
-    lowest = groups.take(np.arange(int(np.searchsorted(totals, limit, "left")) + 1))
-    excess = int(totals[lowest.first.size - 1]) - limit
     if limit == 0:
         return empty()
+    # The group that reaches the limit is the last; it is cut by the sequences past the limit.
+    last_group = int(np.searchsorted(totals, limit, "left"))
+    lowest = groups.take(np.arange(last_group + 1))
     last = lowest.last.copy()
-    last[-1] -= excess * lowest.period[-1]
+    last[-1] -= (int(totals[last_group]) - limit) * lowest.period[-1]
     return lowest._replace(last=last)
 
 
@@ -151,8 +152,8 @@ def list_entry_ids(groups: Groups) -> Int64Array:
         return _expand_by_group(groups, total)
     starts, ends = list_sequences(groups)
     sizes = ends - starts
-    ids = np.arange(total, dtype=np.int64)
-    ids += np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+    ids = np.arange(total, dtype=np.int64)  # the position of each id in the result
+    ids += np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)  # plus start less its position
     return ids
 
 
@@ -161,7 +162,7 @@ def _expand_by_group(groups: Groups, total: int) -> Int64Array:
     ids, offset = np.empty(total, np.int64), 0
     columns = (groups.first, groups.size, groups.period, groups.counts)
     for first, size, period, count in zip(*(column.tolist() for column in columns)):
-        block = ids[offset : offset + count * size].reshape(count, size)
+        block = ids[offset : offset + count * size].reshape(count, size)  # a row for a sequence
         starts = np.arange(count, dtype=np.int64) * period + first
         if size < _MIN_WIDE:
             for nth in range(size):
@@ -187,14 +188,16 @@ def contains(groups: Groups, ids: Int64Array) -> BoolArray:
     """Return bool[n]: whether each id is in a group. O(ids x log groups)."""
     if groups.first.size == 0 or ids.size == 0:
         return np.zeros(ids.size, np.bool_)
+    # The group that begins last at or below each id is the only one that can contain it.
     index = np.searchsorted(groups.first, ids, "right") - 1
     has_group = index >= 0
     index = np.maximum(index, 0)
     offset = ids - groups.first[index]
     inside = has_group & (offset < (groups.ends - groups.first)[index])
+    # Its sequences repeat after the period; a group of one sequence has period 0.
     period = groups.period[index]
-    phase = np.where(period > 0, offset % np.maximum(period, 1), offset)
-    result: BoolArray = inside & (phase < groups.size[index])
+    sequence_offset = np.where(period > 0, offset % np.maximum(period, 1), offset)
+    result: BoolArray = inside & (sequence_offset < groups.size[index])
     return result
 
 
@@ -213,8 +216,8 @@ def clip_with_rows(groups: Groups, lo: Int64Array, hi: Int64Array) -> tuple[Grou
     # Distances from lo, not ids: near 2^63 an id plus a size would overflow.
     span = hi - lo
     # `lo` may be inside a sequence: the rest of that sequence is the head.
-    head = np.minimum(groups.size - offset, span)
-    has_head = (offset > 0) & (head > 0)
+    head_size = np.minimum(groups.size - offset, span)
+    has_head = (offset > 0) & (head_size > 0)
     # Whole sequences begin at the next start; `hi` may cut the last one.
     whole_start = np.where(offset > 0, period - offset, 0)
     last_start = whole_start + (span - 1 - whole_start) // period * period
@@ -223,7 +226,7 @@ def clip_with_rows(groups: Groups, lo: Int64Array, hi: Int64Array) -> tuple[Grou
     has_whole = last >= whole_start
     whole_period = np.where(last > whole_start, period, 0)
     pieces = (
-        single_sequences(lo, lo + head),
+        single_sequences(lo, lo + head_size),
         Groups(lo + whole_start, lo + last, groups.size, whole_period),
         single_sequences(lo + last_start, hi),
     )

@@ -53,31 +53,37 @@ def combine(a: Groups, b: Groups, operation: SetOperation) -> Groups:
     """Return the canonical groups of ``a & b``, ``a | b`` or ``a - b``. O(groups x log groups);
     where the result is not one pattern, O(sequences) of the operand with fewer, or of the result.
     Raises `InvalidArgument`, before it allocates, above `MAX_SEQUENCES`."""
-    trivial = _combine_empty(a, b, operation)
-    return canonicalize(combine_uncanonical(a, b, operation)) if trivial is None else trivial
+    result_of_empty = _combine_empty(a, b, operation)
+    if result_of_empty is not None:
+        return result_of_empty
+    return canonicalize(combine_uncanonical(a, b, operation))
 
 
 def combine_uncanonical(a: Groups, b: Groups, operation: SetOperation) -> Groups:
     """Return the result as ordered, disjoint groups that `canonicalize` would make canonical. If
     neither operand is empty, no piece crosses an end of their groups: sets placed one after another
     on one axis stay separate."""
-    trivial = _combine_empty(a, b, operation)
-    if trivial is not None:
-        return trivial
-    # The stable sort detects the four ascending runs, and is up to 20 times as fast here.
+    result_of_empty = _combine_empty(a, b, operation)
+    if result_of_empty is not None:
+        return result_of_empty
+    # Split the ids at each start and end of a group into stretches [lo, hi). The stable sort
+    # detects the four ascending runs, and is up to 20 times as fast here.
     borders = np.sort(np.concatenate((a.first, a.ends, b.first, b.ends)), kind="stable")
     borders = borders[np.concatenate(([True], borders[1:] != borders[:-1]))]
     lo, hi = borders[:-1], borders[1:]
+    # On each stretch an operand has one pattern, and mostly the result too.
     left, right = find_patterns(a, lo), find_patterns(b, lo)
-    answer, split = combine_patterns(left, right, operation)
-    parts = [groups_of_pattern(answer, lo, hi, ~split)]
-    if split.any():
-        patterns = left.take(split), right.take(split)
-        parts += _UnlikeStretches(*patterns, lo[split], hi[split], operation).iterate_groups()
+    combined, is_split = combine_patterns(left, right, operation)
+    parts = [groups_of_pattern(combined, lo, hi, ~is_split)]
+    if is_split.any():
+        patterns = left.take(is_split), right.take(is_split)
+        unlike = _UnlikeStretches(*patterns, lo[is_split], hi[is_split], operation)
+        parts += unlike.iterate_groups()
     return merge_groups(parts)
 
 
 def _combine_empty(a: Groups, b: Groups, operation: SetOperation) -> Groups | None:
+    """Return the result if one operand is empty, else None."""
     if not a.first.size:
         return b if operation == "or" else a
     if not b.first.size:
@@ -86,7 +92,9 @@ def _combine_empty(a: Groups, b: Groups, operation: SetOperation) -> Groups | No
 
 
 class _UnlikeStretches(NamedTuple):
-    """Stretches on which both operands are periodic and the result is not one pattern."""
+    """Stretches on which both operands are periodic and the result is not one pattern. A window is
+    a part of a stretch as long as the least common multiple of both periods: the result on it
+    repeats."""
 
     a: Pattern
     b: Pattern
@@ -99,17 +107,20 @@ class _UnlikeStretches(NamedTuple):
         return np.maximum(self.a.period, self.b.period)
 
     def iterate_groups(self) -> Iterator[Groups]:
+        """Yield the result as groups, in no order. Raises `InvalidArgument`, before it lists them,
+        if too many sequences are to be listed."""
+        # Of the operand with fewer sequences so many are ungrouped on each stretch.
         periods = self.longer_period
         counts = (self.ends - self.starts) // periods + 1
-        long_ones = np.flatnonzero(counts > _MIN_WINDOW).tolist()
+        long_stretches = np.flatnonzero(counts > _MIN_WINDOW).tolist()
         # Where the result repeats, only one window is ungrouped. All is counted before the work.
-        lengths = {row: length for row in long_ones if (length := self._window_length(row))}
-        repeating = list(lengths)
-        counts[repeating] = [length // int(periods[row]) + 1 for row, length in lengths.items()]
+        windows = {row: length for row in long_stretches if (length := self._window_length(row))}
+        repeating = list(windows)
+        counts[repeating] = [length // int(periods[row]) + 1 for row, length in windows.items()]
         total = sum(counts.tolist())
         check_sequence_count(total)
         yield from self._combine_in_chunks(np.delete(np.arange(counts.size), repeating))
-        for row, length in lengths.items():
+        for row, length in windows.items():
             for part in self._repeat_window(row, length, total):
                 total += part.first.size
                 yield part
@@ -120,20 +131,21 @@ class _UnlikeStretches(NamedTuple):
         return length if 2 * length <= int(self.ends[stretch] - self.starts[stretch]) else 0
 
     def _repeat_window(self, stretch: int, length: int, total: int) -> Iterator[Groups]:
-        """Yield the result on one stretch, from that of its first window."""
+        """Yield the result on one stretch, from that of its first window, of `length` ids. Counts
+        its sequences from `total` on, for the limit."""
         lo, hi = int(self.starts[stretch]), int(self.ends[stretch])
         window = self._combine_within(stretch, lo, lo + length)
         if not window.first.size:
             return
         pattern = _match_pattern(window, lo, length)
-        if pattern is not None:
+        if pattern is not None:  # one stripe: so is the stretch
             borders = self.starts[[stretch]], self.ends[[stretch]]
             yield groups_of_pattern(pattern, *borders, np.ones(1, np.bool_))
             return
-        times, tail_length = divmod(hi - lo, length)
-        check_sequence_count(total + times * window.first.size)
-        shift = np.repeat(np.arange(times, dtype=np.int64) * length, window.first.size)
-        first, last, size, period = (np.tile(column, times) for column in window)
+        repeats, tail_length = divmod(hi - lo, length)
+        check_sequence_count(total + repeats * window.first.size)
+        shift = np.repeat(np.arange(repeats, dtype=np.int64) * length, window.first.size)
+        first, last, size, period = (np.tile(column, repeats) for column in window)
         yield Groups(first + shift, last + shift, size, period)
         if tail_length:
             yield self._combine_within(stretch, hi - tail_length, hi)
@@ -146,15 +158,16 @@ class _UnlikeStretches(NamedTuple):
 
     def _combine_in_chunks(self, stretches: npt.NDArray[np.intp]) -> Iterator[Groups]:
         """Yield the result on some stretches in chunks of a limited number of sequences."""
-        # Cut long stretches, then gather short ones, so that chunks are of similar size.
+        # Cut long stretches into pieces [lo, hi), of at most `step` ids each.
         step = self.longer_period[stretches] * _CHUNK_SEQUENCES
         cuts = (self.ends - self.starts)[stretches] // step + 1
-        stretch = np.repeat(np.arange(stretches.size), cuts)
-        nth = np.arange(stretch.size) - np.repeat(np.cumsum(cuts) - cuts, cuts)
-        lo = self.starts[stretches][stretch] + nth * step[stretch]
-        hi = lo + np.minimum(self.ends[stretches][stretch] - lo, step[stretch])
+        owner = np.repeat(np.arange(stretches.size), cuts)
+        nth = np.arange(owner.size) - np.repeat(np.cumsum(cuts) - cuts, cuts)
+        lo = self.starts[stretches][owner] + nth * step[owner]
+        hi = lo + np.minimum(self.ends[stretches][owner] - lo, step[owner])
         keep = hi > lo
-        stretch, lo, hi = stretches[stretch[keep]], lo[keep], hi[keep]
+        stretch, lo, hi = stretches[owner[keep]], lo[keep], hi[keep]
+        # Gather short ones, so that chunks are of similar size.
         chunk = np.cumsum((hi - lo) // self.longer_period[stretch] + 1) // _CHUNK_SEQUENCES
         for rows in np.split(np.arange(lo.size), np.flatnonzero(np.diff(chunk)) + 1):
             if rows.size:
@@ -168,31 +181,33 @@ class _UnlikeStretches(NamedTuple):
 
 
 def _ungroup_where(where: BoolArray, pattern: Pattern, lo: Int64Array, hi: Int64Array) -> Groups:
+    """Return the pattern's groups on the stretches [lo, hi), ungrouped on those in `where`."""
     listed = ungroup(groups_of_pattern(pattern, lo, hi, where))
     return merge_groups([listed, groups_of_pattern(pattern, lo, hi, ~where)])
 
 
 def _match_pattern(window: Groups, lo: int, length: int) -> Pattern | None:
-    """Return the pattern that a repeated canonical window has; None if it has no single one."""
+    """Return the pattern of a stretch on which the canonical groups `window`, of the `length` ids
+    from `lo` on, repeat; None if it has no single one."""
     # Two whole sequences inside the window give size and period. With fewer, the ends of the window
     # may have cut the sequence that continues in the next window.
-    head = list_sequences(take_first_sequences(window, 3))
-    starts, ends = (column.tolist() for column in head)
+    first_sequences = list_sequences(take_first_sequences(window, 3))
+    starts, ends = (column.tolist() for column in first_sequences)
     if len(starts) == 3:
         guesses = [(starts[1], ends[1] - starts[1], starts[2] - starts[1])]
     elif len(starts) == 2:
-        second = ends[1] - starts[1]
-        guesses = [(starts[1], second, starts[1] - starts[0])]
-        guesses.append((starts[1], second + ends[0] - starts[0], length))
+        first_size, second_size = ends[0] - starts[0], ends[1] - starts[1]
+        guesses = [(starts[1], second_size, starts[1] - starts[0])]
+        guesses.append((starts[1], second_size + first_size, length))  # one, cut by the window
     else:
         guesses = [(starts[0], ends[0] - starts[0], length)]
     # A guess is right if it gives the same window, and if the window is a multiple of the period.
     everywhere, borders = np.ones(1, np.bool_), (np.array([lo]), np.array([lo + length]))
-    for guess in guesses:
+    for guess in guesses:  # phase, size, period
         phase, size, period = (np.array([value], np.int64) for value in guess)
         pattern = Pattern(size == length, size < length, phase, size, period)
-        if length % guess[2] == 0 and guess[1] <= guess[2]:
+        if length % period[0] == 0 and size[0] <= period[0]:
             repeated = canonicalize(groups_of_pattern(pattern, *borders, everywhere))
-            if all(np.array_equal(*pair) for pair in zip(repeated, window)):
+            if all(np.array_equal(*columns) for columns in zip(repeated, window)):
                 return pattern
     return None

@@ -21,7 +21,8 @@ SetOperation = Literal["and", "or", "sub"]
 
 
 class Pattern(NamedTuple):
-    """The pattern of one operand on each stretch: phase, size and period matter if periodic."""
+    """The pattern of one operand on each stretch: all ids (`solid`), sequences (`periodic`), which
+    are of `size` ids, at `phase` plus or minus multiples of `period`, or none (neither)."""
 
     solid: BoolArray
     periodic: BoolArray
@@ -35,61 +36,63 @@ class Pattern(NamedTuple):
 
 
 def find_patterns(groups: Groups, starts: Int64Array) -> Pattern:
-    """Return the patterns of groups on the stretches from `starts` on, which cross no border."""
+    """Return the pattern of `groups` on each stretch of ids. Stretches begin at `starts`; none
+    crosses the start or end of a group, so that it is inside of one or outside of all."""
     index = np.searchsorted(groups.first, starts, "right") - 1
     group = groups.take(np.maximum(index, 0))
     inside = (index >= 0) & (starts < group.ends)
-    multi = inside & (group.last > group.first)
-    return Pattern(inside & ~multi, multi, group.first, group.size, np.maximum(group.period, 1))
+    periodic = inside & (group.last > group.first)
+    solid = inside & ~periodic  # inside a group of one sequence
+    return Pattern(solid, periodic, group.first, group.size, np.maximum(group.period, 1))
 
 
 def combine_patterns(a: Pattern, b: Pattern, operation: SetOperation) -> tuple[Pattern, BoolArray]:
     """Return the pattern of the result on each stretch, and where it is not a single pattern."""
     if operation == "or":  # a | b is the complement of (not a) & (not b)
-        inner, split = combine_patterns(_complement(a), _complement(b), "and")
-        return _complement(inner), split
-    if operation == "sub":
+        neither, is_split = combine_patterns(_complement(a), _complement(b), "and")
+        return _complement(neither), is_split
+    if operation == "sub":  # a - b is a & (not b)
         return combine_patterns(a, _complement(b), "and")
+    # The result is the overlap where both are periodic, else the periodic one where one is solid.
     both = a.periodic & b.periodic
-    overlap, split = _intersect_arcs(a, b)
-    use_a = a.periodic & b.solid
-    conditions = (both, use_a)
-    answer = Pattern(
+    overlap, is_split = _intersect_arcs(a, b)
+    is_a = a.periodic & b.solid
+    conditions = (both, is_a)
+    combined = Pattern(
         (a.solid & b.solid) | (both & overlap.solid),
-        use_a | (a.solid & b.periodic) | (both & overlap.periodic),
+        is_a | (a.solid & b.periodic) | (both & overlap.periodic),
         np.select(conditions, (overlap.phase, a.phase), b.phase),
         np.select(conditions, (overlap.size, a.size), b.size),
         np.select(conditions, (overlap.period, a.period), b.period),
     )
-    return answer, both & split
+    return combined, both & is_split
 
 
 def _complement(pattern: Pattern) -> Pattern:
-    return Pattern(
-        ~pattern.solid & ~pattern.periodic,
-        pattern.periodic,
-        pattern.phase + pattern.size,
-        pattern.period - pattern.size,
-        pattern.period,
-    )
+    """Return the pattern of the other ids: its sequences are the gaps of `pattern`."""
+    is_empty = ~pattern.solid & ~pattern.periodic
+    gap_starts, gap_sizes = pattern.phase + pattern.size, pattern.period - pattern.size
+    return Pattern(is_empty, pattern.periodic, gap_starts, gap_sizes, pattern.period)
 
 
 def _intersect_arcs(a: Pattern, b: Pattern) -> tuple[Pattern, BoolArray]:
     """Return the overlap of two arcs on a circle of one period, and where it is not one arc. From
     a's start, a is [0, a.size); b is [shift, shift + b.size) and may wrap: up to two arcs."""
     shift = (b.phase - a.phase) % a.period
-    ahead = np.minimum(a.size, shift + b.size) - shift
-    wrapped = np.minimum(a.size, shift + b.size - a.period)
-    use_ahead = ahead > 0
-    size = np.where(use_ahead, ahead, np.maximum(wrapped, 0))
-    phase = a.phase + np.where(use_ahead, shift, 0)
-    split = (a.period != b.period) | (use_ahead & (wrapped > 0))
-    false = np.zeros_like(a.solid)
-    return Pattern(false, size > 0, phase, size, a.period), split
+    # The overlap from `shift` on, and that of the ids of b that wrap, from a's start on.
+    shifted_size = np.minimum(a.size, shift + b.size) - shift
+    wrapped_size = np.minimum(a.size, shift + b.size - a.period)
+    is_shifted = shifted_size > 0
+    size = np.where(is_shifted, shifted_size, np.maximum(wrapped_size, 0))
+    phase = a.phase + np.where(is_shifted, shift, 0)
+    is_split = (a.period != b.period) | (is_shifted & (wrapped_size > 0))
+    never_solid = np.zeros_like(a.solid)
+    return Pattern(never_solid, size > 0, phase, size, a.period), is_split
 
 
 def groups_of_pattern(pattern: Pattern, lo: Int64Array, hi: Int64Array, where: BoolArray) -> Groups:
-    """Return the pattern as groups restricted to the stretches in `where`, in order."""
+    """Return the groups of the pattern on those stretches [lo, hi) that `where` selects, in order.
+    Each stripe is extended to whole periods around its stretch, then clipped to it."""
     solid, periodic = where & pattern.solid, where & pattern.periodic
     runs = single_sequences(lo[solid], hi[solid])
     if not periodic.any():
