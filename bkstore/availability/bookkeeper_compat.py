@@ -1,11 +1,9 @@
 """The answers of BookKeeper's own `AvailabilityOfEntriesOfLedger`, for ``compat="bookkeeper"``.
-
 Differences from `Availability`, observed by running that class (`docs/parity.md`): the encoder
 never joins two sequences; ids out of order give overlapping or replaced groups; a look-up consults
 only the group at or below the id; `getUnavailableEntries` stops looking after a hole of two or more
 ids and reports every later expected id. Sums are 64-bit and wrap, and remainders have the sign of
-the dividend, as in Java. Costs are in stored groups.
-"""
+the dividend, as in Java. Costs are in stored groups."""
 
 from __future__ import annotations
 
@@ -31,12 +29,10 @@ _MAX_INT64 = np.int64(2**63 - 1)
 
 
 class BookkeeperAvailability(Availability):
-    """A set of entry ids with upstream's groups and upstream's look-up rule.
-
-    `groups`, ``len`` and `to_bytes` report what is stored; ``in``, `contains_many` and `missing`
-    answer as the real class does; all else works on the ids of 0..2^63-2 that ``in`` finds.
-    ``len`` raises `InvalidArgument` if the sum over the stored groups is negative.
-    """
+    """A set of entry ids with upstream's groups and upstream's look-up rule. `groups`, ``len`` and
+    `to_bytes` report what is stored; ``in``, `contains_many` and `missing` answer as the real class
+    does; all else works on the ids of 0..2^63-2 that ``in`` finds. ``len`` raises `InvalidArgument`
+    if the sum over the stored groups is negative."""
 
     __slots__ = ("_stored", "_visible")
     _visible: Groups | None  # the canonical groups of the ids that look-ups find, made on demand

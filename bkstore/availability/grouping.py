@@ -1,10 +1,8 @@
-"""BP-34's greedy grouping: the canonical sequence groups of a set of entry ids.
-
-The rule: visit the sequences in order; a group of one sequence takes the next if the sizes are
-equal, and the distance becomes the period; a longer group takes it only if size and distance both
-match; otherwise the sequence opens the next group. `canonicalize` applies the rule to ordered,
-disjoint groups without visiting the sequences inside them: the cost of striped input is in groups.
-"""
+"""BP-34's greedy grouping: the canonical sequence groups of a set of entry ids. The rule: visit the
+sequences in order; a group of one sequence takes the next if the sizes are equal, and the distance
+becomes the period; a longer group takes it only if size and distance both match; otherwise the
+sequence opens the next group. `canonicalize` applies the rule to ordered, disjoint groups without
+visiting the sequences inside them: the cost of striped input is in groups."""
 
 from __future__ import annotations
 
@@ -120,12 +118,10 @@ def _cut_off_touching(groups: Groups, borders: npt.NDArray[np.intp]) -> Groups:
 
 
 class _StepSlots(NamedTuple):
-    """Steps from one sequence to the next; the equal steps inside a group are one slot.
-
-    A slot is `step_count` steps of `distance`; the first of them leads from the start `before` to
-    the start `after`, of a sequence of `size` ids. `may_join` tells whether the greedy rule may put
-    both sequences into one group.
-    """
+    """Steps from one sequence to the next; the equal steps inside a group are one slot. A slot is
+    `step_count` steps of `distance`; the first of them leads from the start `before` to the start
+    `after`, of a sequence of `size` ids. `may_join` tells whether the greedy rule may put both
+    sequences into one group."""
 
     may_join: BoolArray
     distance: Int64Array

@@ -1,9 +1,7 @@
-"""Many small sets at once, with a few calls of numpy for all instead of some for each.
-
-An index scan reads thousands of ledgers one after another. Here they are rows with an `owner`, the
-ascending number of a row's set; the canonical groups of all sets are made together
-(`grouping.from_runs_of_many`) and split by set at the end.
-"""
+"""Many small sets at once, with a few calls of numpy for all instead of some for each. An index
+scan reads thousands of ledgers one after another. Here they are rows with an `owner`, the ascending
+number of a row's set; the canonical groups of all sets are made together
+(`grouping.from_runs_of_many`) and split by set at the end."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Sets of entry ids as sequence groups: the representation of `Availability`, and its queries.
-
-A *sequence* is a maximal run of consecutive ids. A *sequence group* is a row of equally long
+"""Sets of entry ids as sequence groups: the representation of `Availability`, and its queries. A
+*sequence* is a maximal run of consecutive ids. A *sequence group* is a row of equally long
 sequences at equal distances: first sequence start, last sequence start, sequence size, sequence
-period (0 when the group is one sequence). `Groups` has the four as int64 columns.
-"""
+period (0 when the group is one sequence). `Groups` has the four as int64 columns."""
 
 from __future__ import annotations
 

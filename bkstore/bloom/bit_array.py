@@ -1,10 +1,8 @@
 """Setting and testing bits for arrays of keys: the loops of `BloomFilter` over blocks of hashes.
-
 The bit array is uint8, with bit i in bit ``i mod 8`` of byte ``i div 8``. The positions of a key
 are ``(h1 + i * h2) mod 2^63 mod size``. The hashes are doubled first, so that overflow of uint64
 does the mod 2^63; a right shift by 1 gives positions, by 4 their bytes (size is a multiple of 8).
-Remainders are computed from quotients by a constant, which take numpy a seventh of the time.
-"""
+Remainders are computed from quotients by a constant, which take numpy a seventh of the time."""
 
 from __future__ import annotations
 
@@ -28,19 +26,20 @@ def _low_bytes(columns: UInt64Array) -> npt.NDArray[np.uint8]:
     return columns[:2].astype(np.uint8)
 
 
-def _double(columns: UInt64Array) -> None:
+def _double_hashes(columns: UInt64Array) -> None:
     np.left_shift(columns[:2], 1, out=columns[:2])
 
 
 def _next_positions(columns: UInt64Array, shift: np.uint64, modulus: np.uint64) -> Int64Array:
     """Return the positions (or bytes, by `shift`) of this round, written to the third column.
-    Advances the first column to the next round; the fourth is scratch."""
-    first, step, position, quotient = columns
-    np.right_shift(first, shift, out=position)
+    Advances the first column to the next round, by the second; the fourth is scratch."""
+    hashed, step, position, quotient = columns
+    np.right_shift(hashed, shift, out=position)
+    # position mod modulus, from the quotient: numpy is faster so than with `remainder`.
     np.floor_divide(position, modulus, out=quotient)
     np.multiply(quotient, modulus, out=quotient)
     np.subtract(position, quotient, out=position)
-    np.add(first, step, out=first)
+    np.add(hashed, step, out=hashed)
     positions: Int64Array = position.view(np.int64)
     return positions
 
@@ -55,7 +54,7 @@ def set_key_bits(bits: BitArray, hash_count: int, keys: Int64Array) -> None:
     flags = np.zeros(bits.size * 8, np.uint8)
     ones = np.ones(min(keys.size, BLOCK_KEYS), np.uint8)
     for _, columns in hash_blocks(keys):
-        _double(columns)
+        _double_hashes(columns)
         for _ in range(hash_count):
             positions = _next_positions(columns, _TO_POSITION, np.uint64(flags.size))
             # Faster than an assignment if the flags are not in the cache, and never slower.
@@ -64,10 +63,12 @@ def set_key_bits(bits: BitArray, hash_count: int, keys: Int64Array) -> None:
 
 
 def _set_bits(bits: BitArray, hash_count: int, columns: UInt64Array) -> None:
+    """Set the bits of a block of keys, whose h1 and h2 are the first two columns."""
     modulus, low_bytes = np.uint64(bits.size), _low_bytes(columns)
-    _double(columns)
+    _double_hashes(columns)
     bit, byte = np.empty((2, low_bytes.shape[1]), np.uint8)
     for _ in range(hash_count):
+        # Each key's byte, and its bit in that: the low three bits of h1 + i * h2.
         indexes = _next_positions(columns, _TO_BYTE, modulus)
         np.bitwise_and(low_bytes[0], 7, out=bit)
         np.left_shift(1, bit, out=bit)
@@ -94,12 +95,14 @@ def test_key_bits(bits: BitArray, hash_count: int, keys: Int64Array) -> Flags:
 
 
 def _test_bits(bits: BitArray, hash_count: int, columns: UInt64Array, is_found: Flags) -> None:
-    modulus, rows = np.uint64(bits.size), None
+    """Set `is_found` for those of a block of keys (columns h1, h2) whose bits are all set."""
+    modulus, rows = np.uint64(bits.size), None  # rows of the keys that are left; None: all
     low_bytes = _low_bytes(columns)
-    _double(columns)
+    _double_hashes(columns)
     byte, bit, all_set = np.empty((3, is_found.size), np.uint8)
     all_set.fill(1)
     for _ in range(hash_count):
+        # Move each key's bit, the low three bits of h1 + i * h2, to bit 0 of its byte.
         bits.take(_next_positions(columns, _TO_BYTE, modulus), out=byte, mode="clip")
         np.bitwise_and(low_bytes[0], 7, out=bit)
         np.add(low_bytes[0], low_bytes[1], out=low_bytes[0])

@@ -62,9 +62,10 @@ def filter_size(
     rate = float(number(0, 1, above=True)("fpp", fpp))
     if rate == 1:
         raise InvalidArgument("fpp must be below 1")
+    # Both optimal numbers, as Guava rounds them; the old rule has k from the truncated bits.
     bits = math.trunc(-insertions * math.log(rate) / (_LN_2 * _LN_2))
-    bits_per_key = -math.log(rate) / _LN_2 if compat is None else bits / insertions * _LN_2
-    hash_count = max(1, math.floor(bits_per_key + 0.5))
+    hashes = -math.log(rate) / _LN_2 if compat is None else bits / insertions * _LN_2
+    hash_count = max(1, math.floor(hashes + 0.5))
     words = -(-bits // 64)
     request = f"{expected_insertions} insertions at fpp {fpp}"
     if words == 0:
@@ -264,10 +265,10 @@ class BloomFilter:
     def approximate_count(self) -> int | float:
         """Guava's estimate of the number of distinct ids added. O(bytes). `math.inf` if every bit
         is set: any number may have been added. Guava throws an error then."""
-        share = self.bits_set / self._size
-        if share == 1:
+        set_share = self.bits_set / self._size
+        if set_share == 1:
             return math.inf
-        return math.floor(-math.log1p(-share) * self._size / self._hash_count + 0.5)
+        return math.floor(-math.log1p(-set_share) * self._size / self._hash_count + 0.5)
 
     @property
     def expected_fpp(self) -> float:

@@ -1,8 +1,6 @@
-"""FilterSet: one static filter for each object, with a limit in bytes.
-
-An object whose filter is negative for an id certainly lacks that id and need not be loaded; one
-without a filter, or with a positive one, has to be loaded.
-"""
+"""FilterSet: one static filter for each object, with a limit in bytes. An object whose filter is
+negative for an id certainly lacks that id and need not be loaded; one without a filter, or with a
+positive one, has to be loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from bkstore.ids import Int64Array
 DEFAULT_MAX_BYTES = 64 << 20
 """Enough for 5000 objects of 9000 streams: 53.9 million bytes of bit arrays."""
 
-_OVERHEAD = 8  # bytes counted per filter in addition to its bits, as in AutoMQ's prototype
+_OVERHEAD_BYTES = 8  # counted per filter in addition to its bits, as in AutoMQ's prototype
 
 
 class FilterSet:
@@ -46,7 +44,7 @@ class FilterSet:
         self.fpp = fpp
         self._lock = Lock()
         self._filters: OrderedDict[Hashable, BloomFilter] = OrderedDict()
-        self._nbytes = 0
+        self._nbytes = 0  # of all bit arrays
         self._evictions = 0
 
     def build(self, key: Hashable, ids: Int64Array) -> None:
@@ -56,11 +54,12 @@ class FilterSet:
             return
         bloom = BloomFilter.of(ids, self.fpp)
         with self._lock:
-            if key in self._filters or bloom.nbytes + _OVERHEAD > self.max_bytes:
+            # Another thread may have built it meanwhile, as the lock was not held.
+            if key in self._filters or bloom.nbytes + _OVERHEAD_BYTES > self.max_bytes:
                 return
             self._filters[key] = bloom
             self._nbytes += bloom.nbytes
-            while self._nbytes + _OVERHEAD * len(self._filters) > self.max_bytes:
+            while self._nbytes + _OVERHEAD_BYTES * len(self._filters) > self.max_bytes:
                 _, oldest = self._filters.popitem(last=False)
                 self._nbytes -= oldest.nbytes
                 self._evictions += 1

@@ -1,9 +1,7 @@
-"""MurmurHash3 x64 128, seed 0, of 8-byte little-endian keys: one key, or arrays.
-
-This is the hash of Guava's long funnel (`Hashing.murmur3_128().hashLong`). A key of 8 bytes is all
-tail, which leaves one multiply-rotate-multiply and the finalizer. Steps and constants:
-`docs/formats/bloom.md`; source: `MurmurHash3_x64_128` (public domain).
-"""
+"""MurmurHash3 x64 128, seed 0, of 8-byte little-endian keys: one key, or arrays. This is the hash
+of Guava's long funnel (`Hashing.murmur3_128().hashLong`). A key of 8 bytes is all tail, which
+leaves one multiply-rotate-multiply and the finalizer. Steps and constants: `docs/formats/bloom.md`;
+source: `MurmurHash3_x64_128` (public domain)."""
 
 from __future__ import annotations
 
@@ -81,6 +79,8 @@ def hash_blocks(keys: Int64Array) -> Iterator[tuple[slice, UInt64Array]]:
 
 
 def _hash_into(words: UInt64Array, h1: UInt64Array, h2: UInt64Array, spare: UInt64Array) -> None:
+    """Compute `h1` and `h2` of the keys `words`; `spare` is scratch."""
+    # The only block of a key: multiply, rotate left by 31, multiply.
     np.multiply(words, _C1, out=h1)
     np.right_shift(h1, _33, out=spare)
     np.left_shift(h1, _31, out=h1)
@@ -90,6 +90,7 @@ def _hash_into(words: UInt64Array, h1: UInt64Array, h2: UInt64Array, spare: UInt
     np.bitwise_xor(h1, _LENGTH, out=h1)
     np.add(h1, _LENGTH, out=h1)
     np.add(h1, _LENGTH, out=h2)
+    # The finalizer.
     _mix_bits(h1, spare)
     _mix_bits(h2, spare)
     np.add(h1, h2, out=h1)

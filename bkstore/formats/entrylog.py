@@ -44,10 +44,9 @@ _SIGNATURE = b"BKLO"
 _HEADER = struct.Struct(">4siqi")
 _MAP_FIELDS = struct.Struct(">qi")
 _BATCH_HEADER = struct.Struct(">iqqi")
-_BATCH_REST = _BATCH_HEADER.size - SIZE_FIELD_BYTES
-_MAP_LEDGER = -1
-_MAP_ENTRY_OF_SCOPED = {False: -2, True: -3}
-_METADATA = struct.Struct(">hqqqq")
+_BATCH_FIELDS_BYTES = _BATCH_HEADER.size - SIZE_FIELD_BYTES
+_MAP_LEDGER, _MAP_ENTRY, _SCOPED_MAP_ENTRY = -1, -2, -3
+_METADATA, _METADATA_VERSION = struct.Struct(">hqqqq"), 0
 _LOG_NAME = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log")
 _DIRECT_FILLER = struct.pack(">iq", DIRECT_HEADER_SIZE - HEADER_SIZE - SIZE_FIELD_BYTES, -1)
 
@@ -109,13 +108,14 @@ def encode_ledgers_map(sizes: Mapping[LedgerId, int]) -> bytes:
     """Return the ledgers map: bytes per ledger (4 + size of each of its records), in batches.
     Version 2 batches if any ledger has a scope other than 0. Empty for no ledgers."""
     is_scoped = any(ledger_id.scope for ledger_id in sizes)
-    map_entry, first_id = _MAP_ENTRY_OF_SCOPED[is_scoped], 0 if is_scoped else 1
+    map_entry = _SCOPED_MAP_ENTRY if is_scoped else _MAP_ENTRY
+    ids = slice(None) if is_scoped else slice(1, None)  # of (scope, ledger)
     remaining = iter(sizes.items())
     parts = []
     while batch := list(islice(remaining, _LEDGERS_PER_BATCH)):
-        rows = [(*ledger_id.signed[first_id:], size) for ledger_id, size in batch]
+        rows = [(*ledger_id.signed[ids], size) for ledger_id, size in batch]
         row_bytes = np.array(rows, ">i8").tobytes()
-        record_size = _BATCH_REST + len(row_bytes)
+        record_size = _BATCH_FIELDS_BYTES + len(row_bytes)
         parts += [_BATCH_HEADER.pack(record_size, _MAP_LEDGER, map_entry, len(batch)), row_bytes]
     return b"".join(parts)
 
@@ -123,19 +123,21 @@ def encode_ledgers_map(sizes: Mapping[LedgerId, int]) -> bytes:
 def decode_map_batch(record: bytes | memoryview) -> list[tuple[LedgerId, int]]:
     """Return (ledger, bytes) pairs of one batch, given without its 4-byte size. Raises
     `CorruptionError` for wrong ids, or if count and length do not match."""
-    if len(record) < _BATCH_REST:
+    if len(record) < _BATCH_FIELDS_BYTES:
         raise CorruptionError(None, 0, f"ledgers map batch of {len(record)} bytes")
     ledger, entry, count = struct.unpack_from(">qqi", record)
-    if ledger != _MAP_LEDGER or entry not in _MAP_ENTRY_OF_SCOPED.values():
+    if ledger != _MAP_LEDGER or entry not in (_MAP_ENTRY, _SCOPED_MAP_ENTRY):
         raise CorruptionError(None, 0, f"ids ({ledger}, {entry}) are not those of a ledgers map")
-    width = 3 if entry == _MAP_ENTRY_OF_SCOPED[True] else 2
-    if count < 0 or len(record) != _BATCH_REST + 8 * width * count:
+    width = 3 if entry == _SCOPED_MAP_ENTRY else 2  # rows are [scope,] ledger, bytes
+    if count < 0 or len(record) != _BATCH_FIELDS_BYTES + 8 * width * count:
         detail = f"ledgers map batch of {count} ledgers has {len(record)} bytes"
         raise CorruptionError(None, 16, detail)
-    rows = np.frombuffer(record, ">i8", width * count, _BATCH_REST).reshape(count, width).tolist()
-    invalid = [row for row in rows if row[-1] < 0 or (row[-2] < 0 and (width == 2 or row[0] == 0))]
-    if invalid:
-        raise CorruptionError(None, 20, f"ledgers map names ledger or size {invalid[0]}")
+    numbers = np.frombuffer(record, ">i8", width * count, _BATCH_FIELDS_BYTES)
+    rows = numbers.reshape(count, width).tolist()
+    for row in rows:
+        *scope, number, size = row
+        if size < 0 or (number < 0 and not any(scope)):  # ids of other scopes are unsigned
+            raise CorruptionError(None, 20, f"ledgers map names ledger or size {row}")
     if width == 2:
         return [(LedgerId.of(number), size) for number, size in rows]
     return [(LedgerId.from_signed(scope, number), size) for scope, number, size in rows]
@@ -184,7 +186,8 @@ class LogMetadata:
             raise UnsupportedLayout("entry log metadata rows have no field for a scope")
         sizes = (self.total_size, self.remaining_size, len(self.ledgers))
         rows = [(ledger_id.ledger, size) for ledger_id, size in self.ledgers.items()]
-        return _METADATA.pack(0, self.log_id, *sizes) + np.array(rows, ">i8").tobytes()
+        fields = _METADATA.pack(_METADATA_VERSION, self.log_id, *sizes)
+        return fields + np.array(rows, ">i8").tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LogMetadata:
@@ -192,7 +195,7 @@ class LogMetadata:
         if len(data) < _METADATA.size:
             raise CorruptionError(None, 0, f"entry log metadata of {len(data)} bytes")
         version, log_id, total, remaining, count = _METADATA.unpack_from(data)
-        if version != 0:
+        if version != _METADATA_VERSION:
             raise CorruptionError(None, 0, f"entry log metadata version {version}, supported is 0")
         if count < 0 or len(data) != _METADATA.size + 16 * count:
             raise CorruptionError(None, 26, f"{count} ledgers in {len(data)} bytes of metadata")

@@ -36,7 +36,7 @@ HEADER_FIELD_BYTES = 20
 
 SLOT_SIZE = 8
 DEFAULT_PAGE_SIZE = 8192
-_SIGNATURE = b"BKLE"
+_SIGNATURE, _KEY_OFFSET = b"BKLE", 8  # the master key's length is before it
 VERSION_0 = 0
 VERSION_1 = 1
 FENCED_BIT = 0x1
@@ -105,13 +105,13 @@ def decode_header(data: bytes | memoryview, compat: Compat | None = None) -> Idx
     version = _int32(view, 4)
     if version > VERSION_1 or (version < 0 and compat is None):
         raise CorruptionError(None, 4, f"index header version {version} is not 0 or 1")
-    key, bits_offset = _read_sized(view, 8, "master key")
+    key, bits_offset = _read_sized_field(view, _KEY_OFFSET, "master key")
     if bits_offset + 4 > HEADER_SIZE:
         raise CorruptionError(None, bits_offset, "state bits run past the header")
     bits = int.from_bytes(view[bits_offset : bits_offset + 4], "big")
     if version < VERSION_1:
         return IdxHeader(key, bits, None, VERSION_0)
-    lac, _ = _read_sized(view, bits_offset + 4, "explicit LAC")
+    lac, _ = _read_sized_field(view, bits_offset + 4, "explicit LAC")
     if 0 < len(lac) < MIN_EXPLICIT_LAC_BYTES:
         reason = f"explicit LAC length {len(lac)} is less than {MIN_EXPLICIT_LAC_BYTES}"
         raise CorruptionError(None, bits_offset + 4, reason)
@@ -123,13 +123,13 @@ def header_oddities(
 ) -> Iterator[tuple[int, str]]:
     """Yield (offset, description) of each oddity that a bookie accepts silently: unknown state
     bits, bytes after the fields, a master key or an explicit LAC that cannot be this ledger's."""
-    bits_offset = 12 + len(header.master_key)
+    bits_offset = _KEY_OFFSET + 4 + len(header.master_key)
     fields_end = bits_offset + 4
     if header.version == VERSION_1:
         fields_end += 4 + len(header.explicit_lac or b"")
     key_oddity = master_key_oddity(header.master_key)
     if key_oddity is not None:
-        yield 8, key_oddity
+        yield _KEY_OFFSET, key_oddity
     hint = ""
     if 0 < len(header.master_key) < MASTER_KEY_SIZE:
         hint = f"; is the master key truncated, its length says {len(header.master_key)}?"
@@ -138,7 +138,7 @@ def header_oddities(
         yield bits_offset, f"unknown state bits {header.state_bits:#x}: {known}"
     lac_oddity = header.explicit_lac and explicit_lac_oddity(ledger, header.explicit_lac)
     if lac_oddity:
-        yield bits_offset + 8, lac_oddity
+        yield bits_offset + 8, lac_oddity  # after the bits and the length
     trailing = bytes(memoryview(data)[fields_end:HEADER_SIZE]).lstrip(b"\0")
     if trailing:
         yield HEADER_SIZE - len(trailing), f"nonzero bytes after {_last_field(header)}{hint}"
@@ -154,7 +154,8 @@ def _int32(view: memoryview, offset: int) -> int:
     return int.from_bytes(view[offset : offset + 4], "big", signed=True)
 
 
-def _read_sized(view: memoryview, offset: int, field_name: str) -> tuple[bytes, int]:
+def _read_sized_field(view: memoryview, offset: int, field_name: str) -> tuple[bytes, int]:
+    """Return the bytes after the i32 length at `offset`, and the offset after them."""
     if offset + 4 > len(view):
         raise CorruptionError(None, offset, f"{field_name} length runs past the header")
     length = _int32(view, offset)

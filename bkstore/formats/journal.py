@@ -80,12 +80,10 @@ class JournalHeader(NamedTuple):
 
 
 class JournalRecord(NamedTuple):
-    """One record. The meaning of `body` depends on `kind`.
-
-    add: the whole record, which is the entry. master_key: the key. explicit_lac: the LAC body
-    (ledger, LAC, digest). fence: empty. unknown (another negative entry id): the bytes after the
-    ids. `lac` and `length` are None in special records. The repr does not show a key.
-    """
+    """One record. The meaning of `body` depends on `kind`. add: the whole record, which is the
+    entry. master_key: the key. explicit_lac: the LAC body (ledger, LAC, digest). fence: empty.
+    unknown (another negative entry id): the bytes after the ids. `lac` and `length` are None in
+    special records. The repr does not show a key."""
 
     kind: RecordKind
     ledger: LedgerId
@@ -202,7 +200,7 @@ def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
         raise CorruptionError(None, 0, f"journal record of {len(data)} bytes is too short for ids")
     if not is_v2(data):
         number, entry = _IDS_V1.unpack_from(data)
-        if entry < 0:
+        if entry < 0:  # a special record
             return _decode_special(LedgerId.of(number), entry, data, _IDS_V1.size, version)
     elif data[0] == FLAGS_V2:
         return _decode_special_v2(data, version)
@@ -220,16 +218,19 @@ def entry_ids_of_records(data: Bytes, offsets: Int64Array, sizes: Int64Array) ->
     >>> entry_ids_of_records(np.frombuffer(data, np.uint8), np.array([0, 32]), np.array([32, 16]))
     array([ 0, -1])
     """
+    # Version 1: ledger, entry id, ...; a special record has an entry id below -1.
     first_bytes = data[offsets]
     is_v1 = (sizes >= V1_HEADER) & (first_bytes < V2_BIT)
     if is_v1.all():
-        return np.maximum(read_int64s(data, offsets, 8), -1)
+        return np.maximum(read_int64s(data, offsets, field_offset=8), -1)
     entry_ids = np.full(offsets.size, -1, np.int64)
-    entry_ids[is_v1] = np.maximum(read_int64s(data, offsets[is_v1], 8), -1)
+    entry_ids[is_v1] = np.maximum(read_int64s(data, offsets[is_v1], field_offset=8), -1)
+    # Version 2: flags with the digest's number (a special record has 0), scope, ledger, entry id.
     has_v2_flags = (first_bytes > FLAGS_V2) & (first_bytes <= FLAGS_V2 + _DIGEST_COUNT)
     is_v2_entry = has_v2_flags & (sizes >= V2_HEADER)
     offsets_v2 = offsets[is_v2_entry]
-    scopes, entries = read_int64s(data, offsets_v2, 1), read_int64s(data, offsets_v2, 17)
+    scopes = read_int64s(data, offsets_v2, field_offset=1)
+    entries = read_int64s(data, offsets_v2, field_offset=17)
     entry_ids[is_v2_entry] = np.where(scopes == 0, -1, np.maximum(entries, -1))
     return entry_ids
 

@@ -1,9 +1,7 @@
-"""Contradictions in the state of a ledger that can otherwise be read.
-
-An index file's header, a row of `ledgers` and special records of a journal store the same fields:
-the master key, and the explicit LAC as a client sent it. A bookie does not check them. Sources:
-`proto/checksum/DigestManager`, `proto/checksum/MacDigestManager`.
-"""
+"""Contradictions in the state of a ledger that can otherwise be read. An index file's header, a row
+of `ledgers` and special records of a journal store the same fields: the master key, and the
+explicit LAC as a client sent it. A bookie does not check them. Sources:
+`proto/checksum/DigestManager`, `proto/checksum/MacDigestManager`."""
 
 from __future__ import annotations
 

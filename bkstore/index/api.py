@@ -196,20 +196,19 @@ class EntrySource(ABC):
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """Return an iterator of (ledger, `availability`), in unsigned order, each ledger once.
-
-        With `ledgers` None, these are the ledgers that `ledgers()` returns at the call. Each
-        result equals that of a single call: empty for a ledger that is unknown or was deleted
-        meanwhile; it may or may not reflect changes made after the call. Reads index data only.
+        """Return an iterator of (ledger, `availability`), in unsigned order, each ledger once. With
+        `ledgers` None, these are the ledgers that `ledgers()` returns at the call. Each result
+        equals that of a single call: empty for a ledger that is unknown or was deleted meanwhile;
+        it may or may not reflect changes made after the call. Reads index data only.
 
         With `errors`, a `BkstoreError` about one ledger is stored there by its ledger id, at the
         latest before the next result, and the iteration goes on; without `errors`, it is raised
         when its turn comes. This call itself raises what `ledgers` and `LedgerId.of` raise. If the
         source is closed, `IllegalOperation` is raised in any case, after results already made.
 
-        Memory: the ledger ids, and a number of results that does not grow with theirs; results
-        may share memory. This implementation makes one call for each ledger; a backend overrides
-        it if one pass over many ledgers is cheaper.
+        Memory: the ledger ids, and a number of results that does not grow with theirs; results may
+        share memory. This implementation makes one call for each ledger; a backend overrides it if
+        one pass over many ledgers is cheaper.
         """
         return list_one_by_one(self.availability, self._ledgers_to_list(ledgers), errors)
 

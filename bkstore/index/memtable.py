@@ -1,9 +1,7 @@
-"""MemtableIndex: an index in memory; the first put of an entry wins, as in a bookie's memtable.
-
-A `SortedDict` of ledgers, and per ledger a table that takes entries in any order and sorts when it
-is read. A flat sorted map of (scope, ledger, entry), like BookKeeper's `EntryMemTable`, costs
-several times more to fill and to iterate (`python -m tools.bench`, row "memtable").
-"""
+"""MemtableIndex: an index in memory; the first put of an entry wins, as in a bookie's memtable. A
+`SortedDict` of ledgers, and per ledger a table that takes entries in any order and sorts when it is
+read. A flat sorted map of (scope, ledger, entry), like BookKeeper's `EntryMemTable`, costs several
+times more to fill and to iterate (`python -m tools.bench`, row "memtable")."""
 
 from __future__ import annotations
 
@@ -49,12 +47,10 @@ _MAX_TAIL_NUMBERS = 1 << 20
 
 
 class _Table:
-    """The entries of one ledger: sorted arrays, plus the puts since they were sorted.
-
-    `tail` takes single puts, alternating entry and location; `pending` takes whole arrays. Both
-    are merged at the next read. The tail is never replaced: each put is one `extend`, and one
-    ``del`` empties it. Both are atomic, so no put needs a lock or is lost.
-    """
+    """The entries of one ledger: sorted arrays, plus the puts since they were sorted. `tail` takes
+    single puts, alternating entry and location; `pending` takes whole arrays. Both are merged at
+    the next read. The tail is never replaced: each put is one `extend`, and one ``del`` empties it.
+    Both are atomic, so no put needs a lock or is lost."""
 
     __slots__ = ("entries", "locations", "pending", "state", "tail")
 

@@ -1,10 +1,8 @@
-"""OffsetRangeIndex: where to begin the search for a stream's offset, learnt from loaded objects.
-
-It maps (stream, node) -> ascending start offsets -> object id. A result is a lower bound for a
-search in the node's list of objects: if the index lacks entries, or names an object that is
-gone, the search takes longer but is never wrong. It does not hold ends and gaps of offset
-ranges: only the loaded object has them. Proposed in AutoMQ/automq#2731.
-"""
+"""OffsetRangeIndex: where to begin the search for a stream's offset, learnt from loaded objects. It
+maps (stream, node) -> ascending start offsets -> object id. A result is a lower bound for a search
+in the node's list of objects: if the index lacks entries, or names an object that is gone, the
+search takes longer but is never wrong. It does not hold ends and gaps of offset ranges: only the
+loaded object has them. Proposed in AutoMQ/automq#2731."""
 
 from __future__ import annotations
 
@@ -41,7 +39,6 @@ EvictionReason = Literal["age", "items", "entries"]
 
 class _OffsetItem:
     """The entries of one stream on one node: at least one, with distinct starts.
-
     `starts_and_objects` has n start offsets, ascending, and then their n object ids: one array of
     16 bytes an entry, where a sorted map of Python numbers takes some 100. The age of the item
     counts from the time `age_start`. Not thread-safe: the index locks.

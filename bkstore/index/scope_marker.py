@@ -1,8 +1,6 @@
-"""The marker of directories that hold scopes other than 0: ``current/BKSTORE-128``.
-
-Such ledgers are bkstore's own (BP-35 was never implemented), so a directory with them is marked
-with the version of their layout: two lines of text, the name and a decimal number.
-"""
+"""The marker of directories that hold scopes other than 0: ``current/BKSTORE-128``. Such ledgers
+are bkstore's own (BP-35 was never implemented), so a directory with them is marked with the version
+of their layout: two lines of text, the name and a decimal number."""
 
 from __future__ import annotations
 

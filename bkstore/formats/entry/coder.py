@@ -110,13 +110,13 @@ class Coder:
         """
         ledger_id = None if ledger is None else LedgerId.of(ledger)
         _check_batch("batch", batch)
-        batch_result, doubtful = decode_records(self.digest, batch, ledger_id)
-        for index in doubtful.tolist():
-            try:
+        decoded, unverified = decode_records(self.digest, batch, ledger_id)
+        for index in unverified.tolist():
+            try:  # decoded one by one, which finds the error
                 self.decode(batch[index], ledger_id, int(batch.entries[index]))
             except CorruptionError as error:
-                batch_result.failed[index] = error
-        return batch_result
+                decoded.failed[index] = error
+        return decoded
 
     def decode(
         self,
@@ -129,8 +129,8 @@ class Coder:
         data = as_data("record", record)
         header = record_header(data)
         payload_start = header.size + self.digest.size
-        if header.digest not in (None, self.digest.number):
-            stored = digest_name(header.digest or 0)
+        if header.digest is not None and header.digest != self.digest.number:
+            stored = digest_name(header.digest)
             raise CorruptionError(None, 0, f"entry has digest {stored}, not {self.digest.name}")
         if len(data) < payload_start:
             detail = f"header and {self.digest.name} digest need {payload_start}"

@@ -1,8 +1,6 @@
-"""Digests of entries and explicit LACs: CRC32, HMAC, CRC32C and DUMMY.
-
-Each covers the fixed header and the payload. Numbers are those of ledger metadata (`DigestType`).
-Source: `proto/checksum/DigestManager` and subclasses. Worked examples: `docs/formats/entry.md`.
-"""
+"""Digests of entries and explicit LACs: CRC32, HMAC, CRC32C and DUMMY. Each covers the fixed header
+and the payload. Numbers are those of ledger metadata (`DigestType`). Source:
+`proto/checksum/DigestManager` and subclasses. Worked examples: `docs/formats/entry.md`."""
 
 from __future__ import annotations
 

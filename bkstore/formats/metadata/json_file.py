@@ -1,8 +1,6 @@
-"""The ledger metadata file: a JSON document for `audit` and `analyze`.
-
-An object with ``ledgers`` and, if they are to be checked, ``registered_bookies``,
-``unavailable_bookies`` and ``underreplicated``. Page: `docs/formats/ledgermetadata.md`.
-"""
+"""The ledger metadata file: a JSON document for `audit` and `analyze`. An object with ``ledgers``
+and, if they are to be checked, ``registered_bookies``, ``unavailable_bookies`` and
+``underreplicated``. Page: `docs/formats/ledgermetadata.md`."""
 
 from __future__ import annotations
 
@@ -139,18 +137,19 @@ def _read_texts(fields: _Fields, key: str, json_path: str) -> list[str]:
 
 
 def _read_integer(
-    fields: _Fields, key: str, json_path: str, default: int | None = None, bits: int = 63
+    fields: _Fields, key: str, json_path: str, default: int | None = None, stop: int = 2**63
 ) -> int:
-    value = fields.get(key, default)
+    """Return a number below `stop`; `default` if it is null or absent, an error if that is None."""
+    value = fields.get(key)
     value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**bits:
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < stop:
         raise _wrong_type(f"{json_path}.{key}", "integer of 64 bits", value)
     return value
 
 
 def _read_ledger_id(fields: _Fields, json_path: str) -> LedgerId:
-    scope = _read_integer(fields, "scope_id", json_path, 0, bits=64)
-    ledger = _read_integer(fields, "ledger_id", json_path, bits=64)
+    scope = _read_integer(fields, "scope_id", json_path, default=0, stop=2**64)
+    ledger = _read_integer(fields, "ledger_id", json_path, stop=2**64)
     try:
         return LedgerId(scope, ledger)
     except InvalidArgument as error:
@@ -170,18 +169,18 @@ def _decode_ledger(fields: _Fields, json_path: str) -> LedgerMetadata:
             ledger_id,
             _read_integer(fields, "ensemble_size", json_path),
             write_quorum,
-            _read_integer(fields, "ack_quorum_size", json_path, write_quorum),
+            _read_integer(fields, "ack_quorum_size", json_path, default=write_quorum),
             segments,
             state=state,  # type: ignore[arg-type]
             last_entry_id=last_entry_id,
-            length=_read_integer(fields, "length", json_path, 0) if is_closed else 0,
+            length=_read_integer(fields, "length", json_path, default=0) if is_closed else 0,
             digest_type=_read_optional(fields, "digest_type", json_path, str),
             password=_read_optional(fields, "password_hex", json_path, bytes.fromhex),
-            ctime=_read_integer(fields, "ctime", json_path, -1),
+            ctime=_read_integer(fields, "ctime", json_path, default=-1),
             store_ctime=bool(_read_optional(fields, "store_ctime", json_path, bool)),
             custom_metadata=_decode_custom_metadata(fields, json_path),
-            version=_read_integer(fields, "metadata_format_version", json_path, 3),
-            c_token=_read_integer(fields, "c_token", json_path, 0),
+            version=_read_integer(fields, "metadata_format_version", json_path, default=3),
+            c_token=_read_integer(fields, "c_token", json_path, default=0),
         )
     except InvalidArgument as error:
         raise CorruptionError(None, None, f"metadata file: {json_path}: {error}") from error
@@ -198,19 +197,21 @@ def _decode_custom_metadata(fields: _Fields, json_path: str) -> dict[str, bytes]
     json_path = f"{json_path}.custom_metadata_hex"
     hex_values = _as_object(fields.get("custom_metadata_hex") or {}, json_path)
     for key, value in hex_values.items():
-        if value is None:
+        if value is None:  # which `_read_optional` takes for absent
             raise _wrong_type(f"{json_path}.{key}", "text", value)
     return {key: _read_optional(hex_values, key, json_path, bytes.fromhex) for key in hex_values}
 
 
 def _read_optional(fields: _Fields, key: str, json_path: str, convert: Callable[[Any], Any]) -> Any:
+    """Return the text, or for `bool` the truth value, as `convert` makes of it; None if absent."""
     value = fields.get(key)
     if value is None:
         return None
     shown = "<hidden>" if "password" in key else value
-    if isinstance(value, bool) != (convert is bool) or not isinstance(value, (str, bool)):
-        expected = "truth value" if convert is bool else "text"
-        raise _wrong_type(f"{json_path}.{key}", expected, shown)
+    if convert is bool and not isinstance(value, bool):
+        raise _wrong_type(f"{json_path}.{key}", "truth value", shown)
+    if convert is not bool and not isinstance(value, str):
+        raise _wrong_type(f"{json_path}.{key}", "text", shown)
     try:
         return convert(value)
     except ValueError:

@@ -1,8 +1,6 @@
-"""The protobuf messages of ledger metadata and underreplicated marks, declared in code.
-
-Field numbers and enum values are persisted by BookKeeper: do not renumber. Source:
-`DataFormats.proto` (proto2); table in `docs/formats/ledgermetadata.md`.
-"""
+"""The protobuf messages of ledger metadata and underreplicated marks, declared in code. Field
+numbers and enum values are persisted by BookKeeper: do not renumber. Source: `DataFormats.proto`
+(proto2); table in `docs/formats/ledgermetadata.md`."""
 
 from __future__ import annotations
 

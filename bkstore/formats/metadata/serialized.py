@@ -1,9 +1,7 @@
-"""Serialized ledger metadata, versions 1 to 3.
-
-A first line has the version. Then version 1 has lines of text; version 2 the protobuf message
-`LedgerMetadataFormat` in text format; version 3 (current) the same in binary after a varint of
-its length. Page: `docs/formats/ledgermetadata.md`. Source: `meta/LedgerMetadataSerDe`.
-"""
+"""Serialized ledger metadata, versions 1 to 3. A first line has the version. Then version 1 has
+lines of text; version 2 the protobuf message `LedgerMetadataFormat` in text format; version 3
+(current) the same in binary after a varint of its length. Page: `docs/formats/ledgermetadata.md`.
+Source: `meta/LedgerMetadataSerDe`."""
 
 from __future__ import annotations
 
@@ -83,14 +81,15 @@ def _parse_message(data: bytes, version: int, body: int) -> Any:
     return message
 
 
-def _parse_delimited(data: bytes, body: int, message: Any) -> None:
+def _parse_delimited(data: bytes, body_offset: int, message: Any) -> None:
+    """Parse the binary message from `body_offset` on: its length, a varint, and its bytes."""
     try:
-        size, start = decoder._DecodeVarint32(data, body)  # type: ignore[attr-defined]
+        size, start = decoder._DecodeVarint32(data, body_offset)  # type: ignore[attr-defined]
     except (IndexError, DecodeError) as error:
-        raise CorruptionError(None, body, "ledger metadata length is invalid") from error
+        raise CorruptionError(None, body_offset, "ledger metadata length is invalid") from error
     if start + size != len(data):
         reason = f"ledger metadata of {size} bytes, {len(data) - start} are there"
-        raise CorruptionError(None, body, reason)
+        raise CorruptionError(None, body_offset, reason)
     try:
         message.ParseFromString(data[start:])
     except DecodeError as error:

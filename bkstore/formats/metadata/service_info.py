@@ -1,9 +1,7 @@
-"""The service info in a bookie's registration: `BookieServiceInfoFormat`, in protobuf.
-
-Clients take a bookie's address only from there; one that cannot be parsed makes every upstream
-client wait forever. Page: `docs/formats/zookeeper.md`. Source: `discover/BookieServiceInfo`,
-`discover/ZKRegistrationManager`, `discover/ZKRegistrationClient`.
-"""
+"""The service info in a bookie's registration: `BookieServiceInfoFormat`, in protobuf. Clients take
+a bookie's address only from there; one that cannot be parsed makes every upstream client wait
+forever. Page: `docs/formats/zookeeper.md`. Source: `discover/BookieServiceInfo`,
+`discover/ZKRegistrationManager`, `discover/ZKRegistrationClient`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Paths of ledgers in the metadata store, below ``/ledgers``.
-
-Flat, short and long hierarchical paths are BookKeeper's and for scope 0 only. Other scopes have a
-hexadecimal layout of bkstore's. Keys in a key/value store are UUIDs, as in upstream's etcd driver.
-Page: `docs/formats/ledgermetadata.md`. Source: `util/StringUtils`, `meta/FlatLedgerManager`,
-`metadata/etcd/EtcdUtils`.
-"""
+"""Paths of ledgers in the metadata store, below ``/ledgers``. Flat, short and long hierarchical
+paths are BookKeeper's and for scope 0 only. Other scopes have a hexadecimal layout of bkstore's.
+Keys in a key/value store are UUIDs, as in upstream's etcd driver. Page:
+`docs/formats/ledgermetadata.md`. Source: `util/StringUtils`, `meta/FlatLedgerManager`,
+`metadata/etcd/EtcdUtils`."""
 
 from __future__ import annotations
 

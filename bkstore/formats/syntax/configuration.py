@@ -1,8 +1,6 @@
-"""Configuration: keys with values, read as text, number, boolean or list.
-
-Behaves like commons-configuration 2 with BookKeeper's classes on top: variables are replaced and
-numbers are parsed, or refused, only when a key is read.
-"""
+"""Configuration: keys with values, read as text, number, boolean or list. Behaves like
+commons-configuration 2 with BookKeeper's classes on top: variables are replaced and numbers are
+parsed, or refused, only when a key is read."""
 
 from __future__ import annotations
 
@@ -85,6 +83,8 @@ class Configuration:
     def _read_first(self, key: str, default: _T, parse: Callable[[str], _R]) -> _R | _T:
         if key not in self._values:
             return default
+        # Replace variables in the value, or in its first item, and once more in the result, as
+        # upstream does. That may be a list after all, which only reading as text accepts.
         value = self._replace(key, self._values[key])
         if not isinstance(value, str):
             value = self._replace(key, value[0])

@@ -1,8 +1,6 @@
-"""Finding whole frames in a buffer: a chain of sizes (i32), each followed by so many bytes.
-
-Entry logs are such chains; so are journals, with padding in between. A size gives the offset of the
-next: only frames of equal size can be checked thousands at a time. Source: `DefaultEntryLogger`.
-"""
+"""Finding whole frames in a buffer: a chain of sizes (i32), each followed by so many bytes. Entry
+logs are such chains; so are journals, with padding in between. A size gives the offset of the next:
+only frames of equal size can be checked thousands at a time. Source: `DefaultEntryLogger`."""
 
 from __future__ import annotations
 
@@ -70,17 +68,19 @@ def find_frames(
     >>> find_frames(data)
     Frames(offsets=array([ 4, 10]), sizes=array([2, 1]), end=11)
     """
-    sizes, offset, run = integers_at_every_offset(data, ">i4"), start, _EqualRun(0, 0)
+    sizes, offset = integers_at_every_offset(data, ">i4"), start
+    run = no_run = _EqualRun(size=0, length=0)
     offset_parts: list[Int64Array] = []
     while True:
+        # One frame after the other until many in a row are of one size, then many at a time.
         frame_offsets, offset, run = _follow_chain(data, offset, min_size, padding, run)
         offset_parts.append(frame_offsets)
-        if run.length < _MIN_EQUAL_FRAMES:
+        if run.length < _MIN_EQUAL_FRAMES:  # so the chain has ended
             break
         frame_offsets, offset = _follow_equal(sizes, data.size, offset, run.size)
         offset_parts.append(frame_offsets)
         if frame_offsets.size < _MIN_EQUAL_FRAMES:  # too short to try again after a padding
-            run = _EqualRun(0, 0)
+            run = no_run
     all_offsets = np.concatenate(offset_parts)
     return Frames(all_offsets + SIZE_FIELD_BYTES, sizes[all_offsets].astype(np.int64), offset)
 
@@ -93,18 +93,18 @@ class _EqualRun(NamedTuple):
 
 
 def _follow_chain(
-    data: Bytes, offset: int, smallest: int, padding: int | None, run: _EqualRun
+    data: Bytes, offset: int, min_size: int, padding: int | None, run: _EqualRun
 ) -> tuple[Int64Array, int, _EqualRun]:
     """Follow the chain to its end, or until many sizes in a row were equal; continues `run`.
     Returns the offsets of the sizes, the offset where it stopped, and the run there."""
     frame_offsets: list[int] = []
     add, buffer, end = frame_offsets.append, data.data, data.size
     last_start, (last_size, equal_count) = end - SIZE_FIELD_BYTES, run
-    equal_count = min(equal_count, _MIN_EQUAL_FRAMES - 1)
+    equal_count = min(equal_count, _MIN_EQUAL_FRAMES - 1)  # so that the loop begins
     while offset <= last_start and equal_count < _MIN_EQUAL_FRAMES:
         (size,) = _unpack_size(buffer, offset)
         frame_end = offset + SIZE_FIELD_BYTES + size
-        if size < smallest or frame_end > end:
+        if size < min_size or frame_end > end:
             padding_end = _padding_end(buffer, offset) if size == padding else end + 1
             if padding_end > end:
                 break

@@ -1,8 +1,6 @@
-"""Parsing numbers and booleans as Java and commons-configuration 2 do. No I/O.
-
-`0x10` and `0b11` are numbers of any size, truncated to the requested bits; other numbers are what
-Java's `Long` and `Double` parse. Raises `ValueError`, with a sentence, for anything else.
-"""
+"""Parsing numbers and booleans as Java and commons-configuration 2 do. No I/O. `0x10` and `0b11`
+are numbers of any size, truncated to the requested bits; other numbers are what Java's `Long` and
+`Double` parse. Raises `ValueError`, with a sentence, for anything else."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ def is_blank(text: str) -> bool:
 
 
 def parse_integer(text: str, bits: int) -> int:
-    """Return the signed integer of `bits` bits in a text.
+    """Return the signed integer of `bits` bits in a text; one with a prefix is cut to them.
 
     >>> parse_integer("+3181", 32), parse_integer("0xffffffff", 32)
     (3181, -1)
@@ -51,14 +49,15 @@ def parse_integer(text: str, bits: int) -> int:
         return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"{text!r} is not an integer")
-    number = int(text) if len(text) < 100 else 1 << bits
+    number = int(text) if len(text) < 100 else 1 << bits  # too long is too large, and slow
     if not -1 << bits - 1 <= number < 1 << bits - 1:
         raise ValueError(f"{text!r} is not an integer of {bits} bits")
     return number
 
 
 def parse_double(text: str) -> float:
-    """Return the double-precision number in a text.
+    """Return the double-precision number in a text. ``0x10`` is an integer, as for the properties
+    library; hexadecimal with an exponent ``p`` is Java's. Too large ones are infinite.
 
     >>> parse_double(" .5d"), parse_double("0x10"), parse_double("0X1p-1")
     (0.5, 16.0, 0.5)
@@ -96,8 +95,9 @@ def parse_single(text: str) -> float:
     except OverflowError:
         return math.copysign(math.inf, number)
     (exact,) = struct.unpack("<f", packed)
-    shortest = (float(f"{exact:.{digits}g}") for digits in range(1, 10))
-    return next(candidate for candidate in shortest if _packs_to(candidate, packed))
+    # Nine digits identify every number of single precision; try fewer first.
+    candidates = (float(f"{exact:.{digits}g}") for digits in range(1, 10))
+    return next(candidate for candidate in candidates if _packs_to(candidate, packed))
 
 
 def parse_boolean(text: str) -> bool:
@@ -113,6 +113,7 @@ def parse_boolean(text: str) -> bool:
 
 
 def _parse_prefixed(text: str) -> int | None:
+    """Return the integer after the prefix ``0x`` or ``0b``; None for a text without one."""
     if text[:2] not in _RADIX:
         return None
     radix, syntax = _RADIX[text[:2]]

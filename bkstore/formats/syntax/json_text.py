@@ -1,9 +1,7 @@
-"""Parsing untrusted JSON: returns a value or raises `CorruptionError`, for any bytes.
-
-Python's parser accepts more than JSON (NaN, a duplicate key, a lone surrogate, which cannot be
-written to a file or terminal later) and fails in three ways on the rest (too deep nesting and too
-long numbers raise no `JSONDecodeError`). No I/O: the caller bounds the size.
-"""
+"""Parsing untrusted JSON: returns a value or raises `CorruptionError`, for any bytes. Python's
+parser accepts more than JSON (NaN, a duplicate key, a lone surrogate, which cannot be written to a
+file or terminal later) and fails in three ways on the rest (too deep nesting and too long numbers
+raise no `JSONDecodeError`). No I/O: the caller bounds the size."""
 
 from __future__ import annotations
 
@@ -41,14 +39,15 @@ def parse_json(
         text = data if isinstance(data, str) else data.decode("utf-8")
         body = text.removeprefix(_BOM)
         value = _DECODER.decode(body)
-        if _SURROGATE.search(body):
+        if _SURROGATE.search(body):  # a lone one makes this raise a `UnicodeEncodeError`
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptionError(file, error.start, f"{prefix}: it is not UTF-8") from None
     except UnicodeEncodeError:
         raise CorruptionError(file, None, f"{prefix}: half of a surrogate pair") from None
     except json.JSONDecodeError as error:
-        before = text[: error.pos + len(text) - len(body)]
+        byte_order_mark = text[: len(text) - len(body)]
+        before = byte_order_mark + body[: error.pos]
         offset = len(before.encode("utf-8", "surrogatepass"))
         raise CorruptionError(file, offset, f"{prefix}: {error.msg}") from None
     except RecursionError:
@@ -66,7 +65,7 @@ def format_json(value: Any, indent: int | None = None) -> str:
     ["caf\\udce9", "\ud83d\ude00"]
     """
     text = json.dumps(value, indent=indent)
-    if _SURROGATE.search(text):
+    if _SURROGATE.search(text):  # double the backslash of a lone one, which is group 1
         text = _ESCAPE.sub(lambda match: f"\\{match[1]}" if match[1] else match[0], text)
     return text
 

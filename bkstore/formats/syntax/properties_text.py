@@ -89,15 +89,16 @@ def _logical_lines(text: str) -> Iterator[tuple[str, int, int]]:
             continue
         if not joined:
             first_offset = match.start()
-        slashes = len(line) - len(line.rstrip("\\"))
-        joined.append(line[:-1] if slashes % 2 else line)
-        if slashes % 2 == 0:
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1  # two backslashes are one
+        joined.append(line[:-1] if is_continued else line)
+        if not is_continued:
             yield "".join(joined), first_offset, match.end()
             joined = []
 
 
 def _split_line(line: str) -> tuple[str, str]:
-    """Return key and value, still escaped; both empty if the value has a line end."""
+    """Return key and value, still escaped; both empty if the value has a character that Java takes
+    for a line end: its pattern for a property does not match then."""
     key = _KEY.match(line)
     assert key is not None
     separator = _SEPARATOR.match(line, key.end())

@@ -1,8 +1,6 @@
-"""Declaring proto2 messages through the protobuf library, without generated code.
-
-A message is a line ``Name: label type field number, ...``, which indented lines continue. A nested
-type has the name of its message before its own, ``Message.Type``, and is declared after it.
-"""
+"""Declaring proto2 messages through the protobuf library, without generated code. A message is a
+line ``Name: label type field number, ...``, which indented lines continue. A nested type has the
+name of its message before its own, ``Message.Type``, and is declared after it."""
 
 from __future__ import annotations
 
@@ -33,7 +31,8 @@ def declare(
 
 
 def parse_messages(text: str) -> dict[str, list[str]]:
-    """Return the field declarations of each message, as text."""
+    """Return the field declarations of each message, as text. A line is ``Name: declaration, ...``;
+    an indented one continues the line before."""
     messages = {}
     for line in text.replace("\n    ", " ").splitlines():
         name, _, fields = line.partition(":")
@@ -45,23 +44,24 @@ def parse_messages(text: str) -> dict[str, list[str]]:
 def compile_messages(
     package: str, messages: Mapping[str, Iterable[str]], enums: Mapping[str, str]
 ) -> dict[str, type[Any]]:
-    """Return the classes of messages with these field declarations, in a pool of their own."""
-    file = FileDescriptorProto(
-        name=f"{package.replace('.', '/')}.proto", package=package, syntax="proto2"
-    )
+    """Return the classes of messages with these field declarations, such as ``optional int64 ctime
+    1``, in a pool of their own. `enums` has values such as ``OPEN 1, CLOSED 2``. A message or enum
+    ``Parent.Name`` is declared inside of another message."""
+    file_name = f"{package.replace('.', '/')}.proto"
+    file = FileDescriptorProto(name=file_name, package=package, syntax="proto2")
     declared: dict[str, DescriptorProto] = {}
-    for name, fields in messages.items():
+    for name, declarations in messages.items():
         parent, _, own_name = name.rpartition(".")
         siblings = declared[parent].nested_type if parent else file.message_type
         message = declared[name] = siblings.add(name=own_name)
-        for declaration in fields:
-            label, kind, field, number = declaration.split()
-            type_number = _TYPES.get(kind, _ENUM_TYPE if kind in enums else _MESSAGE_TYPE)
-            descriptor = message.field.add(
-                name=field, number=int(number), label=_LABELS[label], type=type_number
-            )
-            if kind not in _TYPES:
-                descriptor.type_name = f".{package}.{kind}"
+        for declaration in declarations:
+            label, type_name, field_name, number = declaration.split()
+            field = message.field.add(name=field_name, number=int(number), label=_LABELS[label])
+            if type_name in _TYPES:
+                field.type = _TYPES[type_name]
+            else:
+                field.type = _ENUM_TYPE if type_name in enums else _MESSAGE_TYPE
+                field.type_name = f".{package}.{type_name}"
     for name, values in enums.items():
         parent, _, own_name = name.rpartition(".")
         enum = (declared[parent] if parent else file).enum_type.add(name=own_name)

@@ -47,7 +47,7 @@ def parse_into(data: bytes, start: int, message: Any, subject: str) -> None:
         # Merge, not Parse: Parse refuses a field that is there twice, Java does not.
         text_format.Merge(text, message)
     except (text_format.ParseError, ValueError) as error:
-        line = getattr(error, "GetLine", lambda: None)() or 1
+        line = getattr(error, "GetLine", lambda: None)() or 1  # a `ValueError` has no line
         offset = start + sum(len(before) + 1 for before in body.split(b"\n")[: line - 1])
         detail = str(error)
         if b"password" in body:  # which the parser may quote
@@ -57,7 +57,7 @@ def parse_into(data: bytes, start: int, message: Any, subject: str) -> None:
 
 def _escape_in_octal(token: re.Match[bytes], start: int, subject: str) -> bytes:
     """Return a string token with all escapes in three octal digits, which all parsers agree on."""
-    if token[0].startswith(b"#"):
+    if token[0].startswith(b"#"):  # a comment
         return token[0]
 
     def octal(escape: re.Match[bytes]) -> bytes:
@@ -71,16 +71,17 @@ def _escape_in_octal(token: re.Match[bytes], start: int, subject: str) -> bytes:
 
 
 def _unescape(escape: re.Match[bytes]) -> bytes | None:
-    mark, octal, byte, short, long = escape.groups()
-    if mark:
-        return bytes([_BYTE_OF_LETTER[mark[0]]])
-    if octal or byte:
-        return bytes([int(octal, 8) if octal else int(byte, 16)])
-    character = short or long
-    if character is None:
+    """Return the bytes that an escape stands for, None if it is not one of Java's."""
+    letter, octal_digits, hex_digits, short_code_point, long_code_point = escape.groups()
+    if letter:
+        return bytes([_BYTE_OF_LETTER[letter[0]]])
+    if octal_digits or hex_digits:
+        return bytes([int(octal_digits, 8) if octal_digits else int(hex_digits, 16)])
+    code_point = short_code_point or long_code_point
+    if code_point is None:
         return None
     try:
-        return chr(int(character, 16)).encode("utf-8")
+        return chr(int(code_point, 16)).encode("utf-8")
     except (ValueError, OverflowError):  # no character, or half of a surrogate pair
         return None
 

@@ -1,8 +1,6 @@
-"""Variables in values, as commons-configuration 2 replaces them: ``${name}``, ``${name:-else}``.
-
-A variable is another key, or a prefix and a name to look up: ``${env:HOME}``. An undefined one
-stays as written. ``$${name}`` is a literal ``${name}``. The caller passes the look-ups.
-"""
+"""Variables in values, as commons-configuration 2 replaces them: ``${name}``, ``${name:-else}``. A
+variable is another key, or a prefix and a name to look up: ``${env:HOME}``. An undefined one stays
+as written. ``$${name}`` is a literal ``${name}``. The caller passes the look-ups."""
 
 from __future__ import annotations
 
@@ -81,6 +79,8 @@ class _Replacement:
         return result + text[position:]
 
     def _replace_one(self, written: str, enclosing: list[str]) -> str:
+        """Return the value of a variable ``${name}`` or ``${name:-default}``; it stays as `written`
+        if it has neither a value nor a default."""
         name, default = _name_and_default(written[2:-1])
         if name in enclosing:
             raise InvalidArgument("a variable refers to itself: " + " -> ".join([*enclosing, name]))
@@ -88,7 +88,7 @@ class _Replacement:
         if len(enclosing) >= _MAX_DEPTH or self._count > _MAX_VARIABLES:
             raise InvalidArgument(f"${{{name}}}: too many nested variables")
         resolved = self._variables.resolve(name)
-        if resolved is not None and not isinstance(resolved, str):
+        if resolved is not None and not isinstance(resolved, str):  # a list: its first item
             resolved = resolved[0] if resolved else None
         value = default if resolved is None else resolved
         if value is None:

@@ -1,8 +1,6 @@
-"""Reading and writing the int64 slots of one open .idx file, in bounded memory.
-
-Presence is tested on the raw words (zero is zero in either byte order); only the requested
-locations are byte-swapped. The format is `bkstore.formats.idxfile`.
-"""
+"""Reading and writing the int64 slots of one open .idx file, in bounded memory. Presence is tested
+on the raw words (zero is zero in either byte order); only the requested locations are byte-swapped.
+The format is `bkstore.formats.idxfile`."""
 
 from __future__ import annotations
 

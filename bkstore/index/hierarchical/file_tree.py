@@ -1,9 +1,7 @@
-"""Which ledgers have an index file below ``current/``, and which stray files are there.
-
-The files of ledgers of scope 0 are two hex directories deep, those of other scopes three. The
-start-up scan of a real bookie (`IndexPersistenceMgr.getActiveLedgers`) also sees `.rloc` files,
-left by an interrupted move: it deletes one whose `.idx` exists and renames any other.
-"""
+"""Which ledgers have an index file below ``current/``, and which stray files are there. The files
+of ledgers of scope 0 are two hex directories deep, those of other scopes three. The start-up scan
+of a real bookie (`IndexPersistenceMgr.getActiveLedgers`) also sees `.rloc` files, left by an
+interrupted move: it deletes one whose `.idx` exists and renames any other."""
 
 from __future__ import annotations
 

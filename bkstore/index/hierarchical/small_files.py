@@ -1,9 +1,7 @@
-"""Many small index files at once: read into one buffer, headers and slots checked together.
-
-A file of one page costs little more than its system calls, as some hundred files share the cost of
-each numpy call. A file that is long, torn, odd in any field or cannot be opened is left to the call
-for a single ledger, which reports what is wrong with it.
-"""
+"""Many small index files at once: read into one buffer, headers and slots checked together. A file
+of one page costs little more than its system calls, as some hundred files share the cost of each
+numpy call. A file that is long, torn, odd in any field or cannot be opened is left to the call for
+a single ledger, which reports what is wrong with it."""
 
 from __future__ import annotations
 
@@ -38,11 +36,9 @@ _SIGNATURE_OF_VERSION = [
 
 class SmallFiles(NamedTuple):
     """Ledgers in the given order, and the slots of those whose files could be read here.
-
     `read_indexes` has the indexes in `ledger_ids` of the ledgers whose files are valid; the others
     must be read one by one. Slot 0 of the i-th valid file is ``words[first_words[i]]``; words are
-    as in the file, and zero between the slots of two files. They are valid until the next step.
-    """
+    as in the file, and zero between the slots of two files. They are valid until the next step."""
 
     ledger_ids: list[LedgerId]
     read_indexes: list[int]

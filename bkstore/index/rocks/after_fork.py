@@ -1,9 +1,8 @@
-"""RocksDB and fork: a child of a process that had a database open may read, but not write.
-
-RocksDB starts its background threads once per process, with the first database it opens, even
-read-only, and keeps them. A fork does not copy them: a child that writes one row and closes waits
-forever for a flush, and so does one that only exits. Nothing restarts them (tried: rocksdict
-0.3.29, RocksDB 9.8.4), so opening for writing is refused. Reading does not need the threads.
+"""RocksDB and fork: a child of a process that had a database open may read, but not write. RocksDB
+starts its background threads once per process, with the first database it opens, even read-only,
+and keeps them. A fork does not copy them: a child that writes one row and closes waits forever for
+a flush, and so does one that only exits. Nothing restarts them (tried: rocksdict 0.3.29, RocksDB
+9.8.4), so opening for writing is refused. Reading does not need the threads.
 
 When a process exits, RocksDB waits for its threads; in the child their stacks may belong to other
 threads by then, and it crashes. So a child exits right after Python's clean-up.

@@ -1,10 +1,8 @@
 """One RocksDB database: opened raw, read in arrays, with a check that every scan is complete.
-
 Iterators stop *silently* at a block that fails its checksum, so each scan ends with a seek past its
 last row. RocksDB accepts a truncated manifest or write-ahead log, so both are checked before the
 database is opened (`manifest_file`). Numpy would cut or pad keys of other widths, so widths are
-checked. RocksDB's errors are plain exceptions with text, so they are translated (`errors`).
-"""
+checked. RocksDB's errors are plain exceptions with text, so they are translated (`errors`)."""
 
 from __future__ import annotations
 
@@ -50,13 +48,11 @@ WordPair = tuple[Words, Words]
 
 
 class Database:
-    """A raw-mode RocksDB database, read-only or read-write.
-
-    Read-only goes through a scratch directory (`scratch_links.link_copy`) and is a snapshot;
-    `oddities` has what the check of its files found, as (file, offset, detail).
-    Threads: reads may run concurrently; iterators hold the interpreter lock. Fork: closed in
-    the child, which may open it for reading, and for writing only if `after_fork` permits.
-    """
+    """A raw-mode RocksDB database, read-only or read-write. Read-only goes through a scratch
+    directory (`scratch_links.link_copy`) and is a snapshot; `oddities` has what the check of its
+    files found, as (file, offset, detail). Threads: reads may run concurrently; iterators hold the
+    interpreter lock. Fork: closed in the child, which may open it for reading, and for writing only
+    if `after_fork` permits."""
 
     def __init__(
         self,

@@ -1,9 +1,7 @@
-"""Translation of RocksDB's textual errors to `BkstoreError`s that name the original files.
-
-RocksDB also reports errors of the operating system as text. Their meaning depends on the file: a
-link in the scratch directory stands for a file of the database; everything else there is
-bkstore's own, and an error of its medium says nothing about the database.
-"""
+"""Translation of RocksDB's textual errors to `BkstoreError`s that name the original files. RocksDB
+also reports errors of the operating system as text. Their meaning depends on the file: a link in
+the scratch directory stands for a file of the database; everything else there is bkstore's own, and
+an error of its medium says nothing about the database."""
 
 from __future__ import annotations
 

@@ -37,12 +37,10 @@ _UINT32_MASK = 0xFFFFFFFF
 
 @dataclass
 class FramedLogReader:
-    """The logical records of one file, in order, each with the offset where it begins.
-
-    After the iteration `torn_offset` is the offset of an incomplete last record, or of zeros up to
-    the end (a crash may leave either), None if the file ends cleanly. Damage anywhere else
-    raises `CorruptionError` with file and offset. Cost: one read of the file, a block at a time.
-    """
+    """The logical records of one file, in order, each with the offset where it begins. After the
+    iteration `torn_offset` is the offset of an incomplete last record, or of zeros up to the end (a
+    crash may leave either), None if the file ends cleanly. Damage anywhere else raises
+    `CorruptionError` with file and offset. Cost: one read of the file, a block at a time."""
 
     path: Path
     torn_offset: int | None = field(default=None, init=False)

@@ -1,9 +1,7 @@
-"""The contents of a RocksDB MANIFEST: the live table files, and the logs still needed.
-
-Reads only what proves that no file is missing: RocksDB silently accepts a truncated manifest and a
-missing write-ahead log, and then returns fewer rows. Source: `db/version_edit.cc`,
-`VersionEdit::DecodeFrom`; `docs/formats/rocksdb.md`.
-"""
+"""The contents of a RocksDB MANIFEST: the live table files, and the logs still needed. Reads only
+what proves that no file is missing: RocksDB silently accepts a truncated manifest and a missing
+write-ahead log, and then returns fewer rows. Source: `db/version_edit.cc`,
+`VersionEdit::DecodeFrom`; `docs/formats/rocksdb.md`."""
 
 from __future__ import annotations
 

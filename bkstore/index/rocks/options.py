@@ -1,9 +1,7 @@
-"""RocksDB options: those of a database that a bookie creates, and those for reading.
-
-Source: `KeyValueStorageRocksDB`, defaults of the ``dbStorage_rocksDB_*`` keys, except two:
+"""RocksDB options: those of a database that a bookie creates, and those for reading. Source:
+`KeyValueStorageRocksDB`, defaults of the ``dbStorage_rocksDB_*`` keys, except two:
 `cache_index_and_filter_blocks` is off, as with a cache too small for one shard a get becomes
-hundreds of times slower (it changes no byte on disk); the block cache is a constant.
-"""
+hundreds of times slower (it changes no byte on disk); the block cache is a constant."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Rows of the RocksDB databases as values: ledger rows, location columns, the scan of all rows.
-
-The layer between `database` (bytes and widths) and `index` (the index contract).
-Formats: `docs/formats/rocksdb.md`. A row that no bookie wrote raises a `CorruptionError` with
-the database and the key, or becomes a finding if a bulk read goes on.
-"""
+"""Rows of the RocksDB databases as values: ledger rows, location columns, the scan of all rows. The
+layer between `database` (bytes and widths) and `index` (the index contract). Formats:
+`docs/formats/rocksdb.md`. A row that no bookie wrote raises a `CorruptionError` with the database
+and the key, or becomes a finding if a bulk read goes on."""
 
 from __future__ import annotations
 
@@ -37,15 +35,13 @@ _unpack_int64 = Struct(">q").unpack
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSizes:
-    """The sizes of one database, from RocksDB's properties.
-
-    `table_bytes` is the size of the table files in use. `table_entries` counts all entries in
-    them, tombstones and hidden rows included; `tombstones` counts all tombstones,
-    `range_tombstones` those of a range, as a deleted ledger leaves. `estimated_rows` is
-    `estimate-num-keys`, which ignores range tombstones. `unflushed_entries` entries are only in the
-    write-ahead log. `row_bytes` counts keys and values before compression (with the 8 bytes that
-    RocksDB adds to a key), `index_block_bytes` and `filter_block_bytes` the blocks beside them.
-    """
+    """The sizes of one database, from RocksDB's properties. `table_bytes` is the size of the table
+    files in use. `table_entries` counts all entries in them, tombstones and hidden rows included;
+    `tombstones` counts all tombstones, `range_tombstones` those of a range, as a deleted ledger
+    leaves. `estimated_rows` is `estimate-num-keys`, which ignores range tombstones.
+    `unflushed_entries` entries are only in the write-ahead log. `row_bytes` counts keys and values
+    before compression (with the 8 bytes that RocksDB adds to a key), `index_block_bytes` and
+    `filter_block_bytes` the blocks beside them."""
 
     path: Path
     table_bytes: int

@@ -1,9 +1,7 @@
 """Reading a RocksDB directory without changing it: locks, and a scratch directory of links.
-
 rocksdict writes a side file into every directory it opens, even read-only, and fails if it may not.
 So a database is read through a scratch directory with links to the table files and write-ahead
-logs, and a copy of the manifest. The original may be write-protected.
-"""
+logs, and a copy of the manifest. The original may be write-protected."""
 
 from __future__ import annotations
 

@@ -36,10 +36,8 @@ _BLOCK_RECORDS = 1 << 12
 
 class DecodedBatch(NamedTuple):
     """The fields of a batch's records, int64[n] each, and where their payloads are in the buffer.
-
     `failed` maps the index of each record that does not verify, ascending, to its
-    `CorruptionError`; the columns have its fields as stored, zeros if it is too short.
-    """
+    `CorruptionError`; the columns have its fields as stored, zeros if it is too short."""
 
     batch: RecordBatch
     entries: Int64Array

@@ -1,9 +1,7 @@
-"""Digests of many records at once: the headers by array operations, the payloads one call each.
-
-A CRC is affine: among messages of one length, a byte at a position flips the same bits of the sum
+"""Digests of many records at once: the headers by array operations, the payloads one call each. A
+CRC is affine: among messages of one length, a byte at a position flips the same bits of the sum
 whatever the others are. So a header's sum is a table look-up and an XOR for each byte that differs
-among the headers, and the checksum library is called for the payloads only.
-"""
+among the headers, and the checksum library is called for the payloads only."""
 
 from __future__ import annotations
 
@@ -27,14 +25,14 @@ def digests_of(digest: Digest, headers: Bytes2D, payloads: Sequence[bytes]) -> B
     """Return the stored digests of records, uint8[n, digest.size]. CRCs take one library call a
     record and about 50 ns more; HMACs are computed one by one."""
     count = len(payloads)
-    if digest.name == "DUMMY" or not count:
+    if digest.name == "DUMMY" or not count:  # DUMMY has size 0
         return np.empty((count, digest.size), np.uint8)
     if digest.name == "HMAC":
         digests = b"".join(map(digest.compute, row_bytes(headers), payloads))
         return np.frombuffer(digests, np.uint8).reshape(count, digest.size)
-    extend = _crc_function(digest.name)
+    extend_crc = _crc_function(digest.name)
     header_sums = _header_sums(digest.name, headers)
-    sums = np.fromiter(map(extend, header_sums.tolist(), payloads), np.uint32, count)
+    sums = np.fromiter(map(extend_crc, header_sums.tolist(), payloads), np.uint32, count)
     stored = np.zeros((count, digest.size), np.uint8)  # CRC32 is stored as 8 bytes
     stored[:, -4:] = sums.astype(">u4").view(np.uint8).reshape(count, 4)
     return stored
@@ -60,8 +58,8 @@ def _crc_function(digest_name: str) -> _ExtendCrc:
 
 @cache
 def _byte_changes(digest_name: str, header_size: int) -> tuple[int, npt.NDArray[np.uint32]]:
-    """Return the CRC of `header_size` zeros, and its XOR with that of each byte at each position.
-    uint32[header_size, 256]. Some ten thousand CRCs, once for each digest type and version."""
+    """Return the CRC of `header_size` zeros, and, as uint32[header_size, 256], by which XOR each
+    value at each position changes it. Ten thousand CRCs, once for each digest type and version."""
     extend = _crc_function(digest_name)
     zero_sum = extend(0, bytes(header_size))
     changes = np.empty((header_size, 256), np.uint32)
@@ -74,11 +72,12 @@ def _byte_changes(digest_name: str, header_size: int) -> tuple[int, npt.NDArray[
 
 
 def _header_sums(digest_name: str, headers: Bytes2D) -> npt.NDArray[np.uint32]:
+    """Return the CRC of each header: that of zeros, changed for each byte that is not zero."""
     zero_sum, changes = _byte_changes(digest_name, headers.shape[1])
     sums = np.full(len(headers), zero_sum, np.uint32)
     lowest, highest = headers.min(axis=0), headers.max(axis=0)
     for position in np.flatnonzero(highest).tolist():
-        if lowest[position] == highest[position]:
+        if lowest[position] == highest[position]:  # the same in all headers
             sums ^= changes[position, lowest[position]]
         else:
             sums ^= changes[position][headers[:, position]]

@@ -28,12 +28,14 @@ class BatchIds(NamedTuple):
 def read_batch_ids(batch: RecordBatch) -> BatchIds:
     """Return the ids of the records before the first invalid one. About 20 ns a record."""
     _check_batch("batch", batch)
+    # Read all as version 1, which has no scope, up to the first record without its fields.
     is_short = batch.sizes < V1_HEADER
     offsets = batch.offsets[: int(is_short.argmax()) if is_short.any() else len(batch)]
     data = batch.octets
     ledgers, entries, lacs = (read_int64s(data, offsets, position) for position in (0, 8, 16))
     scopes = np.zeros(offsets.size, np.int64)
-    v2_rows, count = np.flatnonzero(ledgers < 0), offsets.size  # of version 2: the top bit is set
+    # Those of version 2, whose first bit is set, have flags and scope before the same fields.
+    v2_rows, count = np.flatnonzero(ledgers < 0), offsets.size
     if v2_rows.size:
         is_short = batch.sizes[v2_rows] < V2_HEADER
         if is_short.any():
@@ -116,7 +118,7 @@ class BatchLedgers:
 
     def highest_by_ledger(self, values: Int64Array) -> list[tuple[LedgerId, int]]:
         """Return (ledger, highest of its records' values) of each ledger."""
-        if self.numbers is None:
+        if self.numbers is None:  # there is one ledger only
             return [(self.ledger_ids[0], int(values.max()))]
         maxima = np.full(len(self.ledger_ids), np.iinfo(np.int64).min)
         np.maximum.at(maxima, self.numbers, values)
@@ -127,14 +129,15 @@ class BatchLedgers:
         if self.numbers is None or not len(self.ledger_ids):
             return self
         numbers = self.numbers[start:stop]
+        # Renumber the ledgers that are left in the order in which they appear now.
         kept_numbers, first_rows, ranks = np.unique(numbers, return_index=True, return_inverse=True)
         ranks_by_appearance, numbers = _renumber(first_rows, ranks)
-        names = [self.ledger_ids[number] for number in kept_numbers[ranks_by_appearance].tolist()]
-        return BatchLedgers(names, None if len(names) == 1 else numbers)
+        kept = [self.ledger_ids[number] for number in kept_numbers[ranks_by_appearance].tolist()]
+        return BatchLedgers(kept, None if len(kept) == 1 else numbers)
 
     def runs(self, count: int) -> list[tuple[LedgerId, int, int]]:
         """Return (ledger, start, stop) of each run of consecutive records of one ledger."""
-        if self.numbers is None:
+        if self.numbers is None:  # there is one ledger only
             return [(self.ledger_ids[0], 0, count)] if count else []
         starts = [0, *(np.flatnonzero(np.diff(self.numbers)) + 1).tolist()]
         stops = [*starts[1:], count]

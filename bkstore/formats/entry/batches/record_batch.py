@@ -43,7 +43,7 @@ class RecordBatch(Sequence[memoryview]):
     offsets: Int64Array
     sizes: Int64Array
     stopped: CorruptionError | None = None
-    _chained: bool = field(default=False, repr=False, compare=False)
+    _known_chained: bool = field(default=False, repr=False, compare=False)
     """Whether the records are consecutive frames in a buffer that nobody else changes."""
 
     @classmethod
@@ -51,7 +51,7 @@ class RecordBatch(Sequence[memoryview]):
         cls, entries: Int64Array, buffer: bytes | memoryview, offsets: Int64Array, sizes: Int64Array
     ) -> RecordBatch:
         """Return a batch of records that are consecutive frames, which is not checked."""
-        return cls(entries, buffer, offsets, sizes, None, True)
+        return cls(entries, buffer, offsets, sizes, _known_chained=True)
 
     @classmethod
     def of(cls, records: Sequence[bytes], entries: Sequence[int] | Int64Array) -> RecordBatch:
@@ -96,7 +96,7 @@ class RecordBatch(Sequence[memoryview]):
         """Return the records start..stop (half open); shares the buffer."""
         rows = slice(start, stop)
         columns = self.entries[rows], self.buffer, self.offsets[rows], self.sizes[rows]
-        return RecordBatch(*columns, None, self._chained)
+        return RecordBatch(*columns, None, self._known_chained)
 
     def take(self, rows: Int64Array) -> RecordBatch:
         """Return the records at `rows`, in this order; shares the buffer."""
@@ -114,17 +114,19 @@ class RecordBatch(Sequence[memoryview]):
         """
         if not len(self):
             return RecordBatch.of_frames(self.entries, b"", self.offsets, self.sizes)
-        if not (self._chained or self._is_chain()):
+        if not (self._known_chained or self._is_chained()):
             return self._with_consecutive_frames()
+        # The frames are consecutive; other bytes may be before and after them.
         start = int(self.offsets[0]) - SIZE_FIELD_BYTES
         stop = int(self.offsets[-1]) + int(self.sizes[-1])
         if start == 0 and stop == len(self.buffer):
             columns = self.entries, self.buffer, self.offsets, self.sizes
-            return self if self._chained else RecordBatch.of_frames(*columns)
+            return self if self._known_chained else RecordBatch.of_frames(*columns)
         frames = memoryview(self.buffer)[start:stop]
         return RecordBatch.of_frames(self.entries, frames, self.offsets - start, self.sizes)
 
-    def _is_chain(self) -> bool:
+    def _is_chained(self) -> bool:
+        """Return whether the records are consecutive frames; compares offsets and sizes."""
         ends = self.offsets + self.sizes
         has_gap = (ends[:-1] + SIZE_FIELD_BYTES != self.offsets[1:]).any()
         return not has_gap and self._is_framed()
@@ -185,7 +187,7 @@ class RecordBatch(Sequence[memoryview]):
             np.concatenate([batch.offsets + start for batch, start in zip(parts, starts)]),
             np.concatenate([batch.sizes for batch in parts]),
             parts[-1].stopped,
-            all(batch._fills_its_buffer() for batch in parts),
+            _known_chained=all(batch._fills_its_buffer() for batch in parts),
         )
 
     def _fills_its_buffer(self) -> bool:
@@ -193,14 +195,15 @@ class RecordBatch(Sequence[memoryview]):
         if not len(self):
             return not len(self.buffer)
         first, stop = int(self.offsets[0]), int(self.offsets[-1]) + int(self.sizes[-1])
-        return self._chained and first == SIZE_FIELD_BYTES and stop == len(self.buffer)
+        return self._known_chained and first == SIZE_FIELD_BYTES and stop == len(self.buffer)
 
 
 def _frame_records(records: Sequence[bytes], sizes: Int64Array) -> bytes:
+    """Return the records, of these sizes, each with its size before it."""
     if not sizes.size:
         return b""
-    if (sizes == sizes[0]).all():
+    if (sizes == sizes[0]).all():  # one size is between all records, and before the first
         return int(sizes[0]).to_bytes(SIZE_FIELD_BYTES, "big").join((b"", *records))
-    parts: list[bytes] = [b""] * (2 * sizes.size)
+    parts: list[bytes] = [b""] * (2 * sizes.size)  # size and record in turn
     parts[::2], parts[1::2] = sizes.astype(">i4").view("V4").tolist(), records
     return b"".join(parts)
