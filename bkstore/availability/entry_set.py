@@ -150,8 +150,7 @@ class Availability:
     def to_bytes(self, encoding: Encoding = "grouped") -> bytes:
         """Return the encoded set: 64 bytes and 24 for each group. "grouped" is BP-34 as designed,
         and real clients read it; "bookkeeper" writes one group per sequence, byte-identical with a
-        real bookie's answer. Raises `InvalidArgument` for more than 89,478,482 groups, which no
-        bookie could send."""
+        real bookie's answer. Raises `InvalidArgument` for more than 89,478,482 groups."""
         return codec.encode(self._groups, encoding)
 
     @property

@@ -45,8 +45,7 @@ def from_ids(ids: Int64Array) -> Groups:
 
 
 def from_range(ids: range) -> Groups:
-    """Return the ids of a range as canonical groups. O(1). Raises `InvalidArgument` for more than
-    2^24 ids with a step above int32."""
+    """Return a range as canonical groups. O(1). `InvalidArgument` over 2^24 ids, if 2^31 apart."""
     if not ids:
         return empty()
     low, high = sorted((check_entry_id(ids[0]), check_entry_id(ids[-1])))
@@ -62,8 +61,7 @@ def _group_block(ids: Int64Array, steps: Int64Array) -> Groups:
 
 
 def _match_stripe(ids: Int64Array) -> Groups | None:
-    """Return ids that are one stripe (or one run) as rows for `canonicalize`; None if they are not,
-    or do not ascend."""
+    """Return ids that are one stripe (or one run) as rows for `canonicalize`; None for others."""
     if ids.size < 2:
         return None
     # The first two gaps give size and period; the ids before the first are a cut sequence. Without
@@ -151,8 +149,7 @@ def groups_of_mask(mask: BoolArray, base: int = 0) -> Groups:
 
 def _match_mask_stripe(mask: BoolArray, base: int) -> Groups | None:
     """Return a mask that is one stripe as rows for `canonicalize`; None if it is not."""
-    # The first whole sequence, and the start of the next, give size and period; a sequence at the
-    # start of the mask may be cut.
+    # The first whole sequence and the next start give size and period; one at 0 may be cut.
     probe = mask[:_PROBE]
     edges = (np.flatnonzero(probe[1:] != probe[:-1])[:4] + 1).tolist()
     head_count = edges.pop(0) if edges and mask[0] else 0

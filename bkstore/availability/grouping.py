@@ -120,8 +120,7 @@ def _cut_off_touching(groups: Groups, borders: npt.NDArray[np.intp]) -> Groups:
 class _StepSlots(NamedTuple):
     """Steps from one sequence to the next; the equal steps inside a group are one slot. A slot is
     `step_count` steps of `distance`; the first of them leads from the start `before` to the start
-    `after`, of a sequence of `size` ids. `may_join` tells whether the greedy rule may put both
-    sequences into one group."""
+    `after`, of a sequence of `size` ids. `may_join`: the rule may put both into one group."""
 
     may_join: BoolArray
     distance: Int64Array

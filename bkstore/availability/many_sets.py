@@ -37,8 +37,7 @@ def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> OwnedGroups:
 
 def from_mask_of_many(mask: BoolArray, base: Int64Array) -> OwnedGroups:
     """Return the canonical groups of several sets in one mask. Position ``base[i]`` is id 0 of set
-    i; `base` ascends, and a false position separates two sets. O(len(mask)) bytes of work, and
-    O(runs).
+    i; `base` ascends, and a false position separates two sets. O(len(mask)) bytes of work.
 
     >>> mask = np.array([1, 1, 0, 0, 1, 0, 1], np.bool_)
     >>> groups, owner = from_mask_of_many(mask, np.array([0, 3]))

@@ -60,9 +60,8 @@ def combine(a: Groups, b: Groups, operation: SetOperation) -> Groups:
 
 
 def combine_uncanonical(a: Groups, b: Groups, operation: SetOperation) -> Groups:
-    """Return the result as ordered, disjoint groups that `canonicalize` would make canonical. If
-    neither operand is empty, no piece crosses an end of their groups: sets placed one after another
-    on one axis stay separate."""
+    """Return the result as ordered, disjoint groups, not yet canonical. If no operand is empty,
+    none crosses an end of their groups: sets placed one after another on one axis stay separate."""
     result_of_empty = _combine_empty(a, b, operation)
     if result_of_empty is not None:
         return result_of_empty
@@ -92,9 +91,8 @@ def _combine_empty(a: Groups, b: Groups, operation: SetOperation) -> Groups | No
 
 
 class _UnlikeStretches(NamedTuple):
-    """Stretches on which both operands are periodic and the result is not one pattern. A window is
-    a part of a stretch as long as the least common multiple of both periods: the result on it
-    repeats."""
+    """Stretches on which both operands are periodic and the result is not one pattern. The
+    result repeats after a window of ids as long as the least common multiple of both periods."""
 
     a: Pattern
     b: Pattern

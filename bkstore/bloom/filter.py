@@ -51,8 +51,7 @@ def filter_size(
     """Return Guava's size and hash count without creating a filter. O(1). The hash count is that of
     Guava 33.6; ``compat="guava-31.1"`` uses the rule of that version, which differs for a few
     insertions. Raises `InvalidArgument` where Guava refuses: negative insertions, fpp outside 0..1
-    (exclusive), no bits (1 insertion at 0.9), more than 2^31-1 words or 255 hashes (fpp below
-    2^-255.5).
+    (exclusive), no bits (1 insertion at 0.9), more than 2^31-1 words or 255 hashes.
 
     >>> filter_size(9000), filter_size(9000).words * 8
     (FilterSize(words=1348, hash_count=7), 10784)

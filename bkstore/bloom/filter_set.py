@@ -1,6 +1,5 @@
 """FilterSet: one static filter for each object, with a limit in bytes. An object whose filter is
-negative for an id certainly lacks that id and need not be loaded; one without a filter, or with a
-positive one, has to be loaded."""
+negative for an id certainly lacks that id and need not be loaded; all others have to be."""
 
 from __future__ import annotations
 

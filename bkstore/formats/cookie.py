@@ -1,8 +1,7 @@
 """The cookie: text file ``current/VERSION`` in every directory of a bookie. First line: layout
 version in decimal. Version 3: three more lines (bookie id, journal directories, ledger
 directories). From 4 on: protobuf text of `CookieFormat`. A list of directories is its length in
-decimal, then a TAB and a path for each, in order. Source: `bookie/Cookie`;
-`docs/formats/cookie.md`."""
+decimal, then a TAB and a path for each. Source: `bookie/Cookie`; `docs/formats/cookie.md`."""
 
 from __future__ import annotations
 

@@ -245,8 +245,7 @@ class EntryIndex(EntrySource, Closeable):
         """Store a location for each entry; both sequences are equally long, in any order. An
         unknown ledger becomes known with state `LedgerState()`, even if `entries` is empty; a known
         ledger's state stays. Raises `InvalidArgument`, before anything changes, for what
-        `check_put` refuses and for entry ids that this backend cannot store (reading them returns
-        absent)."""
+        `check_put` refuses and for entry ids that this backend cannot store."""
 
     @abstractmethod
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
@@ -279,8 +278,7 @@ class EntryIndex(EntrySource, Closeable):
     @abstractmethod
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
         """Replace the ledger's state, making it known; its entries stay. Raises
-        `UnsupportedLayout`, storing nothing, if the backend cannot store it (limbo, an explicit LAC
-        in an old header)."""
+        `UnsupportedLayout`, storing nothing, if the backend cannot store it (such as limbo)."""
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
         """Return whether `set_state` can store an explicit LAC for the ledger: not in index files

@@ -1,6 +1,5 @@
 """Damage reported in runs: one finding for consecutive damage, such as all entries past the end of
-a truncated log. A reader that goes on past damage reports each unreadable record to `DamageRuns`,
-and when it could read again."""
+a truncated log. A reader that goes on past damage reports it to `DamageRuns`."""
 
 from __future__ import annotations
 

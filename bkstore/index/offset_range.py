@@ -181,8 +181,7 @@ class OffsetRangeIndex:
             self._make_room(now)
 
     def _put_entry(self, key: ItemKey, start: int, object_id: int, now: float) -> float:
-        """Add one entry, and return its item's `age_start`. An object that it replaces is complete
-        no more."""
+        """Add one entry; return its item's `age_start`. A replaced object is complete no more."""
         item = self._use_item(key, now)
         if item is None:
             self._items[key] = _OffsetItem(now, start, object_id)

@@ -68,8 +68,7 @@ class ServiceInfo(NamedTuple):
 
 def decode_service_info(data: bytes, bookie_id: str) -> ServiceInfo:
     """Return the contents of a registration; `CorruptionError` for invalid bytes. An empty
-    registration is an old bookie's: its id is its address; if it is none, there is no endpoint (an
-    upstream client hangs there).
+    registration is an old bookie's: its id is its address, or there is no endpoint.
 
     >>> decode_service_info(b"", "10.0.0.1:3181").address
     ('10.0.0.1', 3181)

@@ -1,8 +1,7 @@
 """Nodes of underreplication: marks, locks, votes, check times, delay, layout. Marks, and the
 holders of locks and votes, are in protobuf's text format, check times are binary protobuf, the
 delay is plain text. Pages: `docs/formats/zookeeper.md`, `docs/formats/ledgermetadata.md` (marks).
-Source: `meta/ZkLedgerUnderreplicationManager`, `meta/ZkLedgerAuditorManager`,
-`DataFormats.proto`."""
+Source: `ZkLedgerUnderreplicationManager`, `ZkLedgerAuditorManager`, `DataFormats.proto`."""
 
 from __future__ import annotations
 

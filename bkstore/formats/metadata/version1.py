@@ -1,8 +1,7 @@
 """Version 1 of serialized ledger metadata: lines of text. Write quorum, ensemble size and length, a
 line each. One line for each segment: its first entry, then a TAB before each bookie id. Then,
 unless the ledger is open, its last entry (in recovery: -102), TAB, ``CLOSED``, without a line end.
-Page: `docs/formats/ledgermetadata.md`. Source: `LedgerMetadataSerDe.serializeVersion1`,
-`parseVersion1Config`."""
+Page: `docs/formats/ledgermetadata.md`. Source: `LedgerMetadataSerDe`."""
 
 from __future__ import annotations
 

@@ -61,8 +61,7 @@ def find_frames(
 ) -> Frames:
     """Return the whole frames of the chain that begins at `start`. A size below `min_size`, which
     is at least 1, ends the chain. But a size equal to `padding` is skipped with the i32 length and
-    the bytes after it, if they are complete. Cost: about 10 ns a frame if sizes are equal, else
-    150, and as much for a padding.
+    the bytes after it, if they are complete. Cost: about 10 ns a frame if sizes are equal, or 150.
 
     >>> data = np.frombuffer(bytes.fromhex("00000002 aaaa 00000001 bb 00000009 cc"), np.uint8)
     >>> find_frames(data)

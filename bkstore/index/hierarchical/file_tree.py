@@ -106,8 +106,7 @@ def _not_a_folder(path: str) -> CorruptionError:
 
 def scan_trees(current_dirs: list[Path]) -> IndexFileTree:
     """Return the index files below several ``current/`` directories, in configured order; the first
-    that has a ledger's file wins, as in upstream's look-up. Cost: one read of each directory (about
-    5 us a file); opens no file."""
+    that has a ledger's file wins, as in upstream's look-up. Reads each directory; opens no file."""
     tree = IndexFileTree()
     leftovers: list[tuple[LedgerId, str]] = []
     for current_dir in current_dirs:

@@ -32,8 +32,7 @@ class HierarchicalIndex(HierarchicalReader):
     more than `max_pages` pages is refused (`InvalidArgument`).
 
     Threads: one lock guards the open files, reads of different ledgers run concurrently. Fork: a
-    writable index is closed in the child, a read-only one stays usable. Processes: one writer, any
-    number of readers.
+    writable index is closed in the child, a read-only one stays usable. Processes: one writer.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top, HierarchicalIndex(top, writable=True) as index:

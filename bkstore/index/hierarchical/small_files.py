@@ -133,9 +133,8 @@ def _clear_headers(words: Int64Array, file_starts: Int64Array) -> None:
 
 
 def _find_good_headers(words: Int64Array, file_starts: Int64Array) -> BoolArray:
-    """Return which headers are certain to be accepted by `idxfile.decode_header`. A header is: 8
-    bytes signature and version, i32 key length, key, u32 state bits; in version 1 also i32 LAC
-    length, LAC."""
+    """Return which headers `idxfile.decode_header` certainly accepts. A header: 8 bytes signature
+    and version, i32 key length, key, u32 state bits; in version 1 also i32 LAC length, LAC."""
     signatures = words[file_starts]
     has_lac_field = signatures == _SIGNATURE_OF_VERSION[VERSION_1]
     key_length = _read_int32s(words, file_starts * SLOT_SIZE + 8)

@@ -116,8 +116,7 @@ class RocksIndex(RocksReader):
         return row_count
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
-        """Write the ledger's row under its usual key, and remove one under its other possible key,
-        which a bookie would prefer."""
+        """Write the ledger's row; remove one under another possible key, which a bookie prefers."""
         check_state(state)
         ledger_id, _, ledgers = self._open_to_write(ledger)
         limbo = True if state.limbo else None  # as a bookie, which writes the field if it is true

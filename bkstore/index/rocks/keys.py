@@ -1,5 +1,4 @@
-"""Keys of the RocksDB databases, as bytes and as arrays, and their widths: see
-`docs/formats/rocksdb.md`.
+"""Keys of the RocksDB databases, as bytes and arrays, and their widths: `docs/formats/rocksdb.md`.
 
     locations        i64 ledger, i64 entry                 -> i64 location
     locations-128    u64 scope, i64 ledger, i64 entry      -> i64 location   (ours)
@@ -64,8 +63,7 @@ def ledger_range(ledger: LedgerId, first: int = 0, last: int | None = None) -> t
 
 
 def entry_keys(ledger: LedgerId, entry_ids: Int64Array) -> list[bytes]:
-    """Return the location keys of many entries, about 40 ns each, through a void view: an "S" array
-    would strip trailing zero bytes."""
+    """Return the location keys of many entries, as a void view: "S" would strip trailing zeros."""
     prefix = np.frombuffer(ledger_key(ledger), ">i8")
     columns = np.empty((entry_ids.size, prefix.size + 1), ">i8")
     columns[:, :-1] = prefix

@@ -258,8 +258,7 @@ class RocksReader(EntryIndex):
         return rows.decode_location(database, key, value)
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
-        """Return locations, 0 where absent. Scans the covering range if most of it is wanted, else
-        does sorted look-ups."""
+        """Return locations, 0 where absent. Scans their range if it is mostly wanted."""
         wanted = as_entry_ids(entries)
         ledger_id = LedgerId.of(ledger)
         database = self._locations_of(ledger_id)

@@ -247,9 +247,8 @@ def scan_rows(
 def _find_next_readable(
     database: Database, last_key: bytes, ledgers: Database, is_scoped: bool, findings: list[Finding]
 ) -> bytes | None:
-    """Return where to resume after `last_key`: at the lowest possible key of the next ledger in
-    `ledgers` from which a seek succeeds, None if there is none. Appends a finding for each ledger
-    where it fails."""
+    """Return where to resume after `last_key`: entry 0 of the next ledger in `ledgers` from which
+    a seek succeeds, None if there is none. Appends a finding for each ledger where it fails."""
     try:
         known_ledgers = [row[0] for row in read_ledger_rows(ledgers, is_scoped)]
     except CorruptionError as error:
