@@ -51,7 +51,7 @@ class Database:
     """A raw-mode RocksDB database, read-only or read-write. Read-only goes through a scratch
     directory (`scratch_links.link_copy`) and is a snapshot; `oddities` has what the check of its
     files found, as (file, offset, detail). Threads: reads may run concurrently; iterators hold the
-    interpreter lock. Fork: closed in the child, which may open it again, if `after_fork` permits"""
+    interpreter lock. Fork: closed in the child, which may reopen it if `after_fork` permits."""
 
     def __init__(
         self,
