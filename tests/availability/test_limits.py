@@ -99,8 +99,8 @@ class TestLimits:
         monkeypatch.setattr(codec, "_MAX_PIECE_IDS", 4 * INT32_MAX)
         stripe = Groups(*np.array([[0], [147], [2], [3]]))
         run = Groups(*np.array([[5], [5], [100 * INT32_MAX], [0]]))
-        parts = list(codec._split(stripe, True))
-        pieces = list(codec._split(run, False))
+        parts = list(codec._split_into_chunks(stripe, True))
+        pieces = list(codec._split_into_chunks(run, False))
 
         assert 50 == sum(map(count_sequences, parts))
         assert all(count_sequences(part) <= 8 for part in parts)
