@@ -66,7 +66,8 @@ def acquire_lock(path: StrPath, message_if_locked: str, wait: bool = False) -> i
 
 
 def take_lock(fd: int, path: StrPath, message_if_locked: str, wait: bool = False) -> None:
-    """Lock an open file, as `acquire_lock` does; waits for probes by `is_locked` to end."""
+    """Lock an open file, as `acquire_lock` does. An `is_locked` elsewhere holds the shared lock for
+    a moment: if the exclusive lock is refused but the shared one is free, try again."""
     with convert_write_errors(path):
         if wait:
             fcntl.flock(fd, fcntl.LOCK_EX)

@@ -53,18 +53,20 @@ def scratch_directory(purpose: str, parent: StrPath | None = None) -> Iterator[P
 
 
 def _make_locked(purpose: str, base_dir: str) -> tuple[Path, int]:
+    """Return a new directory and its locked marker's descriptor. Until the marker is locked another
+    process's sweep may remove the directory: then make another."""
     while True:
         with convert_write_errors(base_dir):
             path = Path(tempfile.mkdtemp(prefix=f"bkstore-{purpose}-", dir=base_dir))
         lock_fd = _create_marker(path)
         if lock_fd is None:
             continue
-        try:
+        try:  # a sweep that was first holds the lock, or removed the marker before it was locked
             if try_lock(lock_fd) and _is_same_file(path / MARKER_NAME, lock_fd):
                 return path, lock_fd
         except OSError:  # a file system without locks: no process sweeps it either
             return path, lock_fd
-        os.close(lock_fd)  # another process removed it before its marker was locked
+        os.close(lock_fd)
 
 
 def _create_marker(path: Path) -> int | None:
@@ -97,8 +99,8 @@ def _remove_if_abandoned(path: str) -> None:
         lock_fd = os.open(os.path.join(path, MARKER_NAME), flags)
         try:
             info = os.fstat(lock_fd)
-            valid = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and not info.st_size
-            if valid and try_lock(lock_fd):
+            is_own = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
+            if is_own and info.st_size == 0 and try_lock(lock_fd):  # markers are empty
                 _remove(Path(path))
         finally:
             os.close(lock_fd)

@@ -39,7 +39,7 @@ class OutputFile(io.RawIOBase):
         self._fd = fd
         self._path = path
         self._position = 0
-        self._is_ended = False
+        self._discards_writes = False
 
     def writable(self) -> bool:
         """Return True."""
@@ -50,9 +50,9 @@ class OutputFile(io.RawIOBase):
         return self._position
 
     def write(self, data: Any, /) -> int:
-        """Write all of `data`."""
+        """Write all of `data`, or nothing after `discard_writes`; return its size either way."""
         with memoryview(data) as whole, whole.cast("B") as view:
-            written = len(view) if self._is_ended else 0
+            written = len(view) if self._discards_writes else 0
             with _name_write_errors(self._path):
                 while written < len(view):
                     with view[written:] as unwritten:
@@ -62,7 +62,7 @@ class OutputFile(io.RawIOBase):
 
     def discard_writes(self) -> None:
         """Discard all later writes."""
-        self._is_ended = True
+        self._discards_writes = True
 
 
 class _Target(NamedTuple):
@@ -90,12 +90,12 @@ def open_output(path: StrPath, *, private: bool = False) -> Iterator[OutputFile]
             stack.callback(os.close, fd)
             yield stack.enter_context(_output_over(fd, given_path))
             return
-        new_file = _create(target, given_path, private, stack)
-        if new_file is None:
+        new_file = _create_replacement(target, given_path, private, stack)
+        if new_file is None:  # overwrite the old file itself, but only once all bytes are known
             spool = stack.enter_context(tempfile.TemporaryFile())
             with _output_over(spool.fileno(), given_path) as output:
                 yield output
-            _copy_into(target, spool, given_path, private)
+            _overwrite_target(target, spool, given_path, private)
             return
         fd, temporary = new_file
         with _output_over(fd, given_path) as output:
@@ -161,6 +161,7 @@ def _is_stream(path: str) -> bool:
 
 
 def _find_target(path: str) -> _Target:
+    """Return the target that a path leads to; raise if it is a folder or may not be written."""
     with _name_write_errors(path):
         try:
             # By the given path: with protected_symlinks, a link of another user in a world-writable
@@ -169,13 +170,13 @@ def _find_target(path: str) -> _Target:
         except FileNotFoundError:
             if os.path.islink(path):
                 raise InvalidArgument(f"{path}: is a link to a file that does not exist") from None
-            return _Target(os.path.realpath(path), None, False)
+            return _Target(os.path.realpath(path), status=None, is_stream=False)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode) or _is_descriptor(path):
-        return _Target(path, status, True)
+        return _Target(path, status, is_stream=True)
     _check_writable(path, path)
-    return _Target(os.path.realpath(path), status, False)
+    return _Target(os.path.realpath(path), status, is_stream=False)
 
 
 def _check_writable(path: str, given_path: str) -> None:
@@ -185,7 +186,7 @@ def _check_writable(path: str, given_path: str) -> None:
 
 def _is_descriptor(path: str) -> bool:
     """Return whether a path names a process's descriptor: /dev/stdout, /dev/fd/N, /proc/..."""
-    for _ in range(40):
+    for _ in range(40):  # as many links as Linux follows
         folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
         if folder in ("/dev", "/dev/fd") or folder.startswith("/proc/"):
             return True
@@ -195,15 +196,18 @@ def _is_descriptor(path: str) -> bool:
     return False
 
 
-def _create(target: _Target, path: str, private: bool, stack: ExitStack) -> tuple[int, str] | None:
-    """Return (descriptor, path) of a new file beside the target; None if it cannot replace it."""
+def _create_replacement(
+    target: _Target, given_path: str, private: bool, stack: ExitStack
+) -> tuple[int, str] | None:
+    """Return (descriptor, path) of a new file beside the target; None if an old target's folder
+    takes no new file, or the new one cannot have the old one's owner. `stack` removes it."""
     temporary = os.path.join(os.path.dirname(target.path), f".bkstore-{os.urandom(8).hex()}.tmp")
     try:
         fd = os.open(temporary, _NEW_FILE_FLAGS, 0o600 if private else 0o666)
     except OSError as error:
         if target.status is not None and isinstance(error, PermissionError):
             return None
-        raise WriteFailed(path, error) from error
+        raise WriteFailed(given_path, error) from error
     stack.callback(os.close, fd)
     stack.callback(_remove_temporary, temporary)
     if target.status is not None:
@@ -238,7 +242,8 @@ def _remove_temporary(temporary: str) -> None:
         OS_FILES.unlink(temporary)
 
 
-def _copy_into(target: _Target, spool: io.BufferedRandom, path: str, private: bool) -> None:
+def _overwrite_target(target: _Target, spool: io.BufferedRandom, path: str, private: bool) -> None:
+    """Copy the spool into the existing target, unless another file has its path by now."""
     assert target.status is not None
     with _name_write_errors(path):
         fd = os.open(target.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

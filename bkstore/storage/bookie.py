@@ -97,7 +97,7 @@ class Bookie(EntrySource, Closeable):
         self.unclean = False
         self._files = files
         self._resources = resources
-        self._deleted: set[LedgerId] = set()
+        self._deleted_since_checkpoint: set[LedgerId] = set()
         self._unsynced_fences: set[LedgerId] = set()
         self._fence_lock = Lock()
         self._checkpoint_lock = Lock()
@@ -148,10 +148,11 @@ class Bookie(EntrySource, Closeable):
             for current in directories.journal:
                 with convert_write_errors(current):
                     files.makedirs(current)
+            # Journals in ledger directories have been locked by the ledger storage.
             undo.enter_context(WriterLock(directories.separate_journals))
             replay = Replay(ledger_storage, skip_invalid=settings.skip_invalid_records)
-            numbered = zip(directories.journal, _mark_indexes(len(directories.journal)))
-            marks = [replay.run(each, directories.ledger, index) for each, index in numbered]
+            journals = zip(directories.journal, _mark_indexes(len(directories.journal)))
+            marks = [replay.run(each, directories.ledger, index) for each, index in journals]
             ledger_storage.flush()
             cookie = directories.write_cookie(bookie_id, instance_id, files)
             start_writer = partial(JournalWriter, files=files, options=settings)
@@ -259,8 +260,9 @@ class Bookie(EntrySource, Closeable):
     def _store_all(
         self, batch: RecordBatch, key: bytes, recovery: bool, positions: Positions
     ) -> Int64Array:
-        """Store a batch, split where single adds would checkpoint (`_before_key`)."""
-        parts = split_after_first(batch.framed(), self._deleted)
+        """Store a batch and append it to the journals, in parts that end after the first record of
+        a ledger created again: `_before_key` checkpoints there, as it does among single adds."""
+        parts = split_after_first(batch.framed(), self._deleted_since_checkpoint)
         store = partial(self._store_and_log, key=key, recovery=recovery, positions=positions)
         return add_batches(parts, store)
 
@@ -283,7 +285,7 @@ class Bookie(EntrySource, Closeable):
     def _before_key(self, ledger_id: LedgerId) -> None:
         """Checkpoint before a deleted ledger is created again. Deletions are not in the journal: a
         replay would otherwise add the old ledger's entries to the new one."""
-        if ledger_id in self._deleted:
+        if ledger_id in self._deleted_since_checkpoint:
             self.checkpoint()
 
     def __repr__(self) -> str:
@@ -333,7 +335,7 @@ class Bookie(EntrySource, Closeable):
 
     def _before_delete(self, ledger_ids: list[LedgerId]) -> None:
         """Note deleted ledgers: if created again, their keys must be logged again."""
-        self._deleted.update(ledger_ids)
+        self._deleted_since_checkpoint.update(ledger_ids)
         self._journals.forget(ledger_ids)
         self._unsynced_fences.difference_update(ledger_ids)
 
@@ -383,11 +385,11 @@ class Bookie(EntrySource, Closeable):
         self._check_open()
         max_backups = self.journal_options.max_backups
         with self._checkpoint_lock:
-            deleted = set(self._deleted)
+            deleted_before = set(self._deleted_since_checkpoint)
             marks = self.sync()
             self.storage.checkpoint()
             self._write_marks(marks)
-            self._deleted -= deleted
+            self._deleted_since_checkpoint -= deleted_before  # others were deleted meanwhile
             for current, mark in zip(self.directories.journal, marks):
                 with convert_write_errors(current):
                     delete_journals_before(current, mark, max_backups, files=self._files)

@@ -92,7 +92,7 @@ class LedgerStorage(LedgerAdds, Closeable):
         self._collection_lock = Lock()
         self.garbage_passes = GarbagePassCounts()
         """Counts of all garbage collection passes."""
-        self._collectors = [GarbageCollector(path, at) for at, path in enumerate(self.write_paths)]
+        self._collectors = [GarbageCollector(path, i) for i, path in enumerate(self.write_paths)]
 
     @classmethod
     def open(
@@ -153,8 +153,8 @@ class LedgerStorage(LedgerAdds, Closeable):
             entry = check_integer(entry, "entry id")
             entry = self._last_entry(ledger_id) if entry == LAST_ENTRY else check_entry_id(entry)
         record = path.read(ledger_id, entry)
-        if record is None or not path.has_ledger(ledger_id):
-            raise self._missing(ledger_id, path, entry)
+        if record is None or not path.has_ledger(ledger_id):  # deleted: records may be left
+            raise self._missing_error(ledger_id, path, entry)
         return record
 
     def _last_entry(self, ledger_id: LedgerId) -> int:
@@ -175,7 +175,7 @@ class LedgerStorage(LedgerAdds, Closeable):
             return True
         if path.get_location(ledger_id, entry_id) is not None:
             return True
-        error = self._missing(ledger_id, path, entry)
+        error = self._missing_error(ledger_id, path, entry)
         if isinstance(error, NoSuchEntry):
             return False
         raise error
@@ -211,8 +211,8 @@ class LedgerStorage(LedgerAdds, Closeable):
         limit = self.options.max_batch_size
         size = min(max_size, limit) if max_size else limit
         batch = path.read_run(ledger_id, check_entry_id(start), max_records(max_count, size), size)
-        if not len(batch) or not path.has_ledger(ledger_id):
-            raise self._missing(ledger_id, path, start)
+        if not len(batch) or not path.has_ledger(ledger_id):  # deleted: records may be left
+            raise self._missing_error(ledger_id, path, start)
         return batch.first(count_fitting(batch.sizes, max_count, size, self.options.compat))
 
     # -- deleting, flushing
@@ -222,7 +222,8 @@ class LedgerStorage(LedgerAdds, Closeable):
         self._delete([LedgerId.of(ledger)])
 
     def _delete(self, ledger_ids: list[LedgerId], *, only_suspects: bool = False) -> list[LedgerId]:
-        """Delete ledgers, with `only_suspects` only suspects; return those deleted, sorted."""
+        """Delete ledgers; return those deleted, sorted. With `only_suspects`, keep those to which
+        an entry was added since `_mark_suspects`: they were created again."""
         deleted = []
         if self.before_delete is not None:
             self.before_delete(ledger_ids)
@@ -248,7 +249,8 @@ class LedgerStorage(LedgerAdds, Closeable):
                 path.states.mark_suspects(self._ledgers_of(path, ledger_ids))
 
     def _delete_garbage(self, find_deleted: FindDeleted, report: GarbageReport) -> None:
-        """Delete the ledgers found, in groups, except those created again meanwhile."""
+        """Delete the ledgers that `find_deleted` yields, in groups, except those created again
+        meanwhile: it marks ledgers as suspects before it looks for them, and an add clears one."""
         group_size = _DELETE_GROUP_SIZE[self.storage]
         try:
             for ledger_ids in find_deleted(self.ledgers(), self._mark_suspects):

@@ -46,11 +46,11 @@ def directory_names(settings: Configuration, role: _Role) -> list[str]:
     `journalDirectories`, else from the older `journalDirectory`."""
     if role != "journal":
         return settings.strings(f"{role}Directories")
-    several = settings.strings("journalDirectories")
-    if several not in ([], [""]):
-        return several
-    single = settings.string("journalDirectory", None)
-    return [] if single is None else [single]
+    directories = settings.strings("journalDirectories")
+    if directories not in ([], [""]):  # an empty value counts as none
+        return directories
+    older_setting = settings.string("journalDirectory", None)
+    return [] if older_setting is None else [older_setting]
 
 
 def choose_journal_dirs(in_conf: Sequence[Path], in_cookie: Sequence[str]) -> Sequence[StrPath]:
@@ -114,21 +114,23 @@ def _walk_bookie_dirs(top: Path, depth: int) -> Iterable[Path]:
 
 
 def _find_copy(conf: Path, directory: Path, top: Path, bookie_dirs: list[Path]) -> Path:
+    """Return the copy of a configured directory below `top`: at its full path there, else the one
+    of `bookie_dirs` that shares the most last components with it, if just one does."""
     full_path = top.joinpath(*directory.parts[1:]) if directory.is_absolute() else top / directory
     if _is_bookie_dir(full_path):
         return full_path
     suffix_lengths = {folder: _common_suffix_length(folder, directory) for folder in bookie_dirs}
     longest = max(suffix_lengths.values(), default=0)
-    fitting = [folder for folder in bookie_dirs if suffix_lengths[folder] == longest]
+    matches = [folder for folder in bookie_dirs if suffix_lengths[folder] == longest]
     if longest == 0:
         raise UnsupportedLayout(
             f"{conf}: names {directory}, which is not here; {top} has no folder {directory.name!r} "
             f"with a current/; give the directories' place (root=, --root)"
         )
-    if len(fitting) > 1:
-        names = ", ".join(map(str, fitting))
+    if len(matches) > 1:
+        names = ", ".join(map(str, matches))
         raise UnsupportedLayout(f"{conf}: names {directory}, which matches {names}")
-    return fitting[0]
+    return matches[0]
 
 
 def _common_suffix_length(folder: Path, directory: Path) -> int:

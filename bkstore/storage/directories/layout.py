@@ -34,7 +34,7 @@ _LEDGER_FILE_NAMES = re.compile(
 )
 _JOURNAL_NAMES = re.compile(r"[0-9a-f]{1,16}\.txn")
 DATABASE_NAMES = ("locations", "ledgers", "locations-128", "ledgers-128")
-_OTHER_NAMES = re.compile(r"VERSION|BKSTORE-128|metadata-cache|[0-9a-f]{1,2}|[0-9a-f]{8}")
+_NAMES_IN_EMPTY = re.compile(r"VERSION|BKSTORE-128|metadata-cache|[0-9a-f]{1,2}|[0-9a-f]{8}")
 """Names that an empty ``current/`` may have: index folders remain after a delete."""
 _MAX_COOKIE_BYTES = 1 << 20
 
@@ -82,16 +82,17 @@ def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
         raise InvalidArgument(f"{path}: root requires a bk_server.conf, which this is not")
     if not path.is_dir():
         raise UnsupportedLayout(f"{path}: no such directory")
-    if path.name == "current" or not (path / "current").is_dir():
-        currents = [path] if path.name == "current" else _find_currents(path)
+    if path.name == "current":
+        currents = [path]
     else:
-        currents = [path / "current"]
+        own_current = path / "current"
+        currents = [own_current] if own_current.is_dir() else _find_currents(path)
     held: dict[Path, set[Holding]] = {}
     for current in currents:
         names = os.listdir(current)
         kinds = find_holdings(current, names)
         # A directory with other files only does not belong to a bookie.
-        if kinds or not names or any(map(_OTHER_NAMES.fullmatch, names)):
+        if kinds or not names or any(map(_NAMES_IN_EMPTY.fullmatch, names)):
             held[current] = kinds
     if not held:
         raise UnsupportedLayout(f"{currents[0]}: contains no files of a bookie")
@@ -234,13 +235,13 @@ def order_by_names(currents: list[Path], configured: Sequence[str]) -> list[Path
         return None
     ordered: list[Path] = []
     for path in configured:
-        parts = [part for part in Path(path).parts if part != "/"]
-        same_name = [c for c in currents if parts and c.parent.name == parts[-1]]
-        matches = same_name
+        components = [component for component in Path(path).parts if component != "/"]
+        # A copy of /mnt/ledgers1/bk is often called bk, or ledgers1: try the last component first.
+        matches = [each for each in currents if each.parent.name in components[-1:]]
         if len(matches) != 1:
-            matches = [c for c in currents if c.parent.name in parts]
+            matches = [each for each in currents if each.parent.name in components]
         if len(matches) != 1 or matches[0] in ordered:
-            return list(currents) if len(currents) == 1 else None
+            return list(currents) if len(currents) == 1 else None  # one directory has one order
         ordered.append(matches[0])
     return ordered
 
@@ -276,8 +277,8 @@ def order_by_residue(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]])
 
 
 def check_order(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]], source: str) -> None:
-    """Raise `UnsupportedLayout` if all ledgers of a directory belong elsewhere by a stated order,
-    in which every look-up would find nothing. A stray ledger is only a finding."""
+    """Raise `UnsupportedLayout` if a directory is at a position to which none of its ledgers belong
+    (ledger L is at ``L mod n``): no look-up would find them. A single stray ledger is permitted."""
     size = len(dir_names)
     for index, ledger_ids in enumerate(ledgers):
         residues = {ledger % size for ledger in ledger_ids}

@@ -130,9 +130,10 @@ class OwnedDirectories:
         _check_id("bookie_id", bookie_id), _check_id("instance_id", instance_id)
         if cookie is None:
             return
-        for current in self.list_without_cookie() if self.has_data() else ():
+        missing = self.list_without_cookie()
+        if missing and self.has_data():  # without data, a first start may have been interrupted
             raise UnsupportedLayout(
-                f"{current}: no cookie here, but the others have that of "
+                f"{missing[0]}: no cookie here, but the others have that of "
                 f"bookie {cookie.bookie_id!r}: is a disk not mounted, or another bookie's?"
             )
         if bookie_id not in (None, cookie.bookie_id):
@@ -152,16 +153,17 @@ class OwnedDirectories:
         return [c for c in self.all if not (c / cookie_format.FILE_NAME).is_file()]
 
     def has_data(self) -> bool:
-        """Return whether there is data; if not, a first start may have been interrupted."""
+        """Return whether a directory has entry logs, index files or journals."""
         return _have_data(current for current in self.all if current.is_dir())
 
     def write_cookie(self, bookie_id: str | None, instance_id: str | None, files: Files) -> Cookie:
         """Write the cookie, a new one if needed, to every directory without one; return it."""
         cookie = self.cookie
         if cookie is None:
+            bookie_dir = self.ledger[0].parent.parent  # the ledgers are in its ledgers/current
             cookie = Cookie(
                 cookie_format.NEWEST_VERSION,
-                bookie_id or self.ledger[0].parent.parent.name or "bookie",
+                bookie_id or bookie_dir.name or "bookie",
                 _dir_paths(self.journal),
                 _dir_paths(self.ledger),
                 index_dirs=None if self.index == self.ledger else _dir_paths(self.index),

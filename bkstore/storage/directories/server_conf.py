@@ -83,7 +83,7 @@ class _Loader:
         data, position = _read_content(path), 0
         try:
             for prop in parse_properties(data):
-                self.text.append(data[position : prop.begin])
+                self.text.append(data[position : prop.begin])  # comments between the properties
                 if prop.key.lower() in ("include", "includeoptional"):
                     self._include(path, prop)
                 else:
@@ -100,7 +100,7 @@ class _Loader:
     def _include(self, path: Path, prop: Property) -> None:
         # The value is one file name: a comma is part of it.
         name = self._resolve_variables(path, prop.value)
-        included = path.parent / name if name else path
+        included = path.parent / name if name else path  # an empty name is a circle
         if not _file_exists(included):
             if prop.key.lower() == "include":
                 raise UnsupportedLayout(f"{path}: includes {included}, which does not exist")

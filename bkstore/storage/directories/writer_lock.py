@@ -53,9 +53,11 @@ class WriterLock(Closeable):
             distinct: dict[str, Path] = {}
             for current in directories:
                 distinct.setdefault(os.path.realpath(current), current)
-            files = {_lock_path(current): current for current in distinct.values()}
-            for path, current in files.items():
-                self._fds.append(acquire_lock(path, _in_use(current)))
+            # Lock files exclude writers on other machines too: network file systems do not lock
+            # directories across machines.
+            lock_files = {_lock_path(current): current for current in distinct.values()}
+            for lock_path, current in lock_files.items():
+                self._fds.append(acquire_lock(lock_path, _in_use(current)))
             for current in distinct.values():
                 self._lock_directory(current)
         except BaseException:
@@ -63,6 +65,8 @@ class WriterLock(Closeable):
             raise
 
     def _lock_directory(self, current: Path) -> None:
+        """Lock ``current/`` itself, if the file system can: it may have lock files at several paths
+        (links, bind mounts)."""
         with convert_write_errors(current):
             fd = _open_directory(current)
         self._fds.append(fd)
@@ -99,6 +103,7 @@ def check_not_locked(current: Path) -> None:
 
 
 def _check_unlocked(open_lock: Callable[[], int], current: Path) -> None:
+    """Raise `DirectoryInUse` if the file or directory that `open_lock` opens is locked."""
     try:
         fd = open_lock()
     except (FileNotFoundError, PermissionError):  # never written by bkstore, or not accessible

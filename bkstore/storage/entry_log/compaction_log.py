@@ -101,7 +101,7 @@ def finish_compactions(
 ) -> list[tuple[int, int]]:
     """Finish compactions interrupted by a crash; return the (new, old) log ids finished.
 
-    `switch(new, old)` durably points the index at the new log, and returns whether it did. Then
+    `relocate(new, old)` durably points the index at the new log, and returns whether it did. Then
     the recovery marker and the old log are removed; otherwise both stay.
     """
     finished = []

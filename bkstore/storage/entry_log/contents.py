@@ -45,20 +45,21 @@ class _Rows(NamedTuple):
         first, size = entries[starts], np.diff(starts, append=entries.size)
         runs = np.stack((first, first, size, np.zeros_like(first)), axis=1)
         # Assign the runs to ledgers. Find the ledgers with a run that begins before the end of the
-        # previous one (late entries, copies): these must be sorted.
+        # previous one (late entries, copies): these must be sorted. Their numbers count from 1, as
+        # `searchsorted` gives the number of ledgers that begin at or before a run.
         first_runs = np.flatnonzero(is_new_ledger[changes - 1]) + 1
         ledger_runs = np.concatenate(([0], first_runs, [starts.size]))
         late_runs = np.flatnonzero(first[1:] < first[:-1] + size[:-1]) + 1
         late_runs = np.setdiff1d(late_runs, ledger_runs)
         unsorted = set(np.searchsorted(ledger_runs, late_runs, "right").tolist())
         # A few ordered runs are groups already. `from_entries` sorts the others and finds stripes.
-        for ledger_number, (lo, hi) in enumerate(pairwise(ledger_runs.tolist()), 1):
-            row = starts[lo]
+        for ledger_number, (run, next_run) in enumerate(pairwise(ledger_runs.tolist()), start=1):
+            row = starts[run]
             ledger_id = LedgerId.from_signed(int(scopes[row]), int(ledgers[row]))
-            if hi - lo <= _MAX_PLAIN_RUNS and ledger_number not in unsorted:
-                yield ledger_id, runs[lo:hi].copy()
+            if next_run - run <= _MAX_PLAIN_RUNS and ledger_number not in unsorted:
+                yield ledger_id, runs[run:next_run].copy()
             else:
-                stop = starts[hi] if hi < starts.size else entries.size
+                stop = starts[next_run] if next_run < starts.size else entries.size
                 yield ledger_id, Availability.from_entries(entries[row:stop]).groups
 
 
@@ -91,7 +92,9 @@ class LogContents:
         rows = np.flatnonzero((self.ledgers[:, 1] == number) & (self.ledgers[:, 0] == scope))
         if not rows.size:
             return Availability()
-        return _entries(self.groups[self.bounds[rows[0]] : self.bounds[rows[0] + 1]])
+        ledger_index = rows[0]
+        start, stop = self.bounds[ledger_index], self.bounds[ledger_index + 1]
+        return _to_availability(self.groups[start:stop])
 
     @property
     def first_damage(self) -> Finding | None:
@@ -116,7 +119,7 @@ def scan_contents(path: str, oddities: Iterable[Finding] = ()) -> LogContents:
     return LogContents.of(groups_of_ledger, findings)
 
 
-def _entries(groups: Int64Array) -> Availability:
+def _to_availability(groups: Int64Array) -> Availability:
     """Return the entries of groups that are canonical, or ordered and disjoint runs."""
     columns = Groups(*groups.T.copy())
     if columns.period.any() or columns.first.size == 1:
@@ -125,7 +128,7 @@ def _entries(groups: Int64Array) -> Availability:
 
 
 def _unite(one: Int64Array, other: Int64Array) -> Int64Array:
-    return (_entries(one) | _entries(other)).groups
+    return (_to_availability(one) | _to_availability(other)).groups
 
 
 def _gather_ids(batches: Iterable[LogBatch], path: str, findings: list[Finding]) -> Iterator[_Rows]:

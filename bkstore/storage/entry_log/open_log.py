@@ -32,8 +32,9 @@ class OpenLog:
         self.written_bytes = HEADER_SIZE
         self.buffer = bytearray()
         self._metadata = LogMetadata(log_id)
-        self._last_ledger: LedgerId | None = None
-        self._last_ledger_bytes = 0
+        self._uncounted_ledger: LedgerId | None = None
+        self._uncounted_bytes = 0
+        """Bytes of the latest records, all of `_uncounted_ledger`, that `_metadata` lacks."""
         self._files = files
 
     @property
@@ -44,9 +45,9 @@ class OpenLog:
     @property
     def metadata(self) -> LogMetadata:
         """The ledgers of the log, with the bytes of each."""
-        if self._last_ledger is not None:
-            self._metadata.add(self._last_ledger, self._last_ledger_bytes)
-            self._last_ledger = None
+        if self._uncounted_ledger is not None:
+            self._metadata.add(self._uncounted_ledger, self._uncounted_bytes)
+            self._uncounted_ledger = None
         return self._metadata
 
     # -- appending
@@ -60,26 +61,26 @@ class OpenLog:
         if buffered >= _BUFFER_SIZE or position + size > limit:
             return 0
         buffer += size.to_bytes(SIZE_FIELD_BYTES, "big") + record
-        if ledger is not self._last_ledger:  # an equal id of another object only ends a sum early
+        if ledger is not self._uncounted_ledger:  # an equal id in another object is counted early
             self._start_sum_of(ledger)
-        self._last_ledger_bytes += SIZE_FIELD_BYTES + size
+        self._uncounted_bytes += SIZE_FIELD_BYTES + size
         return self.log_id << 32 | position
 
     def add(self, ledger: LedgerId, record: bytes) -> int:
         """Append one record, buffered, and return its location."""
         self.write_if_full()
-        return self.try_add(ledger, record, 1 << 32)
+        return self.try_add(ledger, record, limit=1 << 32)  # the caller has checked the size
 
     def _start_sum_of(self, ledger: LedgerId) -> None:
         """Start to sum the bytes of another ledger; add the last ledger's sum to the metadata."""
-        if self._last_ledger is not None:
-            self._metadata.add(self._last_ledger, self._last_ledger_bytes)
-        self._last_ledger, self._last_ledger_bytes = ledger, 0
+        if self._uncounted_ledger is not None:
+            self._metadata.add(self._uncounted_ledger, self._uncounted_bytes)
+        self._uncounted_ledger, self._uncounted_bytes = ledger, 0
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Int64Array:
         """Append the records of a framed batch and return their locations, int64[n]. A batch that
         exceeds the write buffer is written without a copy."""
-        positions = self.end + batch.offsets
+        positions = self.end + batch.offsets  # of the records themselves, as locations have them
         if len(self.buffer) + len(batch.buffer) < _BUFFER_SIZE:
             self.buffer += batch.buffer
         else:
@@ -138,7 +139,7 @@ class OpenLog:
 
 def _bytes_by_ledger(batch: RecordBatch, ledgers: BatchLedgers) -> list[tuple[LedgerId, int]]:
     """Return (ledger id, bytes of its frames), in the order of first appearance."""
-    if ledgers.numbers is None:
+    if ledgers.numbers is None:  # all frames are of one ledger, if there are any
         return [(ledger_id, len(batch.buffer)) for ledger_id in ledgers.ledger_ids]
     ledger_bytes = np.zeros(len(ledgers.ledger_ids), np.int64)
     np.add.at(ledger_bytes, ledgers.numbers, batch.sizes + SIZE_FIELD_BYTES)

@@ -149,14 +149,15 @@ class LogReader(Closeable):
         if ledger.scope == 0:
             is_match = _unpack_ids_v1(record) == (ledger.ledger, entry_id)
         else:
-            is_match = record[0] >= 0x80 and record[1:25] == _IDS_V2.pack(*ledger.signed, entry_id)
+            is_version_2 = record[0] >= 0x80  # then the ids follow this byte
+            is_match = is_version_2 and record[1:25] == _IDS_V2.pack(*ledger.signed, entry_id)
         if not is_match:
             raise _mismatch_error(handle, position, ledger, entry_id)
         return record
 
     def _read_long(self, handle: OpenFile, position: int, size: int, read_size: int) -> bytes:
         """Read a record that did not fit the first read; raise if its size is impossible."""
-        handle.read_size = _READ_SIZE  # copying four times as much is cheaper than reading twice
+        handle.read_size = _READ_SIZE  # of later first reads: more bytes cost less than two reads
         bytes_left = os.fstat(handle.fd).st_size - position
         if position < SIZE_FIELD_BYTES or read_size < SIZE_FIELD_BYTES or bytes_left <= 0:
             reason = f"location points past the end of the log ({bytes_left + position} bytes)"
@@ -219,14 +220,15 @@ class LogReader(Closeable):
         try:
             for start, stop in _find_runs(locations):
                 # Collect records of short runs; yield them before a longer run, to keep the order.
-                if stop - start < _MIN_RUN_LENGTH:
+                is_short = stop - start < _MIN_RUN_LENGTH
+                if is_short:
                     singles.extend(range(start, stop))
                     if len(singles) < _MAX_SINGLES and stop < entry_ids.size:
                         continue
                 if singles:
                     yield from self._read_singles(ledger, entry_ids, locations, singles)
                     singles.clear()
-                next_row = start if stop - start >= _MIN_RUN_LENGTH else stop
+                next_row = stop if is_short else start  # a short run was among the singles
                 while next_row < stop:
                     window_end = locations[next_row] + window
                     count = int(np.searchsorted(locations[next_row:stop], window_end))
@@ -346,10 +348,10 @@ def _drop_sparse_buffer(batch: RecordBatch) -> RecordBatch:
 def _sizes_if_all_match(
     data: bytes, offsets: Int64Array, ledger: LedgerId, entry_ids: Int64Array
 ) -> Int64Array | None:
-    """Return the sizes of version 1 records if all are complete and have these ids, else None. One
-    gather reads sizes and ids, so each record start is touched once."""
+    """Return the sizes of version 1 records if all are complete and have these ids, else None."""
     if ledger.scope or int(offsets[-1]) + V1_HEADER > len(data):
         return None
+    # A view with a frame start at every byte: one gather reads the sizes and ids at the offsets.
     count = len(data) - _FRAME_START.itemsize + 1
     starts = np.ndarray(count, _FRAME_START_BYTES, data, strides=(1,))
     heads = starts[offsets - SIZE_FIELD_BYTES].view(_FRAME_START)

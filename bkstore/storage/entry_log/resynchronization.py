@@ -140,24 +140,26 @@ class Region(NamedTuple):
 
 
 def _classify_frames(
-    data: Bytes, offsets: Int64Array, sizes: Int64Array, base: int
+    data: Bytes, offsets: Int64Array, sizes: Int64Array, data_offset: int
 ) -> tuple[Int64Array, Int64Array, Int64Array, npt.NDArray[np.uint8]]:
-    """Return (scopes, ledgers, entries, kinds) of complete frames of at least 32 bytes."""
+    """Return (scopes, ledgers, entries, kinds) of complete frames of at least 32 bytes, whose
+    records are at `offsets` of `data`; that begins at `data_offset` of the log."""
     first_words, second_words = read_int64s(data, offsets), read_int64s(data, offsets, 8)
     kinds = ((first_words >= 0) & (second_words >= 0)).astype(np.uint8)
     version_2 = np.flatnonzero(first_words < 0)
     if not version_2.size:
         return np.zeros(offsets.size, np.int64), first_words, second_words, kinds
     scopes, ledgers, entries = record_ids(data, offsets)
-    flags = data[offsets[version_2]]
-    # A leading bit of 1 marks version 2 entries, and ledger -1: map batches and the filler.
-    is_entry = (flags >= 0xA1) & (flags <= 0xA4) & (sizes[version_2] >= V2_HEADER)
+    # A leading bit of 1 marks version 2 entries, and ledger -1: map batches and the filler. A batch
+    # of entry id -2 has 16 bytes for each ledger, one of id -3 has 24, with the scope.
+    is_entry = _is_v2_flags(data[offsets[version_2]]) & (sizes[version_2] >= V2_HEADER)
     is_entry &= (scopes[version_2] != 0) & (entries[version_2] >= 0)
     is_ledger_minus_1 = first_words[version_2] == -1
     ledgers_size = sizes[version_2] - _MAP_BATCH_HEADER
     is_map = is_ledger_minus_1 & (second_words[version_2] == -2) & (ledgers_size % 16 == 0)
     is_map |= is_ledger_minus_1 & (second_words[version_2] == -3) & (ledgers_size % 24 == 0)
-    is_filler = is_ledger_minus_1 & (offsets[version_2] + base == HEADER_SIZE + SIZE_FIELD_BYTES)
+    log_offsets = offsets[version_2] + data_offset
+    is_filler = is_ledger_minus_1 & (log_offsets == HEADER_SIZE + SIZE_FIELD_BYTES)
     is_filler &= sizes[version_2] == DIRECT_HEADER_SIZE - HEADER_SIZE - SIZE_FIELD_BYTES
     kinds[version_2] = np.select([is_entry, is_map, is_filler], [ENTRY, MAP, FILLER], NONE)
     return scopes, ledgers, entries, kinds
@@ -206,8 +208,9 @@ def _check_frame(log: LogBytes, offset: int, head_bytes: bytes, size: int) -> Re
         return Region("garbage", offset, f"{record}, {bytes_left} are left in the log")
     if size < V1_HEADER:
         return Region("garbage", offset, f"{record}, too short for an entry")
-    data = np.frombuffer(head_bytes, np.uint8)
-    if _classify_frames(data, np.array([SIZE_FIELD_BYTES]), np.array([size]), offset)[3][0] == NONE:
+    data, record_offsets = np.frombuffer(head_bytes, np.uint8), np.array([SIZE_FIELD_BYTES])
+    *_, kinds = _classify_frames(data, record_offsets, np.array([size]), data_offset=offset)
+    if kinds[0] == NONE:
         return Region("garbage", offset, f"{record} that does not begin with an entry's ids")
     return Region("frame", offset + SIZE_FIELD_BYTES + size)
 
@@ -217,14 +220,14 @@ def find_doubtful_frame(log: LogBytes, run: FrameRun) -> int:
 
     A wrong size may skip over the starts of other records, to a frame that looks right by chance.
     A valid digest clears a frame and all before it. If none of the last frames has one, the last
-    frame is doubtful, and those before it up to one that is in order (`_in_order`).
+    frame is doubtful, and those before it up to one that is in order (`_is_in_order`).
     """
     last_frame = run.count - 1
     for frame in range(last_frame, max(last_frame - _MAX_DOUBTFUL, -1), -1):
         if _has_valid_digest(log, run.start_of(frame)):
             return frame + 1
     frame = last_frame
-    while frame > max(last_frame - _MAX_DOUBTFUL, 0) and not _in_order(log, run.start_of(frame)):
+    while frame > max(last_frame - _MAX_DOUBTFUL, 0) and not _is_in_order(log, run.start_of(frame)):
         frame -= 1
     return frame
 
@@ -262,7 +265,7 @@ def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
                 continue
             # Keep the first chain unless one in order is found. The search ends at the first
             # record of the chain with a valid digest, as no better chain can start after it.
-            is_ordered = _in_order(log, offset)
+            is_ordered = _is_in_order(log, offset)
             if not chain:
                 followers = offset_chain[1 : 1 + _MAX_DOUBTFUL]
                 valid = (each for each in followers if _has_valid_digest(log, each))
@@ -285,6 +288,11 @@ def _has_valid_digest(log: LogBytes, offset: int) -> bool:
     return matching_checksum(record) is not None
 
 
+def _is_v2_flags(first_bytes: Bytes) -> npt.NDArray[np.bool_]:
+    """Return whether each first byte is that of a version 2 entry with one of the four digests."""
+    return (first_bytes >= 0xA1) & (first_bytes <= 0xA4)
+
+
 def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
     """Return the offsets of plausible sizes followed by plausible ids, int64[n]."""
     count = data.size - SIZE_FIELD_BYTES - V1_HEADER + 1
@@ -296,24 +304,24 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
     words = (read_int64s(data, offsets, SIZE_FIELD_BYTES + at) for at in (0, 8, 16, 24))
     first_words, second_words, lac, length = words
     is_version_1 = (first_words >= 0) & (second_words >= 0) & (lac >= -1) & (length >= 0)
-    # Only an order of ids, or a digest, confirms it.
+    # Later checks accept it only for a LAC below its entry id, or for a valid digest.
     is_version_1 &= (lac < second_words) | (sizes[offsets] <= _MAX_VERIFIED_SIZE)
-    flags = data[offsets + SIZE_FIELD_BYTES]
-    is_version_2 = (flags >= 0xA1) & (flags <= 0xA4)
+    is_version_2 = _is_v2_flags(data[offsets + SIZE_FIELD_BYTES])
     is_map = (first_words == -1) & ((second_words == -2) | (second_words == -3))
-    likely: Int64Array = offsets[is_version_1 | is_version_2 | is_map]
-    return likely
+    candidates: Int64Array = offsets[is_version_1 | is_version_2 | is_map]
+    return candidates
 
 
 def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) -> list[int]:
-    """Return the offsets of adjacent records from `offset` on, past `beyond` and some further, and
-    that after them. Empty if the chain breaks: it goes to `dead_ends`, not to be followed again."""
+    """Return the offsets of the records that follow each other from `offset` on, up to some past
+    `beyond`, then the end of the last. Empty if the chain breaks before: then its offsets go to
+    `dead_ends`, not to be followed again."""
     chain: list[int] = []
     while len(chain) <= _MIN_FOLLOWERS or (offset <= beyond and len(chain) < _TRUSTED_CHAIN_LENGTH):
         region = classify_at(log, offset)
         if region.kind != "frame" or offset in dead_ends:
             is_at_end = region.kind in ("end", "padding") and offset > beyond
-            if is_at_end and chain and all(_in_order(log, each) for each in chain):
+            if is_at_end and chain and all(_is_in_order(log, each) for each in chain):
                 break
             dead_ends.update(chain)
             return []
@@ -322,7 +330,7 @@ def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) 
     return [*chain, offset]
 
 
-def _in_order(log: LogBytes, offset: int) -> bool:
+def _is_in_order(log: LogBytes, offset: int) -> bool:
     """Return whether the LAC of the record at `offset` is below its entry id, as in most records;
     True for a batch of the ledgers map."""
     head_bytes = log.read(offset + SIZE_FIELD_BYTES, V2_HEADER)

@@ -149,7 +149,7 @@ class _Scan:
 
     def __init__(self, log: LogBytes, findings: list[Finding] | None, usage: LogByteUsage) -> None:
         self._log = log
-        self._account = usage
+        self._usage = usage
         self._findings = findings
         self._damage_runs = None if findings is None else DamageRuns(findings, noun="places")
         self._has_damage = False
@@ -162,7 +162,7 @@ class _Scan:
         if log.size == 0:  # created, its header still in the writer's buffer
             return
         header = self._read_header()
-        self._account.header_bytes = min(log.size, HEADER_SIZE)
+        self._usage.header_bytes = min(log.size, HEADER_SIZE)
         while True:
             region = classify_at(log, offset)
             if region.kind == "frame":
@@ -171,7 +171,7 @@ class _Scan:
                 next_region = classify_at(log, run.end)
                 if next_region.kind != "garbage":
                     self._end_damage_run()
-                    self._account.count_frames(run)
+                    self._usage.count_frames(run)
                     yield run
                     offset = run.end
                     continue
@@ -183,7 +183,7 @@ class _Scan:
                     intact_count += 1
                 if intact_count:
                     self._end_damage_run()
-                    self._account.count_frames(run.first(intact_count))
+                    self._usage.count_frames(run.first(intact_count))
                 yield run.first(intact_count)
                 damage_start = run.start_of(intact_count)
                 reason = next_region.reason
@@ -194,10 +194,10 @@ class _Scan:
                 next_offset = find_next_record(log, offset, offset)
                 offset = self._report_skipped(offset, next_offset, region.reason)
             elif region.kind == "padding":
-                self._account.padding_bytes += region.end - offset
+                self._usage.padding_bytes += region.end - offset
                 offset = region.end
             else:
-                self._account.padding_bytes += region.end - offset
+                self._usage.padding_bytes += region.end - offset
                 self._check_end(offset, region, header)
                 return
 
@@ -230,7 +230,7 @@ class _Scan:
 
     def _report_skipped(self, start: int, stop: int, reason: str) -> int:
         """Report start..stop, which has no readable record, as damage; return `stop`."""
-        self._account.skipped_ranges.append((start, stop))
+        self._usage.skipped_ranges.append((start, stop))
         range_end = "to the end of the log" if stop == self._log.size else f"up to {stop}"
         skipped_bytes = format_count(stop - start, f"byte {range_end} is", f"bytes {range_end} are")
         detail = f"{reason}; {skipped_bytes} skipped"

@@ -24,10 +24,10 @@ def find_torn_record(path: Path, damage: Sequence[Finding]) -> int | None:
     with LogBytes(path) as log:
         if log.size < HEADER_SIZE:
             return 0
-        bytes_left = log.size - record_offset
+        bytes_after_size = log.size - record_offset - SIZE_FIELD_BYTES
         size = int.from_bytes(log.read(record_offset, SIZE_FIELD_BYTES), "big", signed=True)
-        bytes_after_size = bytes_left - SIZE_FIELD_BYTES
-        if bytes_left <= 0 or (bytes_after_size >= 0 and size <= bytes_after_size):
+        is_cut_in_size = -SIZE_FIELD_BYTES < bytes_after_size < 0
+        if not is_cut_in_size and not size > bytes_after_size >= 0:
             return None
         is_last = find_next_record(log, record_offset, record_offset) == log.size
         return record_offset if is_last else None

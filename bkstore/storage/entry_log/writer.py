@@ -70,8 +70,11 @@ class EntryLogger(Closeable):
         self.files = check_files("files", files)
         self._lock = RLock()
         self._active: dict[LedgerId | None, OpenLog] = {}
+        """The logs that take records: one for each ledger with `per_ledger`, else one, of None."""
         self._writing: dict[int, OpenLog] = {}
+        """The logs whose files are open for writing, by id: active, rotated, compaction output."""
         self._rotated: list[OpenLog] = []
+        """The logs that take no more records, and that the next flush syncs and closes."""
         self._paths: dict[int, Path] = {}
         for current in self._currents:
             self._paths.update(_list_logs(current))
@@ -144,6 +147,7 @@ class EntryLogger(Closeable):
         """Append one record and return its location. Without `roll` the size limit is 2^31-1."""
         with self._lock:
             limit = self._size_limit if roll else MAX_LOG_BYTES
+            # Fast path: the single log has room, and needs no other version.
             log = None if self._per_ledger or self._sync_failure else self._active.get(None)
             if log is not None and ledger.scope == 0:
                 location = log.try_add(ledger, record, limit)
@@ -174,6 +178,7 @@ class EntryLogger(Closeable):
         while start < stop:
             with self._lock:
                 log = self._log_for(ledgers.ledger_ids[0], int(batch.sizes[start]), roll)
+                # Take as many records as end within the log's limit, but at least one.
                 run_offset = int(batch.offsets[start]) - SIZE_FIELD_BYTES
                 run_stop = int(record_ends.searchsorted(limit - log.end + run_offset, "right"))
                 run_stop = min(max(run_stop, start + 1), stop)
@@ -204,7 +209,8 @@ class EntryLogger(Closeable):
         return log
 
     def _mark_used(self, key: LedgerId) -> None:
-        """Mark a ledger's log as last used; rotate the least recently used beyond the limit."""
+        """Mark a ledger's log as last used; rotate the least recently used beyond the limit, and
+        sync and close the rotated ones before as many files again are open."""
         self._active[key] = self._active.pop(key)
         while len(self._active) > self._max_active:
             self._rotate(next(iter(self._active)))

@@ -55,7 +55,7 @@ class GroupCommit:
         self._has_leader = False
         self._waiting: list[_Follower] = []
         self._commit_start = self._wait_deadline = 0.0
-        self._expected_followers = 0  # number of followers to wait for until then
+        self._expected_followers = 0  # so many are waited for until `_wait_deadline`
         self._followers_gathered: threading.Lock | None = None  # released when they have come
 
     @contextmanager
@@ -110,6 +110,7 @@ class GroupCommit:
         """Release the threads whose positions are durable; let the first of the others lead."""
         now = time.monotonic()
         with self._lock:
+            # The threads released now may commit again at once: the next leader waits for as many.
             commit_seconds = now - self._commit_start
             self._wait_deadline = now + min(commit_seconds / _WAIT_DIVISOR, _MAX_WAIT_SECONDS)
             self._expected_followers = len(self._waiting)

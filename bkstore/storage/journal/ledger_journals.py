@@ -69,7 +69,7 @@ class LedgerJournals:
             return self._append_with_keys(batch, key)
 
     def _append_with_keys(self, batch: RecordBatch, key: bytes) -> Positions:
-        """Append runs of the batch that end before the first record of each new ledger."""
+        """Append a batch in runs: before a new ledger's first record its key must be appended."""
         ids = read_batch_ids(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
         positions: Positions = {}
@@ -88,17 +88,18 @@ class LedgerJournals:
     def _append_run(
         self, batch: RecordBatch, ledgers: BatchLedgers, journals: list[int], start: int, stop: int
     ) -> Positions:
-        """Append the records start..stop (half open), with one write for each journal."""
+        """Append the records start..stop (half open), with one write for each journal; `journals`
+        has the index of each ledger's journal."""
         if start == stop:
             return {}
         run = batch.between(start, stop)
-        if ledgers.numbers is None or len(self.writers) == 1:
+        if ledgers.numbers is None or len(self.writers) == 1:  # None: a single ledger
             return {journals[0]: self.writers[journals[0]].append_batch(run.framed())}
         positions: Positions = {}
         journal_of_record = np.array(journals)[ledgers.numbers[start:stop]]
-        for journal in np.unique(journal_of_record).tolist():
-            records = run.take(np.flatnonzero(journal_of_record == journal)).framed()
-            positions[journal] = self.writers[journal].append_batch(records)
+        for journal_index in np.unique(journal_of_record).tolist():
+            records = run.take(np.flatnonzero(journal_of_record == journal_index)).framed()
+            positions[journal_index] = self.writers[journal_index].append_batch(records)
         return positions
 
     @contextmanager

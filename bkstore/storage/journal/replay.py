@@ -52,7 +52,7 @@ class Replay:
 
     def __init__(self, storage: LedgerStorage, *, skip_invalid: bool = False) -> None:
         self._storage = storage
-        self._skips_torn = storage.options.compat is None
+        self._skips_torn = storage.options.compat is None  # upstream replays torn records
         self._skips_invalid = skip_invalid
         self.findings: list[Finding] = []
         self._finding_runs = DamageRuns(self.findings)
@@ -80,24 +80,26 @@ class Replay:
         scan = scan_journal(path, start, **skips)
         for offsets, records in scan.batches():
             if isinstance(records, RecordBatch):
-                self._add_intact(path, offsets, records)
-            elif not self._is_torn(records, path, int(offsets[0])):
+                self._add_untorn(path, offsets, records)
+            elif not self._report_if_torn(records, path, int(offsets[0])):
                 self._apply_special(records, path, int(offsets[0]))
         self.findings += scan.findings
         return scan.stop
 
     # -- entries
 
-    def _add_intact(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
+    def _add_untorn(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
         """Add adjacent entries, except torn ones. Those before a suspicious entry are added before
         it is checked, as the check may read the storage."""
         start = 0
-        for row in find_suspicious_rows(offsets, batch).tolist() if self._skips_torn else ():
+        suspicious_rows = find_suspicious_rows(offsets, batch).tolist() if self._skips_torn else []
+        for row in suspicious_rows:
             record = decode_record(bytes(batch[row]))
             if crc_matches(record):
                 continue
             self._add_batch(path, offsets[start:row], batch.between(start, row))
-            start = row + self._is_torn(record, path, int(offsets[row]))
+            is_torn = self._report_if_torn(record, path, int(offsets[row]))
+            start = row + 1 if is_torn else row
         self._add_batch(path, offsets[start:], batch.between(start, len(batch)))
 
     def _add_batch(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
@@ -118,22 +120,24 @@ class Replay:
             except NoSuchLedger as error:
                 stored_count = error.stored or 0
                 unstored = batch.between(stored_count, len(batch))
-                remaining = stored_count + self._rows_of_known(unstored)
-                offsets, batch = offsets[remaining], batch.take(remaining)
-                stored_count, is_flushed = 0, False
+                rows_left = stored_count + self._skip_unknown_ledgers(unstored)
+                offsets, batch = offsets[rows_left], batch.take(rows_left)
+                stored_count, is_flushed = 0, False  # all of `batch` is still to be added
             except (InvalidArgument, UnauthorizedAccess) as error:
                 raise _replay_error(path, int(offsets[error.stored or 0]), error) from error
             offsets, batch = offsets[stored_count:], batch.between(stored_count, len(batch))
 
-    def _rows_of_known(self, batch: RecordBatch) -> Int64Array:
-        """Return the rows of records still to be added; the first is of an unknown ledger. Leaves
-        out the records of all unknown ledgers, counted as skipped, up to a malformed one: that is
-        the last row, so that adding it raises the error."""
+    def _skip_unknown_ledgers(self, batch: RecordBatch) -> Int64Array:
+        """Skip, and count, the records of unknown ledgers, of which the first is one; return the
+        rows of the others, still to be added. They end at the first malformed record of an unknown
+        ledger, so that adding it raises the error after all records before it are added."""
         ids = read_batch_ids(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
         is_known = np.array(list(map(self._storage.ledger_exists, ledgers.ledger_ids)))
-        numbers = ledgers.numbers
-        is_left = np.repeat(is_known, len(batch)) if numbers is None else is_known[numbers]
+        if ledgers.numbers is None:  # all records are of one ledger
+            is_left = np.repeat(is_known, len(batch))
+        else:
+            is_left = is_known[ledgers.numbers]
         is_left[0] = False
         for row in np.flatnonzero(~is_left).tolist():
             try:
@@ -156,7 +160,7 @@ class Replay:
 
     # -- records of other kinds
 
-    def _is_torn(self, record: JournalRecord, path: Path, offset: int) -> bool:
+    def _report_if_torn(self, record: JournalRecord, path: Path, offset: int) -> bool:
         """Return whether a crash left only a part of the record; add a finding if so."""
         if not self._skips_torn:
             return False

@@ -227,12 +227,14 @@ class JournalScan:
 
     def _skip_padding(self, window: _Window, position: int) -> int | None:
         """Return the position after a padding record; None, with a finding, if it is invalid."""
-        size, stop = window.size, position + 8
+        length_offset = position + SIZE_FIELD_BYTES  # after the mask that marks padding
+        size, stop = window.size, length_offset + SIZE_FIELD_BYTES
         if stop > size:
             detail = "padding record is cut off in its length"
             self._stop_with_finding(size, "oddity", detail, position)
             return None
-        length = int.from_bytes(window.read(position + 4, 4), "big", signed=True)
+        length_bytes = window.read(length_offset, SIZE_FIELD_BYTES)
+        length = int.from_bytes(length_bytes, "big", signed=True)
         if length < 0:
             self._stop_at_invalid(position, stop, f"padding length {length} is negative")
             return None
@@ -263,7 +265,7 @@ class JournalScan:
         return not any(window.read(position, window.size - position))
 
     def _stop_at_zero_length(self, window: _Window, position: int) -> None:
-        """Stop after a zero length; add a finding if data follow it."""
+        """Stop at `position`, after a zero length; add a finding if data follow soon after it."""
         self.stop = position
         search_stop = min(window.size, position + _TAIL_SEARCH_BYTES)
         for chunk_start in range(position, search_stop, CHUNK_BYTES):
@@ -272,7 +274,7 @@ class JournalScan:
                 data_offset = chunk_start + len(chunk) - len(chunk.lstrip(b"\0"))
                 place = "after the zero length that ends the file's records"
                 detail = f"data at {data_offset}, {place}"
-                self.findings.append(Finding("damage", detail, str(self.path), position - 4))
+                self._stop_with_finding(position, "damage", detail, position - SIZE_FIELD_BYTES)
                 return
 
     def _stop_at_invalid(self, offset: int, stop: int, reason: str) -> None:

@@ -41,15 +41,17 @@ def find_suspicious_rows(offsets: Int64Array, batch: RecordBatch) -> Int64Array:
     `find_blank_sectors` and `has_unwritten_sector`. About 5 ns an entry.
     """
     data = np.frombuffer(batch.buffer, np.uint8)
-    chunk_offset = int(offsets[0]) - int(batch.offsets[0]) + SIZE_FIELD_BYTES  # of the piece
-    first_sector = (int(offsets[0]) // _SECTOR + 1) * _SECTOR - chunk_offset
+    # In `data`: the first sector after the first length field, and the end of the last entry.
+    data_offset = int(offsets[0]) - int(batch.offsets[0]) + SIZE_FIELD_BYTES  # in the file
+    first_sector = (int(offsets[0]) // _SECTOR + 1) * _SECTOR - data_offset
     data_end = int(batch.offsets[-1] + batch.sizes[-1])
-    # Sectors in the chunk whose first byte is zero, then those with nothing but zeros.
+    # Sectors whose first byte is zero, then those of only zeros, as far as the chunk has them.
     candidates = first_sector + _SECTOR * np.flatnonzero(data[first_sector:data_end:_SECTOR] == 0)
     complete = candidates[candidates + _SECTOR <= data.size]
     blank_starts = complete[~bytes_at(data, complete, _SECTOR).any(axis=1)]
-    cut = [start for start in candidates[complete.size :].tolist() if not data[start:].any()]
-    blank_starts = chunk_offset + np.concatenate((blank_starts, np.array(cut, np.int64)))
+    cut_off = [start for start in candidates[complete.size :].tolist() if not data[start:].any()]
+    blank_starts = data_offset + np.concatenate((blank_starts, np.array(cut_off, np.int64)))
+    # A sector concerns the entry whose length field precedes it, unless the entry ends before it.
     rows = np.searchsorted(offsets, blank_starts) - 1
     return np.unique(rows[blank_starts < offsets[rows] + SIZE_FIELD_BYTES + batch.sizes[rows]])
 
@@ -93,10 +95,10 @@ def has_unwritten_ids(path: Path, offset: int, data: bytes) -> bool:
 
 
 def find_torn_reason(record: JournalRecord, storage: LedgerStorage) -> str | None:
-    """Return why a record with an unwritten sector must not be replayed, None if it may. A master
-    key that ends in four zeros is torn. An entry or explicit LAC with a matching CRC is whole.
-    Without one it is torn if its ledger's last entry has a CRC; otherwise (HMAC, no digest) an
-    entry must not replace a stored one."""
+    """Return what forbids to replay a record with an unwritten sector, as text; None if nothing.
+    A master key that ends in four zeros is torn. An entry or explicit LAC with a matching CRC is
+    whole. Without one it is torn if its ledger's last entry has a CRC; otherwise (HMAC, no digest)
+    an entry must not replace a stored one."""
     if record.kind == "master_key":
         key = record.body
         return "key" if key and not any(key[-_TORN_KEY_ZEROS:]) else None

@@ -210,9 +210,9 @@ class JournalWriter(Closeable):
     def sync(self, upto: LogMark | None = None) -> LogMark:
         """Block until everything before `upto` is durable (None: all appended records).
 
-        Returns `mark`. Needs no fsync if another thread's covered it. Raises `InvalidArgument`
-        if `upto` is after the last record, `WriteFailed` or `SyncFailed` if the write fails, and
-        `IllegalOperation` if an earlier one failed and `upto` is not durable.
+        Returns the position reached. Needs no fsync if another thread's covered it. Raises
+        `InvalidArgument` if `upto` is after the last record, `WriteFailed` or `SyncFailed` if the
+        write fails, and `IllegalOperation` if an earlier one failed and `upto` is not durable.
         """
         position = self.position if upto is None else upto
         if self._commit.durable < position:
@@ -262,7 +262,8 @@ class JournalWriter(Closeable):
             fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             with self._fail_on_error(convert_write_errors, path):
-                # Before the header, which it overlaps if the step is one unit.
+                # Zeros at its end extend the file. The header is written after them: if the step is
+                # a single unit, they are written over the header's place.
                 if self._preallocation_step:
                     zeros = bytes(self._alignment)
                     self._files.pwrite(fd, zeros, self._preallocation_step - self._alignment)

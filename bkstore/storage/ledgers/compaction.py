@@ -76,13 +76,15 @@ class LogCompactor:
 
     def _compact_into_current(self, metadata: LogMetadata, torn_record: Finding | None) -> bool:
         """Append live records to the active log; return whether all are moved. After damage, or if
-        given up, records already copied stay moved, and the log stays because of the others."""
+        given up, records already copied stay moved, and the log stays because of the others. The
+        index is pointed at the copies at the end, and whenever `max_outstanding` are copied."""
         path, damage = self._path, list[Finding]()
         moves: list[_Move] = []
-        outstanding_count, max_outstanding = 0, self._options.max_outstanding or math.inf
+        outstanding_count = 0
+        max_outstanding = self._options.max_outstanding or math.inf  # None: only at the end
         for live_records in self._throttled_records(metadata, torn_record, damage):
             with path.lock:
-                moves += live_records.copied(path.logger.add_batch)
+                moves += live_records.copy_by(path.logger.add_batch)
             self._report.moved_bytes += int(live_records.records.sizes.sum())
             outstanding_count += len(live_records.records)
             if outstanding_count >= max_outstanding:
@@ -108,7 +110,7 @@ class LogCompactor:
         output = CompactionOutput(self._path.logger, metadata.log_id)
         try:
             for live_records in self._throttled_records(metadata, torn_record, damage):
-                moves += live_records.copied(output.add_batch)
+                moves += live_records.copy_by(output.add_batch)
                 copied_bytes += int(live_records.records.sizes.sum())
             is_given_up = bool(damage) or self._options.throttle.is_given_up
             if moves and not is_given_up:
@@ -118,18 +120,16 @@ class LogCompactor:
         self._report.findings += damage
         if is_given_up:
             return False
-        # From here on, the next start would finish the switch. `remove_recovery_marker` removes the
-        # marker for it.
+        # After a crash from here on, the next start finds the recovery marker and does the rest.
         self._report.moved_bytes += copied_bytes
         self._relocate(moves)
         output.remove_recovery_marker()
         return True
 
     def _relocate(self, moves: list[_Move]) -> None:
-        for ledger_id, entry_ids, old_locations, new_locations in moves:
-            self._report.moved_entries += self._path.relocate(
-                ledger_id, entry_ids, old_locations, new_locations
-            )
+        """Durably point the index at the copies; count those of entries that did not change."""
+        for move in moves:
+            self._report.moved_entries += self._path.relocate(*move)
         if moves:
             self._path.flush()
 
@@ -151,9 +151,8 @@ class LogCompactor:
         path = self._path.logger.path(metadata.log_id)
         for batch in scan_log(path, damage):
             locations = make_locations(metadata.log_id, batch.position)
-            live_records = _LiveRecords.of(
-                batch, locations, self._live_rows(metadata, batch, locations)
-            )
+            live_rows = self._live_rows(metadata, batch, locations)
+            live_records = _LiveRecords.of(batch, locations, live_rows)
             if len(live_records.records):
                 yield live_records
         if damage == [torn_record]:
@@ -165,9 +164,8 @@ class LogCompactor:
         """Yield each live ledger with the rows of its records that the index points at."""
         for ledger_id, rows in batch.ledgers():
             if ledger_id in metadata.ledgers:
-                is_live = (
-                    self._path.get_locations(ledger_id, batch.entry_id[rows]) == locations[rows]
-                )
+                indexed_locations = self._path.get_locations(ledger_id, batch.entry_id[rows])
+                is_live = indexed_locations == locations[rows]
                 if is_live.any():
                     yield ledger_id, rows[is_live]
 
@@ -204,13 +202,13 @@ class _LiveRecords:
             self.old_locations[start:stop],
         )
 
-    def copied(self, add_batch: _AddBatch) -> list[_Move]:
+    def copy_by(self, add_batch: _AddBatch) -> list[_Move]:
         """Append the records by `add_batch`; return the moves, one per ledger."""
         new_locations = np.concatenate(list(add_batch(self.records, self.ledgers)))
-        rows_of = self.ledgers.rows_by_ledger(len(self.records))
+        rows_by_ledger = self.ledgers.rows_by_ledger(len(self.records))
         return [
             (ledger_id, self.records.entries[rows], self.old_locations[rows], new_locations[rows])
-            for ledger_id, rows in zip(self.ledgers.ledger_ids, rows_of)
+            for ledger_id, rows in zip(self.ledgers.ledger_ids, rows_by_ledger)
         ]
 
 
@@ -219,7 +217,7 @@ def recover_compaction(write_path: WritePath, findings: list[Finding]) -> list[t
     new log is damaged, `findings` says so and both logs stay; the index decides which is read."""
     logger = write_path.logger
 
-    def switch(new_id: int, old_id: int) -> bool:
+    def relocate(new_id: int, old_id: int) -> bool:
         # Read all of the new log before relocating anything: with damage, both logs stay.
         damage: list[Finding] = []
         for _ in scan_log(logger.path(new_id), damage):
@@ -232,18 +230,13 @@ def recover_compaction(write_path: WritePath, findings: list[Finding]) -> list[t
             for ledger_id, rows in batch.ledgers():
                 entry_ids = batch.entry_id[rows]
                 locations = write_path.get_locations(ledger_id, entry_ids)
-                is_in_old_log = (locations != 0) & (
-                    locations >> np.int64(32) == old_id
-                )  # location 0 means absent
+                is_present = locations != 0
+                is_old = is_present & (locations >> np.int64(32) == old_id)
                 new_locations = make_locations(new_id, batch.position[rows])
-                write_path.relocate(
-                    ledger_id,
-                    entry_ids[is_in_old_log],
-                    locations[is_in_old_log],
-                    new_locations[is_in_old_log],
-                )
+                moved_entries, old_locations = entry_ids[is_old], locations[is_old]
+                write_path.relocate(ledger_id, moved_entries, old_locations, new_locations[is_old])
         write_path.flush()
         return True
 
     drop_unfinished_outputs(logger.currents, logger.files)
-    return finish_compactions(logger, logger.currents, switch)
+    return finish_compactions(logger, logger.currents, relocate)

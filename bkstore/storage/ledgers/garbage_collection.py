@@ -28,7 +28,8 @@ class GarbageCollector:
         self._path = write_path
         self._dir_index = dir_index
         self._closed_logs: dict[int, LogMetadata] = {}
-        self._torn_logs: dict[int, tuple[int, Finding]] = {}
+        self._torn_offsets: dict[int, int] = {}
+        self._torn_findings: dict[int, Finding] = {}
         """By log id: the offset of a torn last record, and the finding of the scan."""
 
     def run(self, report: GarbageReport, options: GarbagePass) -> None:
@@ -49,9 +50,9 @@ class GarbageCollector:
             metadata = self._read_metadata(log_id, report)
             if metadata is None:
                 continue
-            for name in [name for name in metadata.ledgers if name not in live_ledgers]:
-                metadata.remove_ledger(name)
-            if not metadata.ledgers and self._is_whole(log_id, report):
+            for ledger_id in metadata.ledgers.keys() - live_ledgers:
+                metadata.remove_ledger(ledger_id)
+            if not metadata.ledgers and self._verify_metadata(log_id, report):
                 report.reclaimed_by_deletion += metadata.total_size
                 self._remove(log_id, report)
         if options.compaction is not None:
@@ -67,11 +68,12 @@ class GarbageCollector:
         def is_unwanted(metadata: LogMetadata) -> bool:
             live_sizes = (size for id_, size in metadata.ledgers.items() if id_ in live_ledgers)
             live_bytes = sum(live_sizes)
-            if not live_bytes or compaction is None:
-                return live_bytes == 0
+            if live_bytes == 0:
+                return True
+            if compaction is None or live_bytes == metadata.total_size:  # nothing to reclaim
+                return False
             live_metadata = LogMetadata(metadata.log_id, metadata.total_size, live_bytes)
-            is_sparse = usage_of(live_metadata, compaction) < compaction.threshold
-            return is_sparse and live_bytes < metadata.total_size
+            return usage_of(live_metadata, compaction) < compaction.threshold
 
         self._path.logger.roll_matching(is_unwanted)
 
@@ -95,17 +97,19 @@ class GarbageCollector:
                 torn_offset = find_torn_record(self._path.logger.path(log_id), damage)
                 if torn_offset is None:
                     return None
-                self._torn_logs[log_id] = (torn_offset, damage[0])
+                self._torn_offsets[log_id], self._torn_findings[log_id] = torn_offset, damage[0]
             self._closed_logs[log_id] = metadata
         return self._closed_logs[log_id]
 
-    def _is_whole(self, log_id: int, report: GarbageReport) -> bool:
-        """Return whether the metadata covers all records of a log. If the index points behind the
-        torn record, it does not: the log stays, and the next pass reads and reports it again."""
-        if log_id not in self._torn_logs:
+    def _verify_metadata(self, log_id: int, report: GarbageReport) -> bool:
+        """Return whether the metadata covers all records of a log. If the index points at the torn
+        record or behind it, it does not: forget the log, so that it stays, and the next pass reads
+        and reports it again."""
+        torn_offset = self._torn_offsets.get(log_id)
+        if torn_offset is None:
             return True
         try:
-            if not is_indexed_from(self._path.index, log_id, self._torn_logs[log_id][0]):
+            if not is_indexed_from(self._path.index, log_id, torn_offset):
                 return True
         except BkstoreError as error:
             report.findings.append(Finding.of(error))
@@ -114,7 +118,8 @@ class GarbageCollector:
 
     def _forget(self, log_id: int) -> None:
         self._closed_logs.pop(log_id, None)
-        self._torn_logs.pop(log_id, None)
+        self._torn_offsets.pop(log_id, None)
+        self._torn_findings.pop(log_id, None)
 
     def _remove(self, log_id: int, report: GarbageReport) -> None:
         report.removed_bytes += self._path.logger.path(log_id).stat().st_size
@@ -129,12 +134,11 @@ class GarbageCollector:
         for log_id in choose_logs(self._closed_logs.values(), compaction, report):
             if compaction.throttle.is_given_up or compaction.clock() >= deadline:
                 return
-            if not self._is_whole(log_id, report):
+            if not self._verify_metadata(log_id, report):
                 continue
             metadata = self._closed_logs[log_id]
-            torn_record = self._torn_logs[log_id][1] if log_id in self._torn_logs else None
             with self._path.tracking_changes():
-                is_compacted = compactor.compact(metadata, torn_record)
+                is_compacted = compactor.compact(metadata, self._torn_findings.get(log_id))
             if is_compacted:
                 report.compacted_logs.append((self._dir_index, log_id))
                 report.reclaimed_by_compaction += metadata.total_size - metadata.remaining_size

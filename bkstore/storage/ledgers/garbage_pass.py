@@ -110,6 +110,6 @@ class GarbagePassCounts:
         finally:
             self.running_kind = None
             if kind is not None:
-                self.last_times["minor"] = now = self._clock()
-                self.last_times[kind] = now
+                now = self._clock()
+                self.last_times["minor"] = self.last_times[kind] = now  # a major pass does both
                 self.counts[kind] += 1

@@ -43,7 +43,7 @@ class KnownLedgers(EntrySource):
         self._confirmed = LacTracker(self._stored_lac)
         if options.compat is not None:
             self._confirmed = ForgetfulLacTracker(self._stored_lac, storage == "db")
-        self._last_id = options.max_entry_id(storage)
+        self._max_entry_id = options.max_entry_id(storage)
         self._closed = False
 
     def _path(self, ledger_id: LedgerId) -> WritePath:
@@ -94,7 +94,7 @@ class KnownLedgers(EntrySource):
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """Return (ledger, `availability`) of many ledgers, unflushed entries too."""
         self._check_open()
-        sources = [path.source for path in self.write_paths]
+        sources = [path.source for path in self.write_paths]  # of ledger L: number L mod n
         ledger_ids = self._ledgers_to_list(ledgers)
         return list_from_parts(sources, lambda id_: id_.ledger % len(sources), ledger_ids, errors)
 
@@ -236,8 +236,8 @@ class KnownLedgers(EntrySource):
             None if body is None else decode_explicit_lac(body)[1],
         )
 
-    def _missing(self, ledger_id: LedgerId, path: WritePath, entry_id: int) -> Exception:
-        """Return the error for an entry that is absent: why depends on the ledger's state."""
+    def _missing_error(self, ledger_id: LedgerId, path: WritePath, entry_id: int) -> Exception:
+        """Return the error for an absent entry: an unknown ledger, one in limbo, or no entry."""
         with path.lock:
             state = path.states.find(ledger_id)
         if state is None:

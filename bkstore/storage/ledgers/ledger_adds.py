@@ -66,15 +66,16 @@ class LedgerAdds(KnownLedgers):
             path = self.write_paths[ledger_number % len(self.write_paths)]
             with path.lock:  # fast path: the checks of an earlier add still hold
                 ready_ledger = path.states.fast_path_ledgers.get(ledger_number)
-                if (
-                    ready_ledger is not None
-                    and (key is None or compare_digest(key, ready_ledger[1]))
-                    and 0 <= entry_id <= self._last_id
-                    and path.fits(size)
-                ):
-                    path.add(ready_ledger[0], entry_id, record)
-                    self._confirmed.note_added(ready_ledger[0], lac)
-                    return ready_ledger[0], entry_id
+                if ready_ledger is not None:
+                    ledger_id, ledger_key = ready_ledger
+                    if (
+                        (key is None or compare_digest(key, ledger_key))
+                        and 0 <= entry_id <= self._max_entry_id
+                        and path.fits(size)
+                    ):
+                        path.add(ledger_id, entry_id, record)
+                        self._confirmed.note_added(ledger_id, lac)
+                        return ledger_id, entry_id
         return self._add_slow(record, key, recovery)
 
     def _add_slow(self, record: bytes, key: bytes | None, recovery: bool) -> tuple[LedgerId, int]:
@@ -163,15 +164,15 @@ class LedgerAdds(KnownLedgers):
                 ledger_id, entry_id, lac = record_header(record)[:3]
             except CorruptionError as error:
                 raise InvalidArgument(f"not an entry: {error.reason}") from error
-        if not 0 <= entry_id <= self._last_id:
-            raise InvalidArgument(f"entry id {entry_id} is outside 0..{self._last_id}")
+        if not 0 <= entry_id <= self._max_entry_id:
+            raise InvalidArgument(f"entry id {entry_id} is outside 0..{self._max_entry_id}")
         return ledger_id, entry_id, lac
 
     def _count_well_formed(self, batch_add: _BatchAdd) -> int:
         """Return how many records precede the first that is malformed or too large."""
         sizes, entries = batch_add.batch.sizes, batch_add.ids.entries
-        count = entries.size
-        is_bad = (sizes[:count] > self.options.max_entry_size) | (entries > self._last_id)
+        count = entries.size  # ids end before the first record that has none
+        is_bad = (sizes[:count] > self.options.max_entry_size) | (entries > self._max_entry_id)
         is_bad |= (entries < 0) | (entries != batch_add.batch.entries[:count])
         return int(is_bad.argmax()) if is_bad.any() else count
 
@@ -188,12 +189,13 @@ class LedgerAdds(KnownLedgers):
 
     def _split_by_path(self, ledgers: BatchLedgers, count: int) -> Iterator[_PathRun]:
         """Yield (write path, start, stop): runs of records that have one write path."""
-        if len(self.write_paths) == 1 or ledgers.numbers is None:
+        if len(self.write_paths) == 1 or ledgers.numbers is None:  # None: a single ledger
             if count:
                 yield self._path(ledgers.ledger_ids[0]), 0, count
             return
-        path_of = [ledger_id.ledger % len(self.write_paths) for ledger_id in ledgers.ledger_ids]
-        path_of_record = np.array(path_of, np.int64)[ledgers.numbers[:count]]
+        path_count = len(self.write_paths)
+        path_of_ledger = [ledger_id.ledger % path_count for ledger_id in ledgers.ledger_ids]
+        path_of_record = np.array(path_of_ledger, np.int64)[ledgers.numbers[:count]]
         starts = [0, *(np.flatnonzero(np.diff(path_of_record)) + 1).tolist()] if count else []
         for start, stop in zip(starts, [*starts[1:], count]):
             yield self.write_paths[int(path_of_record[start])], start, stop
