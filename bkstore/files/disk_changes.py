@@ -53,8 +53,7 @@ class Files:
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
         """Write all of `data` at `offset`."""
-        # Release the views even if somebody keeps the error and its frames: a bytearray with
-        # exported views cannot grow.
+        # Release the views even if the error's frames are kept: a viewed bytearray cannot grow.
         with memoryview(data) as whole, whole.cast("B") as view:
             written = 0
             while written < len(view):

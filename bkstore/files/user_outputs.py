@@ -164,8 +164,7 @@ def _find_target(path: str) -> _Target:
     """Return the target that a path leads to; raise if it is a folder or may not be written."""
     with _name_write_errors(path):
         try:
-            # By the given path: with protected_symlinks, a link of another user in a world-writable
-            # folder is refused here.
+            # By the given path: the kernel's protected_symlinks may refuse another user's link.
             status = os.stat(path)
         except FileNotFoundError:
             if os.path.islink(path):

@@ -212,8 +212,7 @@ class Bookie(EntrySource, Closeable):
 
         Without `sync` it is durable after the next `force`, `checkpoint` or synced call. Raises
         what `LedgerStorage.add_entry` raises; a refused record is not in the journal. Raises
-        `WriteFailed` if the journal fails: then the record can be read until the bookie is
-        closed, but is not acknowledged.
+        `WriteFailed` if the journal fails: then the record can be read until the bookie closes.
         """
         if type(record) is not bytes or type(master_key) is not bytes:
             record, master_key = bytes_like("record", record), bytes_like("master key", master_key)

@@ -54,8 +54,7 @@ def directory_names(settings: Configuration, role: _Role) -> list[str]:
 
 
 def choose_journal_dirs(in_conf: Sequence[Path], in_cookie: Sequence[str]) -> Sequence[StrPath]:
-    """Return the journal directories of a conf's bookie: those that the conf names, else those of
-    the cookie, else BookKeeper's default."""
+    """Return the journal directories: those of the conf, of the cookie, or BookKeeper's default."""
     return in_conf or in_cookie or [_DEFAULT_JOURNAL]
 
 
@@ -74,8 +73,7 @@ def locate_directories(conf: Path, paths: Iterable[Path], root: Path | None) -> 
     Without `root`, these are the configured paths if any of them exists, else folders next to the
     file. With it, folders below `root`: at the full path (as ``cp --parents`` and backups make
     it), else by the last components. Raises `UnsupportedLayout` if one is missing, matches several
-    folders, or two match the same. Searches to a depth of 6, but not inside folders that have a
-    ``current/``.
+    folders, or two match the same. Searches to a depth of 6, but not inside directories found.
     """
     distinct = list(dict.fromkeys(paths))
     existing = [directory for directory in distinct if _is_bookie_dir(directory)]

@@ -45,8 +45,7 @@ class BookieFolders:
 
     `order_source` is the source of the order of the ledger directories; "names" means that there is
     none but their names. `configured` has the path in the `bk_server.conf` for each: if the
-    directory is elsewhere, the conf is a copy. `find_holdings` has what each examined directory
-    holds.
+    directory is elsewhere, the conf is a copy. `holdings` has what each examined one holds.
     """
 
     ledger: list[Path] = field(default_factory=list)

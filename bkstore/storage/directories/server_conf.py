@@ -39,9 +39,8 @@ def read_server_conf(path: Path) -> Configuration:
 
     Names of included files are relative to the folder of the including file. ``${env:NAME}`` is
     from this process's environment; ``${sys:NAME}`` is supported for the user and the temporary
-    folder. Other look-ups raise an error when the value is read. Raises `UnsupportedLayout` for a
-    file that is not text, for a missing included file and for files that include each other;
-    `CorruptionError` for an invalid escape.
+    folder. Other look-ups raise an error when the value is read. Raises `UnsupportedLayout` if a
+    file is not text or missing, or includes itself; `CorruptionError` for an invalid escape.
     """
     loader = _Loader()
     loader.load(path)

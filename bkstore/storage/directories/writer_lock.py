@@ -53,8 +53,7 @@ class WriterLock(Closeable):
             distinct: dict[str, Path] = {}
             for current in directories:
                 distinct.setdefault(os.path.realpath(current), current)
-            # Lock files exclude writers on other machines too: network file systems do not lock
-            # directories across machines.
+            # Lock files work across machines too; network file systems do not lock directories so.
             lock_files = {_lock_path(current): current for current in distinct.values()}
             for lock_path, current in lock_files.items():
                 self._fds.append(acquire_lock(lock_path, _in_use(current)))
@@ -65,8 +64,7 @@ class WriterLock(Closeable):
             raise
 
     def _lock_directory(self, current: Path) -> None:
-        """Lock ``current/`` itself, if the file system can: it may have lock files at several paths
-        (links, bind mounts)."""
+        """Lock ``current/`` itself, if the file system can: links may lead to other lock files."""
         with convert_write_errors(current):
             fd = _open_directory(current)
         self._fds.append(fd)

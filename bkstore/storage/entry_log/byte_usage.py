@@ -20,9 +20,8 @@ class LogByteUsage:
 
     `header_bytes` counts the 1024 bytes, and the filler after them in a log of the direct-IO
     logger. Records and batches of the ledgers map count with the 4 bytes of their size.
-    `padding_bytes` is 0xF0 up to a multiple of 4096, and zeros at the end. `map_offset` is the
-    offset of the map's first batch, `map_ledger_bytes` its bytes per ledger, `map_errors` its
-    errors as (offset, reason).
+    `padding_bytes` is 0xF0 up to a multiple of 4096, and zeros at the end. `map_offset` is that of
+    the map's first batch, `map_ledger_bytes` its bytes per ledger; `map_errors`: (offset, reason).
     """
 
     header_bytes: int = 0

@@ -8,8 +8,7 @@ Steps of `TransactionalEntryLogCompactor`, each durable before the next:
 4. ``.compacted`` is removed, then the old log.
 
 `drop_unfinished_outputs` and `finish_compactions` clean up after a crash. (Upstream's recovery
-names the final log by its id in decimal, so that no location finds logs from id 10 on; here it is
-in hex.)
+names the final log by its id in decimal, not hex, so that no location finds logs from id 10 on.)
 """
 
 from __future__ import annotations

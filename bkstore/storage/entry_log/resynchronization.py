@@ -238,8 +238,7 @@ def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
     The search starts after `start`, the offset of the first doubtful frame before `bad_offset`
     (`bad_offset` if there is none); a result below `bad_offset` confirms that this frame is wrong.
     An offset is accepted if its record has a valid digest; else if a chain of records leads from it
-    past `bad_offset` and two records further, or in order to the end, and no better offset precedes
-    that chain.
+    past `bad_offset` and two records further, or in order to the end, and none before it is better.
     """
     # The size at `bad_offset` may be right and only its record damaged: then a record follows it.
     size = int.from_bytes(log.read(bad_offset, SIZE_FIELD_BYTES), "big", signed=True)
@@ -313,9 +312,8 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
 
 
 def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) -> list[int]:
-    """Return the offsets of the records that follow each other from `offset` on, up to some past
-    `beyond`, then the end of the last. Empty if the chain breaks before: then its offsets go to
-    `dead_ends`, not to be followed again."""
+    """Return the offsets of adjacent records from `offset` to some past `beyond`, and the end of
+    the last. Empty if the chain breaks: `dead_ends` gets it then, so that it is followed only once."""
     chain: list[int] = []
     while len(chain) <= _MIN_FOLLOWERS or (offset <= beyond and len(chain) < _TRUSTED_CHAIN_LENGTH):
         region = classify_at(log, offset)
@@ -331,8 +329,7 @@ def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) 
 
 
 def _is_in_order(log: LogBytes, offset: int) -> bool:
-    """Return whether the LAC of the record at `offset` is below its entry id, as in most records;
-    True for a batch of the ledgers map."""
+    """Return whether the LAC of the record at `offset` is below its id; True for map batches."""
     head_bytes = log.read(offset + SIZE_FIELD_BYTES, V2_HEADER)
     if head_bytes[0] == _MAP_FIRST_BYTE:
         return True

@@ -88,8 +88,8 @@ class LedgerJournals:
     def _append_run(
         self, batch: RecordBatch, ledgers: BatchLedgers, journals: list[int], start: int, stop: int
     ) -> Positions:
-        """Append the records start..stop (half open), with one write for each journal; `journals`
-        has the index of each ledger's journal."""
+        """Append the records start..stop (half open), with one write for each journal: ledger i of
+        `ledgers` has the journal of index ``journals[i]``."""
         if start == stop:
             return {}
         run = batch.between(start, stop)
@@ -105,8 +105,7 @@ class LedgerJournals:
     @contextmanager
     def syncing(self, positions: Positions, sync: bool) -> Iterator[None]:
         """Sync what the ``with`` block appends and adds to `positions`, if `sync`, even if it
-        raises. After a journal failed, sync nothing: the error's `stored` is 0, as nothing is
-        acknowledged."""
+        raises. After a journal failed, nothing is acknowledged: the error's `stored` is 0."""
         try:
             yield
         except BaseException as error:

@@ -201,8 +201,7 @@ class JournalScan:
         size, position = window.size, self.start
         padding = PADDING_MASK if self.version >= PADDED_VERSION else None
         while position + SIZE_FIELD_BYTES <= size:
-            # The length tells what follows: a record, the end of the data, padding up to an
-            # aligned offset, or damage.
+            # The length tells what follows: a record, the end of the data, padding, or damage.
             length = int.from_bytes(window.read(position, SIZE_FIELD_BYTES), "big", signed=True)
             if length > size - position - SIZE_FIELD_BYTES:
                 left_bytes = format_count(size - position - SIZE_FIELD_BYTES, "is", "are")

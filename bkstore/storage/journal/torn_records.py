@@ -65,8 +65,7 @@ def find_blank_sectors(offset: int, record: JournalRecord) -> list[int]:
 
 
 def _find_blank_sectors(offset: int, start: int, data: bytes) -> list[int]:
-    """Return the sectors after the first of the record at `offset` in which `data`, which is at
-    `start`, is all zeros."""
+    """Return the sectors after the one of `offset` in which `data`, at `start`, is all zeros."""
     blank_offsets = []
     for sector in range((offset // _SECTOR + 1) * _SECTOR, start + len(data), _SECTOR):
         sector_data = data[max(sector - start, 0) : max(sector + _SECTOR - start, 0)]
@@ -95,10 +94,9 @@ def has_unwritten_ids(path: Path, offset: int, data: bytes) -> bool:
 
 
 def find_torn_reason(record: JournalRecord, storage: LedgerStorage) -> str | None:
-    """Return what forbids to replay a record with an unwritten sector, as text; None if nothing.
-    A master key that ends in four zeros is torn. An entry or explicit LAC with a matching CRC is
-    whole. Without one it is torn if its ledger's last entry has a CRC; otherwise (HMAC, no digest)
-    an entry must not replace a stored one."""
+    """Return what forbids to replay a record with an unwritten sector, as text, or None. A master
+    key that ends in four zeros is torn. An entry or explicit LAC with a matching CRC is whole; else
+    it is torn if its ledger's last entry has a CRC. (HMAC, no digest:) keep a stored entry."""
     if record.kind == "master_key":
         key = record.body
         return "key" if key and not any(key[-_TORN_KEY_ZEROS:]) else None

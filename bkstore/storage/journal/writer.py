@@ -50,8 +50,7 @@ class JournalWriter(Closeable):
     Threads: every method may be called from any thread. Appends take one lock, which is not held
     during an fsync (except at a roll). So threads that append and then `sync` share fsyncs: those
     that the running one covers return when it ends, and one of the others makes the next for all of
-    them (`GroupCommit`). Fork: closed in the child. The bookie's lock, not this class, keeps a
-    second writer out of the directory.
+    them (`GroupCommit`). Fork: closed in the child. The bookie's lock keeps second writers out.
 
     A failed write (`WriteFailed`) or fsync (`SyncFailed`) ends the writer: every later append and
     flush raises `IllegalOperation`. The file may then end in half a record, behind which a reader
@@ -125,8 +124,7 @@ class JournalWriter(Closeable):
 
     def append(self, data: bytes) -> LogMark:
         """Append one record and return the position after it, which `sync` makes durable. Raises
-        `InvalidArgument` for a record below 16 bytes (it has no ids; an empty one would read as the
-        end of the file) or above 2^31-1."""
+        `InvalidArgument` for a record below 16 bytes, which has no ids, or above 2^31-1."""
         return self._append(encode_record(data))
 
     def append_many(self, records: Iterable[bytes]) -> LogMark:

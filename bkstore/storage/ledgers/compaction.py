@@ -47,8 +47,7 @@ def choose_logs(
     closed_logs: Iterable[LogMetadata], compaction: CompactionOptions, report: GarbageReport
 ) -> list[int]:
     """Return the ids of the logs to compact: those below the threshold, by tenths of live bytes,
-    then by log id, so that copies are laid out as by `GarbageCollectorThread.doCompactEntryLogs`.
-    Counts all logs in `report` by tenths."""
+    then by log id, as in `doCompactEntryLogs` upstream. Counts all logs in `report` by tenths."""
     candidates: list[tuple[int, int]] = []
     for metadata in closed_logs:
         usage = usage_of(metadata, compaction)

@@ -59,7 +59,7 @@ class CompactionThrottle:
         """Wait until so much may pass; return False if the compaction is to be given up."""
         now = self._clock()
         self._free_at = max(self._free_at, now - _MAX_SAVED_SECONDS)
-        if self._wait(max(0.0, self._free_at - now)):  # True: the wait was interrupted
+        if self._wait(max(0.0, self._free_at - now)):  # woken early, to give up
             self.is_given_up = True
             return False
         self._free_at += (size if self._by_bytes else entry_count) / self._rate

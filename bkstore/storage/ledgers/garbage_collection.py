@@ -20,9 +20,8 @@ from bkstore.storage.ledgers.write_paths.api import WritePath
 
 
 class GarbageCollector:
-    """Collects the garbage of one write path; reads the ledgers map of each closed log once and
-    keeps its ledgers in memory, reads records only to compact. Threads: one at a time; adds and
-    reads continue meanwhile."""
+    """Collects the garbage of one write path; reads the ledgers map of each closed log once, reads
+    records only to compact. Threads: one at a time; adds and reads continue meanwhile."""
 
     def __init__(self, write_path: WritePath, dir_index: int = 0) -> None:
         self._path = write_path
@@ -103,8 +102,7 @@ class GarbageCollector:
 
     def _verify_metadata(self, log_id: int, report: GarbageReport) -> bool:
         """Return whether the metadata covers all records of a log. If the index points at the torn
-        record or behind it, it does not: forget the log, so that it stays, and the next pass reads
-        and reports it again."""
+        record or behind it, it does not: the log stays, and the next pass reads it again."""
         torn_offset = self._torn_offsets.get(log_id)
         if torn_offset is None:
             return True

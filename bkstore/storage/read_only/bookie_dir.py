@@ -75,8 +75,7 @@ class BookieDir(Closeable):
 
     With ``needs_index=False``, logs and journals can be read even if the index cannot be opened: it
     is opened on first use, which then raises the error. Only several directories of db storage open
-    it at once, to check their order; `index_error` then has the error, and the order is not relied
-    on.
+    it at once, to find their order; if that fails, `index_error` has the error.
 
     Threads: reading is as safe as `index`. Fork: with index files it keeps working in the child;
     with RocksDB it is closed there: open it again. Close it, or use it as a context manager.
@@ -122,7 +121,7 @@ class BookieDir(Closeable):
         if needs_index:
             self._ensure_index()
         elif self.layout == "rocksdb" and len(self.folders.ledger) > 1:
-            self._try_open_index()
+            self._try_open_index()  # which may reorder `folders`
 
     # -- opening
 
@@ -174,6 +173,7 @@ class BookieDir(Closeable):
         return RecordReader(self.index, self.folders.ledger, by_ledger, self._compat)
 
     def _try_open_index(self) -> None:
+        """Open the index; keep an error for its first use, unless a later attempt may succeed."""
         try:
             self._ensure_index()
         except (DirectoryInUse, SystemRefused):
@@ -185,9 +185,8 @@ class BookieDir(Closeable):
         if self.layout == "idx":
             from bkstore.index.hierarchical import HierarchicalIndex
 
-            return HierarchicalIndex(
-                self.folders.index, page_size=self._page_size, compat=self._compat
-            )
+            currents, page_size = self.folders.index, self._page_size
+            return HierarchicalIndex(currents, page_size=page_size, compat=self._compat)
         from bkstore.storage.read_only.rocks_directories import open_rocks
 
         return open_rocks(self.path, self.folders, self.live)
@@ -195,7 +194,7 @@ class BookieDir(Closeable):
     def close(self) -> None:
         """Close logs and index, remove scratch directories. Idempotent."""
         self._closed = True
-        if "_records" in self.__dict__:
+        if "_records" in self.__dict__:  # a cached property that was used
             self._records.close()
         if self._index is not None:
             self._index.close()

@@ -162,8 +162,7 @@ class LogFinder:
 
 
 class _FoundEntries:
-    """The entries found in newer logs. Most logs of a ledger hold disjoint ranges, so a comparison
-    of bounds avoids most set operations."""
+    """The entries found in newer logs. Most ranges are disjoint: bounds are compared first."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int, Availability]] = []

@@ -24,15 +24,15 @@ _LogKey = tuple[int, int]  # directory index, log id
 
 
 @dataclass(slots=True)
-class _Reach:
-    """The highest location of the index in a log, with its ledger and entry. `behind` counts the
-    locations past the log's end, and `ledgers` has their ledgers."""
+class _IndexedEnd:
+    """The highest location of the index in a log, with its ledger and entry; how many locations are
+    past the log's end, and the ledgers of those."""
 
     position: int = -1
     ledger: LedgerId | None = None
     entry: int = 0
-    behind: int = 0
-    ledgers: set[LedgerId] = field(default_factory=set)
+    past_end_count: int = 0
+    past_end_ledgers: set[LedgerId] = field(default_factory=set)
 
 
 def check_log_ends(bookie: BookieDir, findings: list[Finding]) -> int:
@@ -40,23 +40,25 @@ def check_log_ends(bookie: BookieDir, findings: list[Finding]) -> int:
     missing, and for damage of the index. Cost: a pass over the index (0.1 to 0.3 us a row) and a
     read a log. Memory: a scan batch, a few words a log, and the ledgers of short logs."""
     logs = {(log.dir_index, log.log_id): log for log in reversed(bookie.entry_logs)}
-    reaches: dict[_LogKey, _Reach] = {}
+    indexed_ends: dict[_LogKey, _IndexedEnd] = {}
     row_count = 0
     index_findings: list[Finding] = []
     for batch in bookie.scan(findings=index_findings):
         row_count += batch.entry_id.size
         for log_rows in _split_by_log(batch):
             log_key = int(log_rows.dir_index[0]), int(log_ids_of(log_rows.location[:1])[0])
-            _update_reach(reaches.setdefault(log_key, _Reach()), log_rows, logs.get(log_key))
+            indexed_end = indexed_ends.setdefault(log_key, _IndexedEnd())
+            _update_indexed_end(indexed_end, log_rows, logs.get(log_key))
     add_unreported(findings, index_findings)
-    for log_key in sorted(reaches):
-        finding = _check_reach(reaches[log_key], logs.get(log_key), log_key[1])
+    for log_key in sorted(indexed_ends):
+        finding = _compare_ends(indexed_ends[log_key], logs.get(log_key), log_id=log_key[1])
         if finding is not None:
             findings.append(finding)
     return row_count
 
 
 def _split_by_log(rows: IndexBatch) -> list[IndexBatch]:
+    """Split rows into batches that each point into one log of one directory."""
     logs, dir_indexes = log_ids_of(rows.location), rows.dir_index
     if (logs == logs[0]).all() and (dir_indexes == dir_indexes[0]).all():
         return [rows]
@@ -66,16 +68,17 @@ def _split_by_log(rows: IndexBatch) -> list[IndexBatch]:
     return [IndexBatch(*(column[part] for column in rows)) for part in parts]
 
 
-def _update_reach(reach: _Reach, rows: IndexBatch, log: LogFile | None) -> None:
+def _update_indexed_end(end: _IndexedEnd, rows: IndexBatch, log: LogFile | None) -> None:
+    """Take rows that point into one log into account; a missing log has no bytes."""
     offsets = positions_of(rows.location)
     highest = int(np.argmax(offsets))
-    if int(offsets[highest]) > reach.position:
-        reach.position, reach.entry = int(offsets[highest]), int(rows.entry_id[highest])
-        reach.ledger = _ledger_of_row(rows, highest)
+    if int(offsets[highest]) > end.position:
+        end.position, end.entry = int(offsets[highest]), int(rows.entry_id[highest])
+        end.ledger = _ledger_of_row(rows, highest)
     past_end = np.flatnonzero(offsets >= (0 if log is None else log.bytes))
     if past_end.size:
-        reach.behind += past_end.size
-        reach.ledgers.update(_ledgers_of_rows(rows, past_end))
+        end.past_end_count += past_end.size
+        end.past_end_ledgers.update(_ledgers_of_rows(rows, past_end))
 
 
 def _ledger_of_row(rows: IndexBatch, row: int) -> LedgerId:
@@ -87,28 +90,29 @@ def _ledgers_of_rows(rows: IndexBatch, chosen: Int64Array) -> set[LedgerId]:
     return {LedgerId.from_signed(scope, ledger) for scope, ledger in pairs.T.tolist()}
 
 
-def _check_reach(reach: _Reach, log: LogFile | None, log_id: int) -> Finding | None:
-    """Return a finding if a log is missing or ends before a location, else None."""
-    entry_text = f"entry {reach.entry} of ledger {reach.ledger}"
-    owners = format_count(len(reach.ledgers), "ledger")
-    lost_text = format_count(reach.behind, f"location of {owners} is", f"locations of {owners} are")
+def _compare_ends(end: _IndexedEnd, log: LogFile | None, log_id: int) -> Finding | None:
+    """Return a finding if a log is missing or ends before its last indexed record, else None."""
+    entry_text = f"entry {end.entry} of ledger {end.ledger}"
+    owners = format_count(len(end.past_end_ledgers), "ledger")
+    nouns = f"location of {owners} is", f"locations of {owners} are"
+    lost_text = format_count(end.past_end_count, *nouns)
     if log is None:
         detail = f"no such entry log, but {lost_text} in it, the last one {entry_text} at"
-        return Finding("damage", f"{detail} {reach.position}", f"{log_id:x}.log")
+        return Finding("damage", f"{detail} {end.position}", f"{log_id:x}.log")
     try:
-        size, end = _size_and_end(log.path, reach.position)
+        size, record_end = _size_and_record_end(log.path, end.position)
     except BkstoreError as error:
         return Finding.of(error)
-    if reach.position >= size:  # compares the present size, as the log may have grown
+    if end.position >= size:  # compares the present size, as the log may have grown
         detail = f"the log ends at {size}, but {lost_text} past that, the last one {entry_text} at"
-        return Finding("damage", f"{detail} {reach.position}", log.path, size)
-    if end > size:
+        return Finding("damage", f"{detail} {end.position}", log.path, size)
+    if record_end > size:
         detail = f"the log ends at {size}, inside the record of {entry_text}, which begins here"
-        return Finding("damage", detail, log.path, reach.position)
+        return Finding("damage", detail, log.path, end.position)
     return None
 
 
-def _size_and_end(path: str, position: int) -> tuple[int, int]:
+def _size_and_record_end(path: str, position: int) -> tuple[int, int]:
     """Return a log's size, and the end of the record at `position` by its stored size."""
     with convert_read_errors(path):
         fd = open_regular(path)
@@ -117,5 +121,5 @@ def _size_and_end(path: str, position: int) -> tuple[int, int]:
             frame = os.pread(fd, SIZE_FIELD_BYTES, max(position - SIZE_FIELD_BYTES, 0))
         finally:
             os.close(fd)
-    stated = int.from_bytes(frame, "big", signed=True)
-    return size, position + max(stated, V1_HEADER)
+    record_size = int.from_bytes(frame, "big", signed=True)
+    return size, position + max(record_size, V1_HEADER)  # no record is shorter than its header

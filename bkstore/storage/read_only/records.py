@@ -26,7 +26,7 @@ LAST_ENTRY = -1
 """As an entry id in a read: the last one (`BookieProtocol.LAST_ADD_CONFIRMED`)."""
 
 _MAX_READ_BYTES = 4 << 20
-_FIRST_COUNT, _GROWTH = 8, 4
+_ENTRIES_AFTER_DAMAGE, _GROWTH = 8, 4
 """After damage so few entries are read at once; then each time so many times as many."""
 
 
@@ -44,8 +44,9 @@ class RecordReader(Closeable):
     ) -> None:
         self._index = index
         self._compat = compat
-        groups = [[current] for current in currents] if by_ledger else [list(currents)]
-        self._readers = [LogReader(partial(_find_log, group)) for group in groups]
+        # With `by_ledger`, a reader for each directory; else one that searches all of them.
+        dir_groups = [[current] for current in currents] if by_ledger else [list(currents)]
+        self._readers = [LogReader(partial(_find_log, group)) for group in dir_groups]
 
     def close(self) -> None:
         """Close the logs; a later read opens them again."""
@@ -74,7 +75,7 @@ class RecordReader(Closeable):
 
     def _check_present(self, ledger_id: LedgerId, is_present: bool, entry_id: int) -> None:
         """Raise `NoSuchLedger`, `DataUnknown` or `NoSuchEntry` unless the entry is present."""
-        state = self._index.state(ledger_id)
+        state = self._index.state(ledger_id)  # raises `NoSuchLedger`
         if not is_present and state.limbo:
             raise DataUnknown(f"ledger {ledger_id} is in limbo: entry {entry_id} is unknown")
         if not is_present:
@@ -131,7 +132,7 @@ class RecordReader(Closeable):
             if damage.offset is not None and stop > row + 1:
                 last_position = int(positions_of(locations[stop - 1 : stop])[0])
             runs.add(Finding.of(damage, ledger_id), entries[row:stop], last_position)
-            row, part_size = stop, _FIRST_COUNT
+            row, part_size = stop, _ENTRIES_AFTER_DAMAGE  # more damage may follow at once
 
 
 def _find_log(currents: Sequence[Path], log_id: int) -> Path | None:

@@ -105,12 +105,12 @@ class WritePath(Closeable):
             with self.noting_failure():
                 self.index.delete_many(ledger_ids)
         finally:
-            for name in ledger_ids:
-                self.after_delete(name)
+            for ledger_id in ledger_ids:
+                self.after_delete(ledger_id)
                 if self.options.compat is None:  # upstream lets a ledger's own log stay open
-                    self.logger.close_ledger_log(name)
-        for name in ledger_ids:
-            self.states.note_deleted_from_index(name)
+                    self.logger.close_ledger_log(ledger_id)
+        for ledger_id in ledger_ids:
+            self.states.note_deleted_from_index(ledger_id)
 
     def _forget_all(self, ledger_ids: Sequence[LedgerId]) -> None:
         """Drop the ledgers' states and unflushed entries from memory."""
@@ -205,8 +205,7 @@ class WritePath(Closeable):
         old_locations: Int64Array,
         new_locations: Int64Array,
     ) -> int:
-        """Change index rows that still have location `old_locations` to `new_locations`; return how
-        many did.
+        """Change index rows that still have `old_locations` to `new_locations`; return how many.
 
         Entries deleted or added again since the copy stay as they are. Within `tracking_changes`,
         in which the caller read `old_locations`, rows of unchanged ledgers are not read again.
@@ -252,10 +251,10 @@ class WritePath(Closeable):
         return read_run(read_part, start, count, max_bytes)
 
     def _logged_run(self, ledger: LedgerId, start: int, count: int, max_bytes: int) -> RecordBatch:
-        """Return records from entry logs; retry if compaction moved some meanwhile."""
+        """Return consecutive records from entry logs, up to one that is in memory again."""
         # A compaction may move records, and remove their log, between the index look-up and the
         # read. So a failed read is retried as long as the index has changed since.
-        locations = self._run_without_newer(ledger, start, count)
+        locations = self._logged_locations(ledger, start, count)
         while True:
             read_error = None
             try:
@@ -264,18 +263,19 @@ class WritePath(Closeable):
                     return batch
             except CorruptionError as error:
                 read_error = error
-            new_locations = self._run_without_newer(ledger, start, count)
+            new_locations = self._logged_locations(ledger, start, count)
             if np.array_equal(new_locations, locations):
                 if read_error is not None:
                     raise read_error
                 return batch
             locations = new_locations
 
-    def _run_without_newer(self, ledger_id: LedgerId, start: int, count: int) -> Int64Array:
+    def _logged_locations(self, ledger_id: LedgerId, start: int, count: int) -> Int64Array:
         """Return the locations of entries from `start` on, up to a newer copy in memory."""
         locations = self.get_location_run(ledger_id, start, count)
-        stop = locations.size
-        first_newer = self.find_first_cached(ledger_id, start, start + stop - 1) if stop else None
+        if not locations.size:
+            return locations
+        first_newer = self.find_first_cached(ledger_id, start, start + locations.size - 1)
         return locations if first_newer is None else locations[: first_newer - start]
 
     def _located_run(

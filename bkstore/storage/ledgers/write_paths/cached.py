@@ -31,8 +31,7 @@ class _LoggedEntries(NamedTuple):
 
 class CachedWritePath(WritePath):
     """A write path with an active write cache, and the one that is being flushed. `lock` guards the
-    two; a second lock lets one flush run at a time. An add that finds the active cache full waits
-    for the running flush, or runs one."""
+    two; a second lock lets one flush run at a time. A full cache makes an add wait for a flush."""
 
     duplicates: Literal["first", "last"]
 
@@ -127,21 +126,22 @@ class CachedWritePath(WritePath):
                 self._log_ledger(ledger_id, roll)
 
     def _log_ledger(self, ledger_id: LedgerId, roll: bool) -> None:
-        """Append a ledger's records that are not in the log yet; update `_logged`."""
+        """Append a ledger's records to the log, after those that a failed flush has appended; note
+        in `_logged` which are there, even if this fails."""
         logged = self._logged.get(ledger_id, _LoggedEntries(_NO_ENTRIES, _NO_ENTRIES))
         entries, locations = [logged.entries], [logged.locations]
-        already_logged, ledgers = logged.entries.size, BatchLedgers([ledger_id])
+        skip_count, ledgers = logged.entries.size, BatchLedgers([ledger_id])
         try:
             for batch in self.snapshot.batches(ledger_id):
-                unlogged = batch.between(min(already_logged, len(batch)), len(batch)).framed()
-                already_logged -= len(batch) - len(unlogged)
+                unlogged = batch.between(min(skip_count, len(batch)), len(batch)).framed()
+                skip_count -= len(batch) - len(unlogged)
                 for new_locations in self.logger.add_batch(unlogged, ledgers, roll=roll):
                     entries.append(unlogged.entries[: new_locations.size])
                     locations.append(new_locations)
                     unlogged = unlogged.between(new_locations.size, len(unlogged))
         finally:
-            columns = map(np.concatenate, (entries, locations))
-            self._logged[ledger_id] = _LoggedEntries(*columns)
+            merged = _LoggedEntries(np.concatenate(entries), np.concatenate(locations))
+            self._logged[ledger_id] = merged
 
     def take_snapshot(self) -> bool:
         """Make the active cache the snapshot, unless an earlier flush could not write out its own,

@@ -82,7 +82,7 @@ class DbWritePath(CachedWritePath):
             if self.states.dirty:  # a crash must not leave entries of an unknown ledger
                 self.states.flush()
                 self.index.flush()
-            for ledger_id, logged in self._logged.items():  # deletions removed theirs meanwhile
+            for ledger_id, logged in self._logged.items():  # not those deleted meanwhile
                 self.index.put_many(ledger_id, *logged)
                 self.note_changed(ledger_id)
 

@@ -177,7 +177,7 @@ class _PagewisePending(EntrySource):
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
         """Return the entry ids in memory, without the one that the real listing misses."""
         entry_ids = self._pending.entries(ledger, first, last)
-        if entry_ids.size and self._is_missed(LedgerId.of(ledger), int(entry_ids[-1])):
+        if entry_ids.size and self._is_missed_upstream(LedgerId.of(ledger), int(entry_ids[-1])):
             return entry_ids[:-1]
         return entry_ids
 
@@ -185,11 +185,13 @@ class _PagewisePending(EntrySource):
         """Return the highest entry in memory, listed or not."""
         return self._pending.last_entry(ledger)
 
-    def _is_missed(self, ledger_id: LedgerId, highest: int) -> bool:
-        """Return whether `highest` begins a page that is not in the index file yet."""
+    def _is_missed_upstream(self, ledger_id: LedgerId, highest: int) -> bool:
+        """Return whether the listing of a real bookie misses `highest`: the highest entry in memory
+        does so if it begins a page that is not in the index file yet."""
         slots_per_page = self._page_size // 8
         if highest % slots_per_page or highest != self._pending.last_entry(ledger_id):
             return False
         path = self._index.path(ledger_id)
         slots_bytes = os.path.getsize(path) - HEADER_SIZE if path and os.path.exists(path) else 0
-        return highest >= slots_per_page * (slots_bytes // self._page_size)
+        pages_in_file = slots_bytes // self._page_size
+        return highest >= slots_per_page * pages_in_file

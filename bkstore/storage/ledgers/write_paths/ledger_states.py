@@ -69,9 +69,9 @@ class LedgerStates:
 
     def mark_suspects(self, ledger_ids: Iterable[LedgerId]) -> None:
         """Make ledgers suspects: the next add to one runs all checks, which clears it."""
-        for name in ledger_ids:
-            self.fast_path_ledgers.pop(name.ledger, None)
-            self.suspects.add(name)
+        for ledger_id in ledger_ids:
+            self.fast_path_ledgers.pop(ledger_id.ledger, None)
+            self.suspects.add(ledger_id)
 
     def delete(self, ledger_id: LedgerId) -> None:
         """Drop a ledger's state; the caller deletes it from the index."""

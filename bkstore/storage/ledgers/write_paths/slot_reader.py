@@ -29,8 +29,7 @@ class SlotReader:
     """Reads locations from a writer's index, one at a time.
 
     Keeps up to 64 index files open; a file is opened once the index, which checks headers, has
-    found an entry in it. Call `close_file` after a ledger's file is removed. Threads: safe. Fork:
-    safe (reads by position).
+    found an entry in it. Call `close_file` after a file is removed. Threads, fork: safe.
     """
 
     def __init__(self, index: HierarchicalIndex) -> None:
@@ -46,6 +45,7 @@ class SlotReader:
                 slot = os.pread(file.fd, SLOT_SIZE, HEADER_SIZE + SLOT_SIZE * entry_id)
             except OSError:
                 slot = b""  # the index meets the same error, and raises it
+            # Absent entries and odd files are left to the index.
             location: int = _unpack_slot(slot)[0] if len(slot) == SLOT_SIZE else 0
             return location if location > 0 else self._index.get(ledger_id, entry_id)
         indexed_location = self._index.get(ledger_id, entry_id)

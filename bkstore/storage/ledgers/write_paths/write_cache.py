@@ -117,8 +117,7 @@ class WriteCache(PendingValues[bytes]):
 
     def get_run(self, ledger_id: LedgerId, start: int, count: int) -> RecordBatch:
         """Return the records of start, start + 1, ... up to a gap, at most `count`; fewer if the
-        rest lies in another buffer, which another call returns. About 50 ns a single record;
-        records of a batch are a slice."""
+        rest lies in another buffer, which another call returns. About 50 ns a single record."""
         table = self._tables.get(ledger_id)
         if table is None:
             return RecordBatch.of([], [])
@@ -130,13 +129,14 @@ class WriteCache(PendingValues[bytes]):
         return RecordBatch.of([], [])
 
     def drop(self, ledger_id: LedgerId) -> None:
-        """Drop a ledger's records; replaced ones count until the cache is empty."""
+        """Drop a ledger's records; `size` still counts replaced ones until the cache is empty."""
         table = self._tables.get(ledger_id)
         if table is not None:
             record_bytes = sum(map(len, table.values.values()))
             for run in table.runs:
                 assert isinstance(run, _RecordRun)
                 record_bytes += int(run.batch.sizes.sum())
+            # The runs still have the records that single ones replaced.
             self.size -= record_bytes - _replaced_bytes(table) + ENTRY_OVERHEAD * table.count()
         super().drop(ledger_id)
         if not self.count:
@@ -182,8 +182,7 @@ def _single_run(table: LedgerValues[bytes], start: int, count: int) -> RecordBat
 def _slice_run(
     run: EntryRun[bytes], id_slice: slice, table: LedgerValues[bytes], start: int
 ) -> RecordBatch:
-    """Return consecutive records of a run, up to a gap or a replaced record; the arrays are copies,
-    as the caller may change them."""
+    """Return consecutive records of a run, up to a gap or a replaced one; copies the arrays."""
     assert isinstance(run, _RecordRun)
     entries = run.entry_ids[id_slice]
     count = count_consecutive(entries, start)
