@@ -221,7 +221,7 @@ class CrashFiles(Files):
         """As `Files.mkdir`; records the new name."""
         with self._lock:
             if key_of(path) is not None:
-                super().mkdir(path)  # changes nothing
+                super().mkdir(path)  # changes nothing, or raises
                 return
             self._count_call_or_lose_power()
             super().mkdir(path)

@@ -134,7 +134,7 @@ class FaultPlan(Files):
             self.files.truncate(fd, size)
 
     def _take_free_bytes(self, fd: int, offset: int, size: int) -> int:
-        """Return how many of `size` bytes fit on the disk, and count new ones as used."""
+        """Return how many of `size` bytes fit on the disk; count those beyond the end as used."""
         if self._free_bytes is None or not size:
             return size
         length = os.fstat(fd).st_size

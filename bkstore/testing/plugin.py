@@ -58,6 +58,7 @@ def pytest_report_header() -> str | None:
 
 
 def _check_kinds(names: list[str], origin: str) -> list[str]:
+    """Return the storages of these names ("all": every one), which `origin` has in messages."""
     kinds = list(STORAGES) if names == ["all"] else names
     unknown = [kind for kind in kinds if kind not in STORAGES]
     if unknown or not kinds:

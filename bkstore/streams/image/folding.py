@@ -80,8 +80,8 @@ class Fold:
         return first is None or first.start != 0 or first.node_id != self._node_id
 
     def _count_usable(self, object_indexes: Int64Array, object_count: int) -> int:
-        """Return how many objects, from the first on, may become one: up to one of `object_indexes`
-        with the second piece of a stream of which the node does not own all pieces."""
+        """Return how many of the objects may become one: those before the first with the second
+        piece of a stream that the node does not own all of. `object_indexes` are those of pieces."""
         is_fixed = ~self.is_only_piece & self._has_other_owners_per_row(self.streams)
         for row in np.flatnonzero(is_fixed).tolist():
             stream = self._stream(self.streams[row])

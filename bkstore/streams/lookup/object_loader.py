@@ -114,16 +114,14 @@ class ObjectLoader(Closeable):
             return future, False
 
     def _load(self, object_id: int, image: StreamImage) -> ObjectRanges:
-        """Load an object; runs on a thread of the pool. A failure of `on_load` uncaches it, too.
-
-        It leaves `_running_loads` before its future completes, so that a retry starts a new load.
-        """
+        """Load an object; runs on a thread of the pool. The load leaves `_running_loads` before its
+        future completes, so that a retry starts a new load."""
         try:
             ranges = self._reader.load(object_id, image)
             self._cache(object_id, ranges)
             self._on_load(object_id, ranges, image)
         except BaseException:
-            self.forget([object_id])
+            self.forget([object_id])  # if it is `on_load` that failed
             raise
         finally:
             with self._lock:

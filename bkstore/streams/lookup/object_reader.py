@@ -52,7 +52,7 @@ class ImageReader:
             latency = number()("latency", latency)
         if not callable(failures) and not isinstance(failures, Container):
             failures = number(0, 1)("failures", failures)
-        elif isinstance(failures, (str, bytes)):
+        elif isinstance(failures, (str, bytes)):  # containers, but not of ids
             raise InvalidArgument(f"failures must be object ids, not {describe_value(failures)}")
         self._image = image
         self._latency = latency

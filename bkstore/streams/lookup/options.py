@@ -47,9 +47,9 @@ class LookupOptions:
         check_fields(self, _CHECKS)
 
     def wave_size(self, wave_count: int, misses_in_a_row: int) -> int:
-        """Return the size of the wave after `wave_count` waves, the last of which were misses."""
+        """Return the size of wave number `wave_count` (from 0), after `misses_in_a_row` misses."""
         if self.growth == "growing":
-            return self.batch + wave_count // 5
+            return self.batch + wave_count // 5  # as in the prototype
         if self.growth == "doubling":
             return self.batch << min(misses_in_a_row, 30)  # longer than any list by then
         return self.batch

@@ -92,7 +92,7 @@ class SparseRangeIndex:
             return entries.objects[count - 1] if entries and count else None
 
     def _evict(self) -> None:
-        """Remove an entry from the middle of the stream whose turn it is, else near its end."""
+        """Remove the entry after those kept at the start of the stream in turn, or its last one."""
         stream = next(iter(self._streams_with_middle or self._entries_of_stream))
         entries = self._entries_of_stream[stream]
         index = min(_KEPT_AT_ENDS, len(entries.starts) - 1)

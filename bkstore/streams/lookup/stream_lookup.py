@@ -91,7 +91,7 @@ class StreamLookup(Closeable):
             timeout=self.options.load_timeout,
         )
         if strategy == "sparse-index":
-            self._update_sparse_indexes(StreamImage(), image)
+            self._update_sparse_indexes(StreamImage(), image)  # all objects are new
 
     def close(self) -> None:
         """Stop the loading threads. Idempotent."""
