@@ -40,11 +40,8 @@ def _convert_error(text: str, operation: str) -> BkstoreError:
         return _recreate_error(task_error[1], task_error[2])
     if query_error is not None:
         return CorruptionError(None, None, query_error[0].split(" SQLSTATE")[0])
-    causes = (
-        _PYTHON_ERROR_PATTERN.findall(text)
-        if "Traceback (most recent" in text
-        else _JAVA_CAUSE_PATTERN.findall(text)
-    )
+    is_python_error = "Traceback (most recent" in text
+    causes = (_PYTHON_ERROR_PATTERN if is_python_error else _JAVA_CAUSE_PATTERN).findall(text)
     line = causes[-1] if causes else next(iter(text.splitlines()), "no reason given")
     return BkstoreError(f"{operation} failed: {line.strip()}")
 

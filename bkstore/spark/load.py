@@ -79,14 +79,10 @@ def load(
         raise MissingDependency.of("pandas", "spark", "a bulk load with Spark")
     optional(integer(1, 2**31 - 1))("partitions", partitions)
     require_local_path(out, "an index")
+    source, target = DumpFolder(dump).absolute(), Path(out).absolute()
+    engine = SparkLoadEngine(spark, partitions)
     return local.load(
-        DumpFolder(dump).absolute(),
-        Path(out).absolute(),
-        to,
-        bookie=bookie,
-        directories=directories,
-        compare=compare,
-        engine=SparkLoadEngine(spark, partitions),
+        source, target, to, bookie=bookie, directories=directories, compare=compare, engine=engine
     )
 
 

@@ -281,13 +281,10 @@ class _DumpRun:
         return self.outcomes[task.piece.bookie_id].failure is None
 
     def _note_result(self, task: PieceTask, result: PieceResult) -> None:
-        name = task.piece.name
-        self._results[name] = result
-        self._running_weight.pop(name, None)
+        row_count = sum(file.rows for file in result.files if file.table == "entries")
+        self._results[task.piece.name], self._entry_rows[task.piece.name] = result, row_count
+        self._running_weight.pop(task.piece.name, None)
         self._done_weight += task.piece.weight
-        self._entry_rows[task.piece.name] = sum(
-            f.rows for f in result.files if f.table == "entries"
-        )
 
     def _note_failure(self, task: PieceTask, outcome: UnreadablePiece | TaskLost) -> None:
         """Note a lost task, which ends the dump, or an unreadable bookie, which is left out."""

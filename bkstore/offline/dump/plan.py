@@ -217,21 +217,15 @@ def _split_evenly(weights: Sequence[int], target: int) -> Iterator[tuple[int, in
     yield from pairwise([*bounds, len(weights)])
 
 
-def _log_piece(bookie: BookieDir, number: int, weight: int, logs: tuple[LogFile, ...]) -> DumpPiece:
-    return DumpPiece(bookie.bookie_id, "logs", number, weight, bookie.live, False, logs)
-
-
 def _log_pieces(bookie: BookieDir) -> Iterator[DumpPiece]:
-    number = 0
+    """Yield the pieces of entry logs; one without logs, if there are none, for the empty tables."""
+    pieces: list[tuple[LogFile, ...]] = []
     for _, group in groupby(bookie.entry_logs, key=lambda log: log.dir_index):
-        logs = list(group)
-        for start in range(0, len(logs), _LOGS_PER_PIECE):
-            chunk = tuple(logs[start : start + _LOGS_PER_PIECE])
-            weight = _LEDGER_WEIGHT * len(chunk)
-            yield _log_piece(bookie, number, weight, chunk)
-            number += 1
-    if not number:
-        yield _log_piece(bookie, number, weight=0, logs=())  # for the tables' empty files
+        logs = tuple(group)
+        pieces += [logs[i : i + _LOGS_PER_PIECE] for i in range(0, len(logs), _LOGS_PER_PIECE)]
+    for number, logs in enumerate(pieces or [()]):
+        weight, with_lengths = _LEDGER_WEIGHT * len(logs), False
+        yield DumpPiece(bookie.bookie_id, "logs", number, weight, bookie.live, with_lengths, logs)
 
 
 # -- detecting changes

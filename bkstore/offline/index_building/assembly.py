@@ -55,10 +55,9 @@ def build_index(
         with convert_write_errors(current):
             files.makedirs(current)
         dir_files = [table_file for table_file in table_files if table_file.directory == dir_index]
+        count = len(index_dirs)
         dir_states = {
-            ledger_id: state
-            for ledger_id, state in states.items()
-            if ledger_id.ledger % len(index_dirs) == dir_index
+            id_: state for id_, state in states.items() if id_.ledger % count == dir_index
         }
         with _open_with_rows(layout, current, dir_files, dir_states, files) as index:
             put_states(index, dir_states, _STATES_PER_FLUSH[layout])

@@ -115,15 +115,10 @@ def _open_with_manifest(folder: DumpFolder, bookie: str | None) -> LoadSource:
         finding_count = format_count(damage, "finding")
         detail = f"{finding_count} of damage: what bookie {bookie_id} could not read is not loaded"
         findings = (Finding("damage", detail, folder.locate("findings")),)
+    directories = len(index_dirs) if layout == "rocksdb" else 1
+    paths, has_one_bookie = tuple(file.path for file in ledgers_files), True
     return LoadSource(
-        str(folder),
-        bookie_id,
-        layout,
-        files=entries_files,
-        ledgers=tuple(file.path for file in ledgers_files),
-        has_one_bookie=True,
-        directories=len(index_dirs) if layout == "rocksdb" else 1,
-        findings=findings,
+        str(folder), bookie_id, layout, entries_files, paths, has_one_bookie, directories, findings
     )
 
 
@@ -143,9 +138,9 @@ def _open_folder(dump: Path, bookie: str | None, directories: int) -> LoadSource
         DumpFile(str(path), "entries", bookie="", rows=row_counts[path], has_one_bookie=False)
         for path in paths["entries"]
     ]
-    ledgers, is_alone = tuple(map(str, paths["ledgers"])), ids == {chosen}
+    ledgers, has_one = tuple(map(str, paths["ledgers"])), ids == {chosen}
     # The rows of `ledgers` have the layout, which is "idx" if there are none.
-    source = LoadSource(str(dump), chosen, "idx", tuple(files), ledgers, is_alone, directories)
+    source = LoadSource(str(dump), chosen, "idx", tuple(files), ledgers, has_one, directories)
     layouts = {str(row["layout"]) for row in read_ledgers(source)}
     if len(layouts) > 1:
         raise InvalidArgument(f"{dump}: bookie {chosen} is of several layouts: {sorted(layouts)}")

@@ -43,12 +43,9 @@ def _merge_states(ledger_id: LedgerId, one: LedgerState, other: LedgerState) -> 
     keys = {key for key in (one.master_key, other.master_key) if key}
     if len(keys) > 1:
         raise InvalidArgument(f"ledger {ledger_id} has two master keys: rows of different bookies?")
-    return LedgerState(
-        keys.pop() if keys else b"",
-        one.fenced or other.fenced,
-        one.limbo or other.limbo,
-        max(one.explicit_lac, other.explicit_lac, key=_lac_sort_key),
-    )
+    fenced, limbo = one.fenced or other.fenced, one.limbo or other.limbo
+    explicit_lac = max(one.explicit_lac, other.explicit_lac, key=_lac_sort_key)
+    return LedgerState(keys.pop() if keys else b"", fenced, limbo, explicit_lac)
 
 
 def _lac_sort_key(body: bytes | None) -> tuple[int, bytes]:

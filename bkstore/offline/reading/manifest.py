@@ -95,12 +95,5 @@ def finding_from_json(json_object: Mapping[str, Any]) -> Finding:
     ledger = None
     if json_object["ledger_id"] is not None:
         ledger = LedgerId.from_signed(json_object["scope_id"], json_object["ledger_id"])
-    entry_range = (json_object["first_entry"], json_object["last_entry"], json_object["entries"])
-    return Finding(
-        json_object["severity"],
-        json_object["detail"],
-        json_object["file"],
-        json_object["offset"],
-        ledger,
-        *entry_range,
-    )
+    names = ("severity", "detail", "file", "offset", "first_entry", "last_entry", "entries")
+    return Finding(**{field: json_object[field] for field in names}, ledger=ledger)

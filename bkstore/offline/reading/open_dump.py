@@ -125,15 +125,9 @@ def open_dump(location: str | os.PathLike[str] | DumpFolder) -> Dump:
         damage = sum(b["damage"] for b in manifest["bookies"])
     except (KeyError, TypeError) as error:
         raise CorruptionError(folder.locate(MANIFEST), None, f"lacks {error}") from None
-    return Dump(
-        folder.absolute(),
-        manifest,
-        MappingProxyType(files),
-        bookies,
-        MappingProxyType(unread),
-        damage,
-        folder.is_remote,
-    )
+    path, files_of_tables = folder.absolute(), MappingProxyType(files)
+    unread_bookies, is_remote = MappingProxyType(unread), folder.is_remote
+    return Dump(path, manifest, files_of_tables, bookies, unread_bookies, damage, is_remote)
 
 
 def _parse_files(folder: DumpFolder, manifest: Mapping[str, Any], table: str) -> Iterator[DumpFile]:

@@ -59,12 +59,8 @@ def read_rows(
         read_columns = list(columns)
         if bookie_to_check is not None and "bookie" not in columns:
             read_columns.append("bookie")
-        batches = file.iter_batches(
-            batch_rows,
-            range(part.first_group, part.stop_group),
-            columns=read_columns,
-            use_threads=threads,
-        )
+        groups = range(part.first_group, part.stop_group)
+        batches = file.iter_batches(batch_rows, groups, columns=read_columns, use_threads=threads)
         for rows in batches:
             if bookie_to_check is not None:
                 _verify_bookie(read.path, rows, bookie_to_check)

@@ -164,14 +164,9 @@ def _drop_excess_entry_ids(
 
 
 def _to_index_rows(batch: LogBatch, log: LogFile) -> IndexBatch:
-    shape = batch.entry_id.shape
-    return IndexBatch(
-        np.broadcast_to(np.int64(log.dir_index), shape),
-        batch.scope_id,
-        batch.ledger_id,
-        batch.entry_id,
-        make_locations(log.log_id, batch.position),
-    )
+    dir_indexes = np.broadcast_to(np.int64(log.dir_index), batch.entry_id.shape)
+    ids = (batch.scope_id, batch.ledger_id, batch.entry_id)
+    return IndexBatch(dir_indexes, *ids, make_locations(log.log_id, batch.position))
 
 
 def read_storage_flags(job: Rewrite) -> int | None:

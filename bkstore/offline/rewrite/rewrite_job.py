@@ -211,15 +211,10 @@ class Rewrite:
         """
         check_storable(states, self.layout, "rewrite it")
         self.begin_step("index", total)
+        index_dirs = [self.staged_dir / path for path in self.target_dirs.index]
+        db_flags, report = flags if self.layout == "rocksdb" else None, self._report_rows
         self.result.entries = write_index(
-            self.layout,
-            [self.staged_dir / path for path in self.target_dirs.index],
-            rows,
-            states,
-            flags if self.layout == "rocksdb" else None,
-            self.work_dir,
-            self.files,
-            self._report_rows,
+            self.layout, index_dirs, rows, states, db_flags, self.work_dir, self.files, report
         )
         self.result.ledgers = len(states)
         if flags and self.layout == "idx":

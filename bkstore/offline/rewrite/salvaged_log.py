@@ -148,9 +148,9 @@ def _merge_indexed_records(data: LogBytes, records: LogRecords, max_entry_id: in
         return
     # Merge the records that were found into the scanned ones, by position.
     known = (records.scope_id, records.ledger_id, records.entry_id, records.position, records.size)
-    found = (column[found_rows] for column in (*ids, positions, sizes))
+    recovered = (column[found_rows] for column in (*ids, positions, sizes))
     order = np.argsort(np.concatenate((records.position, positions[found_rows])), kind="stable")
-    merged = [np.concatenate(pair)[order] for pair in zip(known, found)]
+    merged = [np.concatenate(pair)[order] for pair in zip(known, recovered)]
     records.scope_id, records.ledger_id, records.entry_id, records.position, records.size = merged
     confirmed = (records.confirmed, np.ones(found_rows.size, np.bool_))
     records.confirmed = np.concatenate(confirmed)[order]

@@ -58,9 +58,7 @@ def _encoding_cases(context: Context) -> Cases:
         yield from _pyroaring_cases(pyroaring, ids, shape, sizes)
 
 
-def _pyroaring_cases(
-    pyroaring: Any, ids: Int64Array, shape: str, sizes: list[Fact]
-) -> Iterator[Case]:
+def _pyroaring_cases(pyroaring: Any, ids: Int64Array, shape: str, sizes: list[Fact]) -> Cases:
     def round_trip(bitmap: Any) -> Any:
         return pyroaring.BitMap.deserialize(serialize_bitmap(bitmap))
 

@@ -138,14 +138,12 @@ def _read_facts(
 def _read_figures(context: Context) -> Cases:
     count = context.scaled(_READ_COUNT, minimum=200)
     with _socket_cluster(context) as (client, processes):
-        yield from _figures_by_write_quorum(client, processes, "three processes", count)
+        yield from _read_cases(client, processes, "three processes", count)
     with Cluster.open(new_directory(context), bookies=BOOKIES, storage="db") as cluster:
-        yield from _figures_by_write_quorum(
-            cluster, processes=[], where="in this process", count=count
-        )
+        yield from _read_cases(cluster, processes=[], where="in this process", count=count)
 
 
-def _figures_by_write_quorum(
+def _read_cases(
     client: ClusterClient, processes: list[BenchmarkBookie], where: str, count: int
 ) -> Iterator[FactCase]:
     for write_quorum in (2, 3):

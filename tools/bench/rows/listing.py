@@ -86,18 +86,18 @@ def _index_file_cases(directory: Path, count: int) -> Iterator[Case]:
         ledger_ids = index.ledgers()
         ours = TimedSide("availability_many", lambda: _list_in_one_call(index))
         facts = partial(_memory_facts, index, ledger_ids)
-        name, baselines = "index files, names known", (read_loop,)
-        yield Case(name, count, shape, ours, baselines, limit=2, kind="cost", facts=facts)
+        case_name, baselines = "index files, names known", (read_loop,)
+        yield Case(case_name, count, shape, ours, baselines, limit=2, kind="cost", facts=facts)
         first_ledgers = ledger_ids[: max(count // 10, 1)]
         ours = TimedSide("availability_many", lambda: _list_in_one_call(index, first_ledgers))
         one_by_one = TimedSide("availability", lambda: _list_one_by_one(index, first_ledgers))
-        name, first_count = "index files, a call for each", len(first_ledgers)
-        yield Case(name, first_count, f"{first_count} of them", ours, (one_by_one,))
+        case_name, first_count = "index files, a call for each", len(first_ledgers)
+        yield Case(case_name, first_count, f"{first_count} of them", ours, (one_by_one,))
     ours = TimedSide("open, ledgers, availability_many", open_and_list)
     yield Case("index files, opening", count, shape, ours, (read_loop,), kind="cost")
     walk = TimedSide("os.scandir, then the loop", lambda: find_and_read_files(directory))
-    name = "index files, opening, beside a walk"
-    yield Case(name, count, shape, ours, (walk,), limit=2, kind="cost")
+    case_name = "index files, opening, beside a walk"
+    yield Case(case_name, count, shape, ours, (walk,), limit=2, kind="cost")
 
 
 def _rocks_cases(directory: Path, count: int) -> Iterator[Case]:
@@ -107,12 +107,12 @@ def _rocks_cases(directory: Path, count: int) -> Iterator[Case]:
         for ledger in range(count):
             index.put_many(ledger, ids, 1028 + 104 * ids)
     with RocksIndex(directory) as index:
-        name, ledger_ids = "RocksDB, a call for each", index.ledgers()
+        case_name, ledger_ids = "RocksDB, a call for each", index.ledgers()
         shape = f"{count} ledgers of {ids.size} entries, 2-of-3 striped"
         ours = TimedSide("availability_many", lambda: _list_in_one_call(index))
         one_by_one = TimedSide("availability", lambda: _list_one_by_one(index, ledger_ids))
         facts = partial(_memory_facts, index, ledger_ids)
-        yield Case(name, count * ids.size, shape, ours, (one_by_one,), facts=facts)
+        yield Case(case_name, count * ids.size, shape, ours, (one_by_one,), facts=facts)
 
 
 def _listing_cases(context: Context) -> Cases:

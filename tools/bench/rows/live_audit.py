@@ -87,16 +87,14 @@ def _audit_case(
         verdict = Fact.yes_or_no("finds what was taken out", audit_online() == cluster.lost)
         return [verdict, *_cost_facts(audit_in_parallel, bookies, cluster.ledgers)]
 
-    return Case(
-        "metadata in ZooKeeper",
-        cluster.ledgers * cluster.entries,
+    shape = (
         f"{cluster.ledgers} closed ledgers of {cluster.entries} entries, 2-of-3 striped, on "
-        f"{len(BOOKIES)} bookies of sorted and db storage, {len(cluster.lost)} replicas missing",
-        TimedSide("lists of entries over loopback", audit_online),
-        (TimedSide("copies of the directories", lambda: run_audit(store, copies)),),
-        kind="cost",
-        facts=facts,
+        f"{len(BOOKIES)} bookies of sorted and db storage, {len(cluster.lost)} replicas missing"
     )
+    items = cluster.ledgers * cluster.entries
+    side = TimedSide("lists of entries over loopback", audit_online)
+    baseline = TimedSide("copies of the directories", lambda: run_audit(store, copies))
+    return Case("metadata in ZooKeeper", items, shape, side, (baseline,), kind="cost", facts=facts)
 
 
 def _live_cases(context: Context) -> Cases:

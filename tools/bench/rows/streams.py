@@ -71,8 +71,8 @@ def _stream_cases(context: Context) -> Cases:
             other = open_side(strategy)
             ours, baseline = TimedSide("bloom", bloom.run), TimedSide(strategy, other.run)
             facts = partial(_load_facts, bloom, other, strategy)
-            name = f"bloom, {strategy}"
-            yield Case(name, len(queries), shape, ours, (baseline,), limit=limit, facts=facts)
+            case_name = f"bloom, {strategy}"
+            yield Case(case_name, len(queries), shape, ours, (baseline,), limit=limit, facts=facts)
 
 
 ROWS = (

@@ -160,11 +160,11 @@ def _add_case(bookie: BenchmarkBookie, client: WireClient, count: int) -> Case:
         single = _cost_facts("single", bookie, lambda: add_singly(batches.pop()), count)
         return [Fact("adds a second, pipelined", rate), *costs, *single]
 
-    name = f"adds by {client.protocol}"
+    case_name = f"adds by {client.protocol}"
     shape = f"{count} entries, payload 100 bytes, db storage, every add acknowledged when synced"
     ours = TimedSide("add_batch, 256 under way", add_together, setup=next_batch)
     one_by_one = TimedSide("add_entry, one by one", add_singly, setup=next_batch)
-    return Case(name, count, shape, ours, (one_by_one,), facts=facts)
+    return Case(case_name, count, shape, ours, (one_by_one,), facts=facts)
 
 
 ROWS = (

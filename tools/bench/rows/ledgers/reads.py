@@ -51,12 +51,12 @@ def _batch_case(source: str, storage: LedgerStorage, payload_bytes: int, entry_i
 
     read_singly = _read_singly(storage.read_entry, entry_ids)
     assert read_batch().records() == read_singly()
-    name = f"{storage.storage}, {source}, {payload_bytes} bytes"
+    case_name = f"{storage.storage}, {source}, {payload_bytes} bytes"
     shape = _describe_entries(entry_ids, payload_bytes)
     ours = TimedSide("read_entries", read_batch)
     one_by_one = TimedSide("read_entry, one by one", read_singly)
     limit = 10 if source == "from disk" else 3
-    return Case(name, len(entry_ids), shape, ours, (one_by_one,), limit=limit)
+    return Case(case_name, len(entry_ids), shape, ours, (one_by_one,), limit=limit)
 
 
 def _batch_cases(context: Context) -> Cases:
@@ -151,8 +151,8 @@ def _single_cases(context: Context) -> Cases:
                 assert read_singly() == read_by_hand()
                 ours = TimedSide("read_entry", read_singly)
                 by_hand = TimedSide("index get and pread by hand", read_by_hand)
-                name = f"{kind}, {payload_bytes} bytes"
-                yield Case(name, len(entry_ids), shape, ours, (by_hand,), limit=2, kind="cost")
+                case_name = f"{kind}, {payload_bytes} bytes"
+                yield Case(case_name, len(entry_ids), shape, ours, (by_hand,), limit=2, kind="cost")
 
 
 ROWS = (

@@ -100,9 +100,9 @@ def _byte_facts(context: Context, records: Records) -> list[Fact]:
     ]
 
 
-def _difference_fact(name: str, sizes: dict[LedgerId, int], count: int, target: int) -> Fact:
+def _difference_fact(label: str, sizes: dict[LedgerId, int], count: int, target: int) -> Fact:
     difference = (sizes[SCOPED] - sizes[SCOPE_0]) / count
-    return Fact(f"{name}, more for a scope", difference, str(target), difference == target)
+    return Fact(f"{label}, more for a scope", difference, str(target), difference == target)
 
 
 ROWS = (
