@@ -81,7 +81,7 @@ class Fold:
 
     def _count_usable(self, object_indexes: Int64Array, object_count: int) -> int:
         """Return how many of the objects may become one: those before the first with the second
-        piece of a stream that the node does not own all of. `object_indexes` are those of pieces."""
+        piece of a stream that the node does not own all of. `object_indexes` are the pieces'."""
         is_fixed = ~self.is_only_piece & self._has_other_owners_per_row(self.streams)
         for row in np.flatnonzero(is_fixed).tolist():
             stream = self._stream(self.streams[row])
