@@ -125,7 +125,7 @@ def _rows(
 
 def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each pattern and form."""
-    count = run.scaled(ENTRIES, 1200)
+    count = run.scaled(ENTRIES, minimum=1200)
     forms = dict(FORMS)
     pyroaring = run.import_optional("pyroaring")
     if pyroaring is not None:

@@ -120,7 +120,10 @@ def _workloads(
 ) -> Iterator[tuple[Row, list[TimedSide], int]]:
     """Yield the key of some rows, their sides, and the number of entries that a side handles."""
     ledger_ids = count(10_000)
-    read_count, add_count = run.scaled(_ENTRIES_READ, 40), run.scaled(_ENTRIES_ADDED, 10)
+    read_count, add_count = (
+        run.scaled(_ENTRIES_READ, minimum=40),
+        run.scaled(_ENTRIES_ADDED, minimum=10),
+    )
     for payload_bytes in _PAYLOADS:
         sides = _read_sides(reader, payload_bytes, read_count)
         yield {"what": "reads", "payload": payload_bytes}, sides, read_count
@@ -135,7 +138,7 @@ def _workloads(
 
 def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each operation, location, payload and batch size; size 0 is single calls."""
-    read_count = run.scaled(_ENTRIES_READ, 40)
+    read_count = run.scaled(_ENTRIES_READ, minimum=40)
     journal = JournalOptions(preallocate=1 << 20)
     with (
         LedgerStorage.open(run.directory / "storage", "db") as storage,

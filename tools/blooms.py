@@ -85,26 +85,29 @@ def _random_ids(count: int, absent_count: int, seed: int) -> tuple[Int64Array, I
 
 
 def _rows(run: LabRun, filters: dict[str, FilterLibrary], count: int, rate: float) -> Iterator[Row]:
-    ids, absent = _random_ids(count, run.scaled(_ABSENT_IDS, 2000), run.seed)
-    uses = {name: BuiltFilter.of(filters[name], ids, absent, rate) for name in filters}
-    sides = [side for use in uses.values() for side in use.sides]
+    """Yield a row for each library's filter of `count` ids at a false-positive rate."""
+    ids, absent = _random_ids(count, run.scaled(_ABSENT_IDS, minimum=2000), run.seed)
+    built_filters = {name: BuiltFilter.of(filters[name], ids, absent, rate) for name in filters}
+    sides = [side for built in built_filters.values() for side in built.sides]
+    # Each filter has two sides: making it, and asking it for the absent ids.
     samples = iter(run_samples(sides, run.rounds, run.min_sample_seconds))
-    for name, use in uses.items():
-        if use.library.count_positives(use.bloom_filter, use.ids) != ids.size:
+    for name, built in built_filters.items():
+        library, bloom_filter = built.library, built.bloom_filter
+        if library.count_positives(bloom_filter, built.ids) != ids.size:
             raise RuntimeError(f"{name} says no to an id that was added")
         row = {
             "side": name,
             "ids": count,
             "rate": rate,
-            "bits_per_id": 8 * use.library.bytes(use.bloom_filter) / count,
-            "measured": use.library.count_positives(use.bloom_filter, use.absent) / absent.size,
+            "bits_per_id": 8 * library.bytes(bloom_filter) / count,
+            "measured": library.count_positives(bloom_filter, built.absent) / absent.size,
             "make": next(samples).seconds / count * 1e9,
             "ask": next(samples).seconds / absent.size * 1e9,
         }
         if name == _OURS:
             size = filter_size(count, rate)
             row |= {"bytes": 8 * size.words, "hashes": size.hash_count}
-            row["filled"] = use.bloom_filter.expected_fpp
+            row["filled"] = bloom_filter.expected_fpp
         yield row
 
 
@@ -139,7 +142,7 @@ def measure(run: LabRun) -> Iterator[Row]:
         run.report_progress(f"{_USUAL_IDS} ids at {rate}")
         for row in _rows(run, filters, _USUAL_IDS, rate):
             yield {"series": "rate", **row}
-    for count in sorted({run.scaled(count, 4) for count in _IDS}):
+    for count in sorted({run.scaled(count, minimum=4) for count in _IDS}):
         run.report_progress(f"{count} ids at {_USUAL_RATE}")
         for row in _rows(run, filters, count, _USUAL_RATE):
             yield {"series": "ids", **row}
@@ -149,12 +152,12 @@ def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     ours = [row for row in rows if row["side"] == _OURS]
     rates = {row["rate"]: row for row in ours if row["series"] == "rate"}
-    seen = [row for row in rates.values() if row["measured"]]
-    worst = max(seen, key=lambda row: abs(math.log(row["measured"] / row["rate"])))
-    usual, least = rates[_USUAL_RATE], min(rates)
+    measured_rows = [row for row in rates.values() if row["measured"]]
+    worst = max(measured_rows, key=lambda row: abs(math.log(row["measured"] / row["rate"])))
+    usual, lowest_rate = rates[_USUAL_RATE], min(rates)
     sentences = [
         f"At {_USUAL_RATE:.0%} a filter takes {usual['bits_per_id']:.2f} bits an id, at "
-        f"{least:.2%} {rates[least]['bits_per_id']:.1f}; {_USUAL_IDS:,} ids take "
+        f"{lowest_rate:.2%} {rates[lowest_rate]['bits_per_id']:.1f}; {_USUAL_IDS:,} ids take "
         f"{as_text(usual['bytes'])} bytes.",
         f"Wrong yes at {_USUAL_RATE:.0%} wanted: {usual['measured']:.2%} measured, "
         f"{usual['filled']:.2%} by the bits set. Furthest from what was wanted is "

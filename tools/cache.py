@@ -38,6 +38,8 @@ _READ_AHEAD_BYTES = (1 << 10, 4 << 10, 16 << 10, 64 << 10)
 _CACHE_SHARES = (0.02, 0.1, 0.5)
 """Sizes of the read cache and of the write cache, as shares of the bytes of all records."""
 
+_USUAL_SHARE = _CACHE_SHARES[1]
+
 LAGS = (10, 100, 1_000, 5_000)
 """The number of entries by which tailing readers are behind the writers."""
 
@@ -60,13 +62,16 @@ def _ledger_entries(run: LabRun, recorded: Trace | None) -> dict[LedgerId, Int64
     if recorded is not None:
         return span_entries(recorded, MAX_ENTRIES)
     if run.dump is not None:
-        return read_index_load(run.dump, run.scaled(LEDGERS * _ENTRIES_PER_LEDGER, 600)).expected
-    count = run.scaled(_ENTRIES_PER_LEDGER, 30)
+        return read_index_load(
+            run.dump, run.scaled(LEDGERS * _ENTRIES_PER_LEDGER, minimum=600)
+        ).expected
+    count = run.scaled(_ENTRIES_PER_LEDGER, minimum=30)
     return {LedgerId(0, number): generators.contiguous(count) for number in range(LEDGERS)}
 
 
 @contextmanager
 def _filled_storage(run: LabRun, recorded: Trace | None) -> Iterator[FilledStorage]:
+    """Yield a storage with a record for each entry to read; delete it in the end."""
     entries_of_ledger, coder, record_bytes = _ledger_entries(run, recorded), Coder("CRC32C"), 0
     payload = np.random.default_rng(run.seed).bytes(PAYLOAD)
     directory = run.directory / "storage"
@@ -81,18 +86,23 @@ def _filled_storage(run: LabRun, recorded: Trace | None) -> Iterator[FilledStora
 
 
 def _sides(filled: FilledStorage, reads: Trace) -> Iterator[tuple[Row, TimedSide]]:
-    """Yield row keys and sides: without a cache, then for each cache size and read-ahead."""
+    """Yield row keys and sides: without a cache, then for each cache size and read-ahead, which is
+    limited by a number of entries, or for one cache size by bytes."""
     key, queries = {"series": "no cache", "room": 0, "ahead": 1}, reads.queries
     yield key, TimedSide(str(key), partial(read_singly, queries), lambda: filled.storage)
     for share in _CACHE_SHARES:
-        cache_bytes = int(filled.bytes * share)
-        configurations = [("entries", count, (count, 0)) for count in READ_AHEAD_ENTRIES]
-        if share == _CACHE_SHARES[1]:
-            configurations += [("bytes", size, (0, size)) for size in _READ_AHEAD_BYTES]
-        for series, ahead, limits in configurations:
+        new_cache = partial(ReadCache, filled.storage, int(filled.bytes * share))
+        caches = [
+            ("entries", count, partial(new_cache, max_count=count)) for count in READ_AHEAD_ENTRIES
+        ]
+        if share == _USUAL_SHARE:
+            caches += [
+                ("bytes", size, partial(new_cache, max_count=0, max_size=size))
+                for size in _READ_AHEAD_BYTES
+            ]
+        for series, ahead, make_cache in caches:
             key = {"series": series, "room": share * 100, "ahead": ahead}
-            fresh = partial(ReadCache, filled.storage, cache_bytes, *limits)
-            yield key, TimedSide(str(key), partial(read_by_cache, queries), fresh)
+            yield key, TimedSide(str(key), partial(read_by_cache, queries), make_cache)
 
 
 def _measure_trace(run: LabRun, filled: FilledStorage, order: str, reads: Trace) -> Iterator[Row]:
@@ -103,15 +113,17 @@ def _measure_trace(run: LabRun, filled: FilledStorage, order: str, reads: Trace)
         yield {"trace": order, **key, **_read_row(result, len(reads.entry_ids))}
 
 
-def _read_row(done: SideResult, read_count: int) -> Row:
-    spent, served = done.cost, done.result
+def _read_row(result: SideResult, read_count: int) -> Row:
+    """Return the columns of a side, which returns `ReadCosts`."""
+    work_cost, read_costs = result.cost, result.result
+    bytes_read, returned_bytes = work_cost.read, read_costs.returned_bytes
     return {
         "reads": read_count,
-        "hit_ratio": served.hits / read_count,
-        "fetches": served.fetches,
-        "amplification": served.fetched_bytes / served.returned_bytes,
-        "asked": None if spent.read is None else spent.read / served.returned_bytes,
-        "us": spent.cpu / read_count * 1e6,
+        "hit_ratio": read_costs.hits / read_count,
+        "fetches": read_costs.fetches,
+        "amplification": read_costs.fetched_bytes / returned_bytes,
+        "asked": None if bytes_read is None else bytes_read / returned_bytes,
+        "us": work_cost.cpu / read_count * 1e6,
     }
 
 
@@ -119,16 +131,17 @@ def _measure_tail(run: LabRun, cache_share: float) -> Iterator[Row]:
     """Yield for each lag the share of reads that the write cache answers. The cache has room for a
     share of the bytes written, in two halves: one is filled while the other is flushed."""
     coder, payload, directory = Coder("CRC32C"), bytes(PAYLOAD), run.directory / "tail"
-    tens_per_ledger = run.scaled(_ENTRIES_PER_LEDGER // 10, 6)
+    tens_per_ledger = run.scaled(_ENTRIES_PER_LEDGER // 10, minimum=6)
     record_bytes = len(coder.encode_many(LedgerId(0, 0), [0], [payload])[0]) + ENTRY_OVERHEAD
     written_bytes = LEDGERS * tens_per_ledger * 10 * record_bytes
     options = StorageOptions(write_cache=int(cache_share * written_bytes))
     written: list[tuple[LedgerId, int]] = []
     hits, reads = dict.fromkeys(LAGS, 0), dict.fromkeys(LAGS, 0)
     with LedgerStorage.open(directory, "db", options=options) as storage:
-        for step in range(0, 10 * tens_per_ledger, 10):
+        # Writers take turns with ten entries each; then the ten that lie `lag` back are read.
+        for first in range(0, 10 * tens_per_ledger, 10):
             for ledger_id in (LedgerId(0, number) for number in range(LEDGERS)):
-                entries = np.arange(step, step + 10)
+                entries = np.arange(first, first + 10)
                 batch = coder.encode_batch(ledger_id, entries, [payload] * 10)
                 storage.add_batch(batch, master_key=MASTER_KEY)
                 written += [(ledger_id, entry) for entry in entries.tolist()]
@@ -147,7 +160,7 @@ def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each trace, cache size and read-ahead, then for each write cache and lag."""
     recorded = None if run.trace is None else read_recording(run.trace)
     with _filled_storage(run, recorded) as filled:
-        count = run.scaled(_READS, 100)
+        count = run.scaled(_READS, minimum=100)
         traces = {order: make_trace(order, filled.entries, count, run.seed) for order in TRACES}
         if recorded is not None:
             traces["recorded"] = recorded
@@ -162,7 +175,7 @@ def measure(run: LabRun) -> Iterator[Row]:
 def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     row_of = {(row["series"], row["trace"], row["room"], row["ahead"]): row for row in rows}
-    cache_percent = _CACHE_SHARES[1] * 100
+    cache_percent = _USUAL_SHARE * 100
     sequential = row_of["entries", "sequential", cache_percent, 100]
     zipf = row_of["entries", "zipf", cache_percent, 100]
     tail_rows = [row_of["tail", "tail", cache_percent, lag] for lag in LAGS]
@@ -205,7 +218,7 @@ def _describe_cheapest(row_of: dict[Any, Row], order: str, cache_percent: float)
 
 
 def _read_ahead_panel(title: str, y: str, log: Literal["x", "xy"]) -> Panel:
-    selection = {"series": "entries", "room": _CACHE_SHARES[1] * 100}
+    selection = {"series": "entries", "room": _USUAL_SHARE * 100}
     return Panel(title, "ahead", y, "trace", selection, log=log, label="entries read at a time")
 
 

@@ -44,14 +44,15 @@ class DatabaseRun(NamedTuple):
     delete: DeleteLedger | None
     repair: Callable[[ShrinkingRocks], None] | None
 
-    def advance(self, step: int, written: int, seed: int) -> None:
-        """Write ledgers and delete the oldest; the last step writes none and deletes nearly all."""
+    def advance(self, step: int, ledger_count: int, seed: int) -> None:
+        """Write ledgers and delete the oldest. One step more than `STEPS` follows, the last one,
+        which writes none and deletes nearly all."""
         is_last = step > STEPS
-        for i in range(0 if is_last else written):
-            self.live.append(LedgerId(0, step * written + i))
+        for i in range(0 if is_last else ledger_count):
+            self.live.append(LedgerId(0, step * ledger_count + i))
             self.store.put(self.live[-1], seed)
         if self.delete is not None:
-            live_count = _LEDGERS_LEFT if is_last else _LIVE_STEPS * written
+            live_count = _LEDGERS_LEFT if is_last else _LIVE_STEPS * ledger_count
             for ledger in self.live[:-live_count]:
                 self.delete(self.store, ledger)
             del self.live[:-live_count]
@@ -73,41 +74,43 @@ class DatabaseRun(NamedTuple):
         return [ledger_range(self.live[-1 - i % len(self.live)])[1] for i in range(50)]
 
 
-def _measure_queries(run: LabRun, lives: dict[str, DatabaseRun]) -> dict[str, Row]:
+def _measure_queries(run: LabRun, databases: dict[str, DatabaseRun]) -> dict[str, Row]:
     """Return the latencies of scans and seeks by strategy; the databases take turns."""
-    rows: dict[str, Row] = {name: {} for name in lives}
-    asking_of_column: dict[str, Callable[[DatabaseRun], QuerySet]] = {
-        "scan": lambda life: QuerySet(lambda _: life.store.scan(), [None]),
-        "last_p50": lambda life: QuerySet(
-            life.store.database.seek_for_prev, life.newest_end_keys()
+    rows: dict[str, Row] = {name: {} for name in databases}
+    lowest_keys = [bytes(16)] * 5  # from there the first live row is sought
+    queries_of_column: dict[str, Callable[[DatabaseRun], QuerySet]] = {
+        "scan": lambda each: QuerySet(lambda _: each.store.scan(), [None]),
+        "last_p50": lambda each: QuerySet(
+            each.store.database.seek_for_prev, each.newest_end_keys()
         ),
-        "first_p50": lambda life: QuerySet(life.store.database.seek, [bytes(16)] * 5),
+        "first_p50": lambda each: QuerySet(each.store.database.seek, lowest_keys),
     }
-    for column, make_asking in asking_of_column.items():
-        askings = {name: make_asking(life) for name, life in lives.items()}
-        for name, latency in measure_latencies_of(askings, run.rounds).items():
+    for column, make_queries in queries_of_column.items():
+        query_sets = {name: make_queries(database) for name, database in databases.items()}
+        for name, latency in measure_latencies_of(query_sets, run.rounds).items():
+            # A scan takes milliseconds, a seek microseconds.
             rows[name][column] = latency.p50 / 1e3 if column == "scan" else latency.p50
     return rows
 
 
 def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each step and strategy."""
-    ledgers_per_step, lives = run.scaled(_LEDGERS_PER_STEP, 4), {}
+    ledgers_per_step, databases = run.scaled(_LEDGERS_PER_STEP, minimum=4), {}
     with ExitStack() as closing:
         for number, (name, (delete, repair)) in enumerate(STRATEGIES.items()):
             directory = run.directory / f"{number}"
             rows_per_table = ledgers_per_step * _ENTRIES_PER_LEDGER // 2
             store = ShrinkingRocks(directory, _ENTRIES_PER_LEDGER, rows_per_table)
             closing.callback(store.close)
-            lives[name] = DatabaseRun(store, [], delete, repair)
-        for step in range(1, STEPS + 2):
+            databases[name] = DatabaseRun(store, [], delete, repair)
+        for step in range(1, STEPS + 2):  # the last one is that of `DatabaseRun.advance`
             run.report_progress(f"step {step} of {STEPS + 1}")
-            file_rows = {}
-            for name, life in lives.items():
-                life.advance(step, ledgers_per_step, run.seed)
-                file_rows[name] = life.measure_remains()
-            for name, latencies in _measure_queries(run, lives).items():
-                yield {"strategy": name, "step": step, **file_rows[name], **latencies}
+            remains = {}
+            for name, database in databases.items():
+                database.advance(step, ledgers_per_step, run.seed)
+                remains[name] = database.measure_remains()
+            for name, latencies in _measure_queries(run, databases).items():
+                yield {"strategy": name, "step": step, **remains[name], **latencies}
 
 
 def summarize(rows: Rows) -> list[str]:

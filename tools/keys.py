@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,32 +50,35 @@ KeyWords = npt.NDArray[np.uint64]
 
 
 class KeyOrder(NamedTuple):
-    """The words of a key in order (0 scope, 1 ledger, 2 entry), and the kind of the scopes.
+    """The words of a key in order (0 scope, 1 ledger, 2 entry), and the kind of the ids: all in
+    scope 0, in four random scopes, or random 128-bit ids ("UUID").
 
-    `prefix` is the number of leading words that identify a ledger, or 0 if its rows are scattered.
+    `prefix_words` is the number of leading words that identify a ledger; with 0 its rows are
+    scattered.
     """
 
     words: tuple[int, ...]
-    scopes: str
-    prefix: int
+    scopes: Literal["0", "four", "UUID"]
+    prefix_words: int
 
 
 KEY_ORDERS = {
-    "ledger, entry": KeyOrder((1, 2), "0", 1),
-    "entry, ledger": KeyOrder((2, 1), "0", 0),
-    "scope, ledger, entry": KeyOrder((0, 1, 2), "four", 2),
-    "ledger, scope, entry": KeyOrder((1, 0, 2), "four", 2),
-    "scope, ledger, entry; UUIDs": KeyOrder((0, 1, 2), "UUID", 2),
+    "ledger, entry": KeyOrder((1, 2), "0", prefix_words=1),
+    "entry, ledger": KeyOrder((2, 1), "0", prefix_words=0),
+    "scope, ledger, entry": KeyOrder((0, 1, 2), "four", prefix_words=2),
+    "ledger, scope, entry": KeyOrder((1, 0, 2), "four", prefix_words=2),
+    "scope, ledger, entry; UUIDs": KeyOrder((0, 1, 2), "UUID", prefix_words=2),
 }
 """Key orders by name."""
 
 
-def _scopes_and_ledgers(scopes: str, count: int, seed: int) -> tuple[KeyWords, KeyWords]:
+def _scopes_and_ledgers(order: KeyOrder, count: int, seed: int) -> tuple[KeyWords, KeyWords]:
+    """Return the two words of `count` ledger ids, of the kind of `order.scopes`."""
     numbers = np.arange(1, count + 1, dtype=np.uint64)
-    if scopes == "0":
+    if order.scopes == "0":
         return np.zeros(count, np.uint64), numbers
     rng = np.random.default_rng(seed)
-    if scopes == "four":
+    if order.scopes == "four":
         return rng.integers(1, 1 << 64, 4, np.uint64, endpoint=False)[numbers % 4], numbers
     high, low = rng.integers(1, 1 << 64, (2, count), np.uint64, endpoint=False)
     return high, low
@@ -89,12 +92,13 @@ class ArrivingRows(NamedTuple):
 
 
 def make_arriving_rows(order: KeyOrder, count: int, per_ledger: int, seed: int) -> ArrivingRows:
-    """Return the rows of `count` ledgers, whose entries arrive in ten parts."""
-    scopes, ledgers = _scopes_and_ledgers(order.scopes, count, seed)
+    """Return the rows of `count` ledgers, whose entries arrive in ten rounds."""
+    scopes, ledgers = _scopes_and_ledgers(order, count, seed)
+    # A round has the next tenth of the entries of every ledger, ledger by ledger.
     ledger_of_row = np.tile(np.repeat(np.arange(count), per_ledger // 10), 10)
-    parts = np.arange(per_ledger, dtype=np.uint64).reshape(10, 1, -1)
-    entry_ids = np.tile(parts, (1, count, 1))
-    words = (scopes[ledger_of_row], ledgers[ledger_of_row], entry_ids.ravel())
+    entries_of_rounds = np.arange(per_ledger, dtype=np.uint64).reshape(10, 1, -1)
+    entry_ids = np.tile(entries_of_rounds, (1, count, 1)).ravel()
+    words = (scopes[ledger_of_row], ledgers[ledger_of_row], entry_ids)
     keys = np.stack([words[i] for i in order.words], axis=1)
     return ArrivingRows(keys, locations(ledger_of_row.size, seed))
 
@@ -109,13 +113,13 @@ class _KeySide(NamedTuple):
     """A store in a directory of its own, and the rows to write into it."""
 
     order: KeyOrder
-    opened: _OpenStore
+    open: _OpenStore
     top: Path
     keys: list[bytes]
     values: list[bytes]
 
     @property
-    def width(self) -> int:
+    def key_bytes(self) -> int:
         return len(self.keys[0])
 
     def emptied(self) -> _KeySide:
@@ -123,19 +127,22 @@ class _KeySide(NamedTuple):
         return self
 
     def fill(self) -> int | None:
-        store = self.opened(self.top)
-        store.put_list(self.keys, self.values, 10_000)
+        """Write the rows, and compact; return the bytes of RocksDB's log, None of other stores."""
+        store = self.open(self.top)
+        store.put_list(self.keys, self.values, per_batch=10_000)
         store.sync()
-        log = measure_files(self.top, (".log",)).bytes if isinstance(store, Database) else None
+        has_log = isinstance(store, Database)
+        log_bytes = measure_files(self.top, (".log",)).bytes if has_log else None
         store.compact()
         store.close()
-        return log
+        return log_bytes
 
     def ranges(self, row_numbers: Int64Array) -> list[tuple[bytes, bytes]]:
         """Return key ranges: of up to 50 ledgers of some rows, or of all keys without a prefix."""
-        if not self.order.prefix:
-            return [(bytes(self.width), b"\xff" * self.width)]
-        prefixes = sorted({self.keys[row][: 8 * self.order.prefix] for row in row_numbers})[:50]
+        if not self.order.prefix_words:
+            return [(bytes(self.key_bytes), b"\xff" * self.key_bytes)]
+        prefix_bytes = 8 * self.order.prefix_words
+        prefixes = sorted({self.keys[row][:prefix_bytes] for row in row_numbers})[:50]
         return [(prefix + bytes(8), prefix + b"\xff" * 8) for prefix in prefixes]
 
 
@@ -159,11 +166,11 @@ def _measure_writes(run: LabRun, sides: dict[str, _KeySide]) -> dict[str, Row]:
     write_sides = [TimedSide(name, _KeySide.fill, side.emptied) for name, side in sides.items()]
     rows: dict[str, Row] = {}
     for (name, side), result in zip(sides.items(), run_in_turns(write_sides, run.rounds)):
-        row_count = len(side.keys)
+        row_count, log_bytes = len(side.keys), result.result
         rows[name] = {
             "rows": row_count,
-            "key_bytes": side.width,
-            "log_per_entry": None if result.result is None else result.result / row_count,
+            "key_bytes": side.key_bytes,
+            "log_per_entry": None if log_bytes is None else log_bytes / row_count,
             "table_per_entry": measure_files(side.top, TABLE_FILE_ENDINGS).bytes / row_count,
             "write_rate": row_count / result.cost.cpu / 1e3,
             "record_bytes": _record_overhead(side.order.scopes),
@@ -177,29 +184,31 @@ def _measure_reads(
     """Yield each side's latencies: of reading a row, listing a ledger, finding its last entry."""
     row_count = len(next(iter(sides.values())).keys)
     rng = np.random.default_rng(run.seed)
-    row_numbers = rng.integers(0, row_count, run.scaled(_QUERY_COUNT, 50))
-    points, lists, lasts = {}, {}, {}
+    row_numbers = rng.integers(0, row_count, run.scaled(_QUERY_COUNT, minimum=50))
+    row_reads, listings, seeks = {}, {}, {}
     for name, side in sides.items():
-        store, width, ranges = stores[name], side.width, side.ranges(row_numbers)
-        listed_counts = {len(store.keys(*bounds, width)) for bounds in ranges}
-        if listed_counts != {_ENTRIES_PER_LEDGER if side.order.prefix else row_count}:
+        store, key_bytes, ranges = stores[name], side.key_bytes, side.ranges(row_numbers)
+        listed_counts = {len(store.keys(*bounds, key_bytes)) for bounds in ranges}
+        if listed_counts != {_ENTRIES_PER_LEDGER if side.order.prefix_words else row_count}:
             raise RuntimeError(f"a listing of {listed_counts} rows")
-        points[name] = QuerySet(store.get, [side.keys[row] for row in row_numbers])
-        lists[name] = QuerySet(partial(_list_keys, store, width), ranges)
-        if side.order.prefix:
-            lasts[name] = QuerySet(store.seek_for_prev, [upper for _, upper in ranges])
-    latencies = [measure_latencies_of(askings, run.rounds) for askings in (points, lists, lasts)]
+        row_reads[name] = QuerySet(store.get, [side.keys[row] for row in row_numbers])
+        listings[name] = QuerySet(partial(_list_keys, store, key_bytes), ranges)
+        if side.order.prefix_words:  # otherwise a ledger's last entry is found by no seek
+            seeks[name] = QuerySet(store.seek_for_prev, [upper for _, upper in ranges])
+    row_latencies, list_latencies, seek_latencies = (
+        measure_latencies_of(query_sets, run.rounds) for query_sets in (row_reads, listings, seeks)
+    )
     for name in sides:
         yield {
-            "point_p50": latencies[0][name].p50,
-            "point_p99": latencies[0][name].p99,
-            "list_p50": latencies[1][name].p50,
-            "last_p50": latencies[2][name].p50 if name in lasts else None,
+            "point_p50": row_latencies[name].p50,
+            "point_p99": row_latencies[name].p99,
+            "list_p50": list_latencies[name].p50,
+            "last_p50": seek_latencies[name].p50 if name in seeks else None,
         }
 
 
-def _list_keys(store: Store, width: int, bounds: tuple[bytes, bytes]) -> object:
-    return store.keys(*bounds, width)
+def _list_keys(store: Store, key_bytes: int, bounds: tuple[bytes, bytes]) -> object:
+    return store.keys(*bounds, key_bytes)
 
 
 def _record_overhead(scopes: str) -> int:
@@ -209,13 +218,13 @@ def _record_overhead(scopes: str) -> int:
 
 def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each order of words, and for each peer."""
-    sides = _sides(run, run.scaled(LEDGERS, 8))
+    sides = _sides(run, run.scaled(LEDGERS, minimum=8))
     run.report_progress(f"writing: {'; '.join(sides)}")
     rows = _measure_writes(run, sides)
     run.report_progress("reading")
     with ExitStack() as open_stores:
         stores = {
-            name: open_stores.enter_context(closing(side.opened(side.top)))
+            name: open_stores.enter_context(closing(side.open(side.top)))
             for name, side in sides.items()
         }
         for name, latencies in zip(sides, _measure_reads(run, sides, stores)):

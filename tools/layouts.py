@@ -105,32 +105,38 @@ def _measure_first_reads(source: Source, load: IndexLoad, queries: Sequence[_Que
 def _measure_queries(
     run: LabRun, sources: dict[str, Source], load: IndexLoad, queries: Sequence[_Query]
 ) -> dict[str, Row]:
+    """Return the latencies of single reads, batches and availabilities, by side."""
     ledgers = [(ledger_id,) for ledger_id in list(load.expected)[:MIN_P99_QUERIES]]
+    # The columns, the method of a source, and the arguments of each of its calls.
     calls: list[tuple[str, str, Sequence[Any]]] = [
         ("point", "get", queries),
         ("batch", "get_many", make_batches(load)),
         ("availability", "availability", ledgers),
     ]
     rows: dict[str, Row] = {name: {} for name in sources}
-    for column, call, call_queries in calls:
-        asks = {name: _unpack_arguments(getattr(source, call)) for name, source in sources.items()}
-        for name, latency in measure_latencies(asks, call_queries, run.rounds).items():
-            p99 = latency.p99 if len(call_queries) >= MIN_P99_QUERIES else None
+    for column, method, arguments in calls:
+        asks = {
+            name: _unpack_arguments(getattr(source, method)) for name, source in sources.items()
+        }
+        for name, latency in measure_latencies(asks, arguments, run.rounds).items():
+            p99 = latency.p99 if len(arguments) >= MIN_P99_QUERIES else None
             rows[name] |= {f"{column}_p50": latency.p50, f"{column}_p99": p99}
     return rows
 
 
 def make_batches(load: IndexLoad) -> list[tuple[LedgerId, Int64Array]]:
-    """Return up to `MIN_P99_QUERIES` batches of up to `BATCH_ENTRIES` entries."""
+    """Return up to `MIN_P99_QUERIES` batches of up to `BATCH_ENTRIES` entries, which may overlap,
+    spread evenly over the load."""
+    step = BATCH_ENTRIES * 2 // 5
     starts = [
         (ledger_id, first)
         for ledger_id, ids in load.expected.items()
-        for first in range(0, max(ids.size - BATCH_ENTRIES, 0) + 1, BATCH_ENTRIES * 2 // 5)
+        for first in range(0, max(ids.size - BATCH_ENTRIES, 0) + 1, step)
     ]
     chosen = np.linspace(0, len(starts) - 1, min(MIN_P99_QUERIES, len(starts))).astype(int)
     return [
         (ledger_id, load.expected[ledger_id][first : first + BATCH_ENTRIES])
-        for ledger_id, first in map(starts.__getitem__, chosen.tolist())
+        for ledger_id, first in (starts[i] for i in chosen.tolist())
     ]
 
 
@@ -139,6 +145,7 @@ def _unpack_arguments(ask: Callable[..., object]) -> Callable[[Sequence[Any]], o
 
 
 def _rows(run: LabRun, shape: str, sides: dict[str, IndexSide], load: IndexLoad) -> Iterator[Row]:
+    """Build all sides one after the other, then measure them in turns; yield a row for each."""
     query_count = run.scaled(_QUERY_COUNT, MIN_P99_QUERIES)
     queries = make_trace("zipf", load.expected, query_count, run.seed).queries
     rows: dict[str, Row] = {}
@@ -160,7 +167,7 @@ def _rows(run: LabRun, shape: str, sides: dict[str, IndexSide], load: IndexLoad)
 
 def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each shape and layout; for one shape also for each option of RocksDB."""
-    count = run.scaled(ENTRIES, 600)
+    count = run.scaled(ENTRIES, minimum=600)
     loads = {shape: make_index_load(shape, count, run.seed) for shape in SHAPES}
     if run.dump is not None:
         loads[DUMP_SHAPE] = read_index_load(run.dump, count)

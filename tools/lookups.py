@@ -27,8 +27,8 @@ from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
 from tools.lab.timing import rotate
 
-CLAIM_WORLD = (500, 300)
-"""Numbers of objects and streams of the world for the first finding."""
+CLAIM_OBJECTS, CLAIM_STREAMS = 500, 300
+"""The size of the world for the first finding."""
 
 _OBJECTS, _STREAMS, _USUAL_FPP = 200, 120, 0.01
 _OBJECT_COUNTS = (50, 100, 200, 400)
@@ -52,6 +52,7 @@ class WorldPoint(NamedTuple):
 
 
 def _make_world(point: WorldPoint, seed: int) -> StreamImage:
+    """Return an image of objects of many streams on one node, of which nothing is lost or moved."""
     shape = WorldShape(
         nodes=1,
         streams=point.streams,
@@ -94,11 +95,13 @@ def _run_turns(
 
 
 def _lookup_cost(turns: Sequence[_Turn]) -> Row:
-    median_seconds = np.median([[stats.seconds for stats in turn] for turn in turns], axis=0)
+    """Return loads and waves of loads, which are the same in each turn, and the median time: a
+    query's is its median over the turns."""
+    query_seconds = np.median([[stats.seconds for stats in turn] for turn in turns], axis=0)
     return {
         "loads": statistics.mean(stats.loads for stats in turns[0]),
         "waves": statistics.mean(stats.waves for stats in turns[0]),
-        "ms": float(np.median(median_seconds)) * 1e3,
+        "ms": float(np.median(query_seconds)) * 1e3,
     }
 
 
@@ -110,6 +113,7 @@ def _measure_series(
     strategies: Sequence[Strategy] = STRATEGIES,
     rounds: int = 1,
 ) -> Iterator[Row]:
+    """Yield a row for each distinct point and strategy; "first" columns are of the first turn."""
     for point in dict.fromkeys(points):
         run.report_progress(f"{series}: {point}")
         image = _make_world(point, run.seed)
@@ -128,14 +132,19 @@ def _measure_series(
 
 
 def measure(run: LabRun) -> Iterator[Row]:
-    """Yield a row for each series, point and strategy; `CLAIM_WORLD` comes last."""
-    streams_per_object = CLAIM_WORLD[1] / CLAIM_WORLD[0]
-    query_count, slow_query_count = run.scaled(_QUERY_COUNT, 10), run.scaled(_SLOW_QUERY_COUNT, 2)
-    object_counts = [run.scaled(value, 10) for value in _OBJECT_COUNTS]
-    objects, streams = run.scaled(_OBJECTS, 20), run.scaled(_STREAMS, 15)
-    stream_counts = (max(15, int(value * streams_per_object)) for value in object_counts)
-    length_points = list(map(WorldPoint, object_counts, stream_counts))
-    stream_points = [WorldPoint(objects, run.scaled(value, 15)) for value in _STREAM_COUNTS]
+    """Yield a row for each series, point and strategy. A series varies one value of the usual
+    point; the last one is the world of the first finding."""
+    streams_per_object = CLAIM_STREAMS / CLAIM_OBJECTS
+    query_count, slow_query_count = (
+        run.scaled(_QUERY_COUNT, minimum=10),
+        run.scaled(_SLOW_QUERY_COUNT, minimum=2),
+    )
+    object_counts = [run.scaled(value, minimum=10) for value in _OBJECT_COUNTS]
+    objects, streams = run.scaled(_OBJECTS, minimum=20), run.scaled(_STREAMS, minimum=15)
+    length_points = [
+        WorldPoint(count, max(15, int(count * streams_per_object))) for count in object_counts
+    ]
+    stream_points = [WorldPoint(objects, run.scaled(value, minimum=15)) for value in _STREAM_COUNTS]
     usual = WorldPoint(objects, streams)
     yield from _measure_series(run, "length", length_points, query_count)
     yield from _measure_series(run, "streams", stream_points, query_count)
@@ -146,8 +155,8 @@ def measure(run: LabRun) -> Iterator[Row]:
     yield from _measure_series(run, "kept", kept_points, query_count, compared)
     load_points = [usual._replace(load_ms=value) for value in LOAD_MS]
     yield from _measure_series(run, "load", load_points, slow_query_count, rounds=run.rounds)
-    claim = WorldPoint(run.scaled(CLAIM_WORLD[0], 40), run.scaled(CLAIM_WORLD[1], 24))
-    yield from _measure_series(run, "claim", [claim], run.scaled(390, 12))
+    claim = WorldPoint(run.scaled(CLAIM_OBJECTS, minimum=40), run.scaled(CLAIM_STREAMS, minimum=24))
+    yield from _measure_series(run, "claim", [claim], run.scaled(390, minimum=12))
 
 
 def summarize(rows: Rows) -> list[str]:

@@ -35,7 +35,7 @@ PAGE_SIZES = (1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10)
 POOL_SHARES = (0.01, 0.03, 0.1, 0.3)
 """Pool sizes as shares of the files' bytes; those below one page are left out."""
 
-_USUAL_POOL = POOL_SHARES[-2] * 100
+_USUAL_PERCENT = POOL_SHARES[-2] * 100
 
 Ledgers = dict[LedgerId, Int64Array]
 
@@ -72,6 +72,7 @@ class PagePool:
         self.page = lru_cache(max_pages)(self._read_page)
 
     def _read_page(self, ledger_id: LedgerId, page_number: int) -> bytes:
+        """Read a page of a ledger's index file, which stays open until `close`."""
         fd = self._fds.get(ledger_id)
         if fd is None:
             path = self._index.path(ledger_id)
@@ -133,6 +134,7 @@ def _measure_sizes(
 
 
 def _count_hits(pool: PagePool, reads: Trace) -> Row:
+    """Read all of a trace by an empty pool; return how often the pool had the page."""
     read_count = len(reads.queries)
     for query in reads.queries:
         if not pool.get(*query):
@@ -151,7 +153,7 @@ def _measure_pools(
 ) -> Iterator[Row]:
     """Yield a row for each page size and pool that a page fits into, asked beside each other."""
     rows: dict[str, Row] = {}
-    askings: dict[str, QuerySet] = {}
+    query_sets: dict[str, QuerySet] = {}
     with ExitStack() as open_files:
         for page_size, directory in directories.items():
             index = open_files.enter_context(HierarchicalIndex(directory, page_size=page_size))
@@ -161,9 +163,10 @@ def _measure_pools(
                     continue
                 pool = open_files.enter_context(closing(PagePool(index, page_size, max_pages)))
                 key = {"shape": "long", "page": page_size >> 10, "pool": share * 100}
-                rows[f"{page_size} {share}"] = key | _count_hits(pool, reads)
-                askings[f"{page_size} {share}"] = QuerySet(partial(_get, pool), reads.queries)
-        latencies = measure_latencies_of(askings, run.rounds) if askings else {}
+                side = f"{page_size} {share}"
+                rows[side] = key | _count_hits(pool, reads)
+                query_sets[side] = QuerySet(partial(_get, pool), reads.queries)
+        latencies = measure_latencies_of(query_sets, run.rounds) if query_sets else {}
     for side, row in rows.items():
         p50, p99 = latencies[side]
         yield {**row, "trace": trace_name, "get_p50": p50, "get_p99": p99}
@@ -175,7 +178,7 @@ def _get(pool: PagePool, query: tuple[LedgerId, int]) -> int:
 
 def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each shape and page size; of long ledgers one for each pool and trace."""
-    entry_count = run.scaled(ENTRIES, 600)
+    entry_count = run.scaled(ENTRIES, minimum=600)
     directories = {page_size: run.directory / f"{page_size}" for page_size in PAGE_SIZES}
     for shape in SHAPES:
         run.report_progress(f"{shape}: writing")
@@ -183,7 +186,7 @@ def measure(run: LabRun) -> Iterator[Row]:
         yield from _measure_sizes(run, shape, ledgers, directories)
         for trace_name in TRACES if shape == "long" else ():
             run.report_progress(f"{shape}: {trace_name}")
-            reads = make_trace(trace_name, ledgers, run.scaled(_READ_COUNT, 200), run.seed)
+            reads = make_trace(trace_name, ledgers, run.scaled(_READ_COUNT, minimum=200), run.seed)
             yield from _measure_pools(run, directories, trace_name, reads)
         for directory in directories.values():
             shutil.rmtree(directory)
@@ -208,7 +211,7 @@ def summarize(rows: Rows) -> list[str]:
 
 def _describe_pools(rows: Rows) -> str:
     """Say what a pool of 10 % answers, or the smallest above it that has a page of 8 KiB."""
-    percents = {row["pool"] for row in rows if row["page"] == 8 and row["pool"] >= _USUAL_POOL}
+    percents = {row["pool"] for row in rows if row["page"] == 8 and row["pool"] >= _USUAL_PERCENT}
     if not percents:
         return "No pool that was tried has room for a page of 8 KiB."
     percent = min(percents)
@@ -270,11 +273,11 @@ EXPERIMENT = Experiment(
             log="x",
         ),
         Panel(
-            f"A pool of {_USUAL_POOL:g} %: bytes read by page size",
+            f"A pool of {_USUAL_PERCENT:g} %: bytes read by page size",
             "page",
             "read_per_get",
             "trace",
-            {"pool": _USUAL_POOL},
+            {"pool": _USUAL_PERCENT},
             log="x",
         ),
     ),

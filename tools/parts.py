@@ -104,6 +104,7 @@ RunCommand = Callable[..., Any]
 
 def part_of(test_id: str) -> int:
     """Return the number of the part that a test belongs to, from 1; raise LookupError for none."""
+    # Of several prefixes the longest counts.
     matches = [
         (len(prefix), number)
         for number, part in enumerate(PARTS, 1)
@@ -148,6 +149,7 @@ def _describe(number: int, record: dict[str, Any]) -> Iterator[str]:
 
 
 def _git(*arguments: str) -> str | None:
+    """Return the output of a git command, or None if it fails or there is no git."""
     command = ["git", "-C", str(ROOT), *arguments]
     try:
         process = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -185,6 +187,7 @@ def _read_report(path: Path) -> tuple[int, dict[str, int]]:
 
 
 def _run_tests(number: int, options: Sequence[str], run_command: RunCommand) -> PartOutcome:
+    """Run the tests of a part; without a report of pytest it has failed."""
     with tempfile.TemporaryDirectory(prefix="bkstore-part-") as folder:
         report = Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", "--part", str(number), f"--junitxml={report}"]
@@ -193,8 +196,9 @@ def _run_tests(number: int, options: Sequence[str], run_command: RunCommand) -> 
         environment = {**os.environ, "HYPOTHESIS_PROFILE": "long"}
         process = run_command(command, cwd=ROOT, env=environment, check=False)
         if process.returncode or not report.is_file():
-            return PartOutcome(False, 0, {})
-        return PartOutcome(True, *_read_report(report))
+            return PartOutcome(passed=False, tests=0, skipped={})
+        tests, skipped = _read_report(report)
+        return PartOutcome(passed=True, tests=tests, skipped=skipped)
 
 
 def _run_python_versions(excluded_versions: Sequence[str], run_command: RunCommand) -> PartOutcome:
@@ -208,7 +212,10 @@ def _run_python_versions(excluded_versions: Sequence[str], run_command: RunComma
 def _run_part(
     number: int, options: Sequence[str], excluded_versions: Sequence[str], run_command: RunCommand
 ) -> bool:
-    part, (commit, unrecorded_reason) = PARTS[number - 1], _recordable_commit()
+    """Run a part and print how it went; record it if it passed on a commit. Return whether it
+    passed."""
+    part = PARTS[number - 1]
+    commit, unrecorded_reason = _recordable_commit()
     title = f"== part {_part_name(number)}"
     print(f"{title}: {part.title}", flush=True)
     started = time.monotonic()
@@ -241,9 +248,10 @@ def _run_part(
 
 
 def _write_record(number: int, entry: dict[str, Any]) -> None:
-    record = {**read_record(RECORD), _part_name(number): entry}
+    """Replace a part's entry in the record; entries of parts that no longer exist are dropped."""
+    entries = {**read_record(RECORD), _part_name(number): entry}
     names = map(_part_name, range(1, len(PARTS) + 1))
-    record = {name: record[name] for name in names if name in record}
+    record = {name: entries[name] for name in names if name in entries}
     temporary_file = RECORD.with_suffix(".partial")
     temporary_file.write_text(json.dumps(record, indent=2) + "\n")
     temporary_file.replace(RECORD)

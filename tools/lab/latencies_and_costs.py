@@ -53,15 +53,16 @@ def measure_latencies(
 
 
 def measure_latencies_of(query_sets: Mapping[str, QuerySet], rounds: int) -> dict[str, Latency]:
-    """Return the same for functions that have queries of their own."""
+    """Return the latency of each query set, measured in turns, in rotating order. A query's time is
+    its median over the rounds; the percentiles are over the queries."""
     query_counts = {name: len(query_set.queries) for name, query_set in query_sets.items()}
     nanoseconds = {name: np.empty((rounds, n), np.int64) for name, n in query_counts.items()}
     for round_number in range(rounds):
         for name in rotate(list(query_sets), round_number):
             _time_queries(*query_sets[name], nanoseconds[name][round_number])
     result = {}
-    for name, rounds_by_queries in nanoseconds.items():
-        p50, p99 = np.percentile(np.median(rounds_by_queries, axis=0) / 1e3, (50, 99))
+    for name, times in nanoseconds.items():  # int64[rounds, queries]
+        p50, p99 = np.percentile(np.median(times, axis=0) / 1e3, (50, 99))
         result[name] = Latency(float(p50), float(p99))
     return result
 
@@ -124,6 +125,7 @@ def measure_cost() -> Iterator[WorkCost]:
 
 
 def _io_bytes() -> tuple[int, int] | None:
+    """Return the bytes that the process has read and written so far; None without `/proc`."""
     try:
         text = Path("/proc/self/io").read_text()
     except OSError:
@@ -150,8 +152,8 @@ class SideResult(NamedTuple):
 
 
 def run_in_turns(sides: Sequence[TimedSide], rounds: int) -> list[SideResult]:
-    """Run the sides in turns, in rotating order; all threads of the process count. Use it for long
-    work and work with threads of its own, else `tools.lab.timing.run_samples`."""
+    """Return the result of each side, run once a round, in rotating order; all threads count. Use
+    it for long work and work with threads of its own, else `tools.lab.timing.run_samples`."""
     costs: dict[str, list[WorkCost]] = {side.name: [] for side in sides}
     results: dict[str, Any] = {}
     for round_number in range(rounds):
@@ -184,5 +186,5 @@ def measure_files(top: Path, endings: tuple[str, ...] = ("",)) -> FileSizes:
             with suppress(FileNotFoundError):
                 if name.endswith(endings):
                     stats.append(os.stat(os.path.join(directory, name)))
-    blocks = sum(stat.st_blocks for stat in stats)
-    return FileSizes(len(stats), sum(stat.st_size for stat in stats), 512 * blocks)
+    on_disk = 512 * sum(stat.st_blocks for stat in stats)  # st_blocks is in units of 512 bytes
+    return FileSizes(len(stats), sum(stat.st_size for stat in stats), on_disk)

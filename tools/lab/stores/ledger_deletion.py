@@ -2,7 +2,7 @@
 
 The contents of its files are reproducible: no flush and no compaction starts in the background
 while rows are written and deleted, because timing would decide which tables it includes. A flush
-follows each `buffered` rows; RocksDB compacts, by its own rules, in `settle` only.
+follows each `rows_per_table` rows; RocksDB compacts, by its own rules, in `settle` only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from bkstore.index.rocks.keys import encode_locations, entry_keys, ledger_range
 from bkstore.index.rocks.options import location_options
 from bkstore.testing.generators import locations
 
+_KEY_BYTES = 16
 _ROW_BYTES = 24  # bytes of a key and a location
+_ROWS_PER_BATCH = 1 << 16
 _MIN_TABLE_BYTES = 64 << 10
 _LAST_KEY = b"\xff" * 16
 _DELETIONS_PATTERN = re.compile(r"# deletions=(\d+)")  # including those of ranges
@@ -39,15 +41,22 @@ class _ManualDatabase(Database):
 
 
 class ShrinkingRocks:
-    """A `locations` database in its own directory; flushes write tables of `buffered` rows."""
+    """A `locations` database in its own directory; a flush writes `rows_per_table` rows."""
 
-    def __init__(self, top: Path, per_ledger: int, buffered: int) -> None:
-        self.top, self.per_ledger, self.buffered = top, per_ledger, buffered
+    def __init__(self, top: Path, entries_per_ledger: int, rows_per_table: int) -> None:
+        self.top, self.entries_per_ledger, self.rows_per_table = (
+            top,
+            entries_per_ledger,
+            rows_per_table,
+        )
         self.generation = self.unflushed_rows = 0
         self.database = self._open()
 
     def _open(self) -> _ManualDatabase:
-        options, table_bytes = location_options(), max(self.buffered * _ROW_BYTES, _MIN_TABLE_BYTES)
+        options, table_bytes = (
+            location_options(),
+            max(self.rows_per_table * _ROW_BYTES, _MIN_TABLE_BYTES),
+        )
         options.set_write_buffer_size(max(64 << 20, 16 * table_bytes))  # flushes are by rows
         options.set_target_file_size_base(table_bytes)
         options.set_max_bytes_for_level_base(4 * table_bytes)
@@ -57,10 +66,10 @@ class ShrinkingRocks:
 
     def put(self, ledger: LedgerId, seed: int) -> None:
         """Write a ledger's rows."""
-        entry_locations = locations(self.per_ledger, seed, log_id=ledger.ledger)
-        keys = entry_keys(ledger, np.arange(self.per_ledger))
-        self.database.put_list(keys, encode_locations(entry_locations), self.per_ledger)
-        self._flush_if_full(self.per_ledger)
+        entry_locations = locations(self.entries_per_ledger, seed, log_id=ledger.ledger)
+        keys = entry_keys(ledger, np.arange(self.entries_per_ledger))
+        self.database.put_list(keys, encode_locations(entry_locations), self.entries_per_ledger)
+        self._flush_if_full(self.entries_per_ledger)
 
     def delete_by_range(self, ledger: LedgerId) -> None:
         """Delete a ledger with one range tombstone, as a bookie does."""
@@ -69,13 +78,13 @@ class ShrinkingRocks:
 
     def delete_by_row(self, ledger: LedgerId) -> None:
         """Delete a ledger with a tombstone for each row."""
-        for key in entry_keys(ledger, np.arange(self.per_ledger)):
+        for key in entry_keys(ledger, np.arange(self.entries_per_ledger)):
             self.database.delete(key)
-        self._flush_if_full(self.per_ledger)
+        self._flush_if_full(self.entries_per_ledger)
 
     def _flush_if_full(self, rows: int) -> None:
         self.unflushed_rows += rows
-        if self.unflushed_rows >= self.buffered:
+        if self.unflushed_rows >= self.rows_per_table:
             self.flush()
 
     def flush(self) -> None:
@@ -104,15 +113,20 @@ class ShrinkingRocks:
         old_database, old_directory = self.database, self.top / f"{self.generation}"
         self.generation += 1
         self.database = self._open()
-        for keys, entry_locations in old_database.items(b"", _LAST_KEY, 16, 1 << 16):
-            rows = np.ascontiguousarray(keys).view("V16").ravel().tolist()
-            self.database.put_list(rows, entry_locations.astype(">i8").view("V8").tolist(), 1 << 16)
+        # Batches come as arrays: keys as int64[n, 2] in stored byte order, locations as int64[n].
+        for key_words, locations_of_rows in old_database.items(
+            b"", _LAST_KEY, _KEY_BYTES, _ROWS_PER_BATCH
+        ):
+            keys = np.ascontiguousarray(key_words).view("V16").ravel().tolist()
+            values = encode_locations(locations_of_rows)
+            self.database.put_list(keys, values, _ROWS_PER_BATCH)
         old_database.close()
         shutil.rmtree(old_directory)
 
     def scan(self) -> int:
         """Read all rows and return their number."""
-        return sum(len(keys) for keys, _ in self.database.items(b"", _LAST_KEY, 16, 1 << 16))
+        batches = self.database.items(b"", _LAST_KEY, _KEY_BYTES, _ROWS_PER_BATCH)
+        return sum(len(keys) for keys, _ in batches)
 
     def tombstones(self) -> int:
         """Return the number of range and row tombstones in the tables."""

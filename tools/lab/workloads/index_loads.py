@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,13 +98,12 @@ def _take_rows(rows: Arrivals, order: npt.NDArray[np.int64]) -> Arrivals:
 
 
 def _group_by_ledger(rows: Arrivals, locations: Int64Array) -> Iterator[Put]:
+    """Yield a put for each run of rows of one ledger."""
     is_new_ledger = (rows.ledger[1:] != rows.ledger[:-1]) | (rows.scope[1:] != rows.scope[:-1])
-    ends = [*(np.flatnonzero(is_new_ledger) + 1).tolist(), locations.size]
-    start = 0
-    for end in ends:
+    bounds = [0, *(np.flatnonzero(is_new_ledger) + 1).tolist(), locations.size]
+    for start, end in pairwise(bounds):
         ledger_id = LedgerId(int(rows.scope[start]), int(rows.ledger[start]))
         yield Put(ledger_id, rows.entry[start:end], locations[start:end])
-        start = end
 
 
 def read_index_load(
@@ -122,17 +122,16 @@ def read_index_load(
         raise InvalidArgument(f"{dump_path}: no entries in this dump")
     bookie = min(file.bookie for file in files)
     columns = _read_columns([file for file in files if file.bookie == bookie])
-    order = np.lexsort((columns[4], columns[3]))[:max_entries]
-    scope, ledger, entry, log, position = (column[order] for column in columns)
+    # Sort the entries as they arrived; then cut them into flushes, each sorted by ledger and entry.
+    scope, ledger, entry, log, position = columns
+    arrival_order = np.lexsort((position, log))[:max_entries]
     arrivals = Arrivals(scope.view(np.uint64), ledger.view(np.uint64), entry)
     locations = make_locations(log, position)
     flushes = []
-    for start in range(0, order.size, rows_per_flush):
-        flush_rows = np.arange(start, min(start + rows_per_flush, order.size))
-        flush_arrivals = _take_rows(arrivals, flush_rows)
-        flush_rows = flush_rows[_flush_order(flush_arrivals)]
-        puts = _group_by_ledger(_take_rows(arrivals, flush_rows), locations[flush_rows])
-        flushes.append(list(puts))
+    for start in range(0, arrival_order.size, rows_per_flush):
+        rows = arrival_order[start : start + rows_per_flush]
+        rows = rows[_flush_order(_take_rows(arrivals, rows))]
+        flushes.append(list(_group_by_ledger(_take_rows(arrivals, rows), locations[rows])))
     return IndexLoad(flushes, _distinct_entries(flushes))
 
 
@@ -149,6 +148,7 @@ def _read_columns(files: Sequence[DumpFile]) -> list[Int64Array]:
 
 
 def _distinct_entries(flushes: list[list[Put]]) -> dict[LedgerId, Int64Array]:
+    """Return the sorted entry ids of each ledger; an entry may have been put several times."""
     entries_of_ledger: dict[LedgerId, list[Int64Array]] = {}
     for put in (put for flush in flushes for put in flush):
         entries_of_ledger.setdefault(put.ledger_id, []).append(put.entry_ids)
