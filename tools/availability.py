@@ -96,6 +96,7 @@ def roaring_form(module: Any) -> _Form:
 def _rows(
     run: LabRun, pattern: str, forms: dict[str, _Form], ids: Int64Array, count: int
 ) -> Iterator[Row]:
+    """Yield a row for each form of `ids`, which are some of the ids below `count`."""
     sides: list[TimedSide] = []
     encoded_and_decoded: dict[str, tuple[bytes, object]] = {}
     for name, form in forms.items():
@@ -109,7 +110,7 @@ def _rows(
             TimedSide("decode", partial(form.decode, data)),
             TimedSide("missing", partial(form.missing, decoded, count)),
         )
-    samples = iter(run_samples(sides, run.rounds, run.min_sample_seconds))
+    samples = iter(run_samples(sides, run.rounds, run.min_sample_seconds))  # three a form
     for name, (data, decoded) in encoded_and_decoded.items():
         yield {
             "pattern": pattern,

@@ -40,6 +40,8 @@ def _encode_records(run: LabRun, ledger_id: int, payload_bytes: int, count: int)
 
 
 def _read_sides(source: Source, ledger_id: int, entry_count: int) -> list[TimedSide]:
+    """Return sides that read a ledger, entry by entry or in batches of some size."""
+
     def read_singly() -> int:
         for entry_id in range(entry_count):
             source.read_entry(ledger_id, entry_id)
@@ -88,6 +90,7 @@ def _run_once(side: TimedSide) -> int:
 
 
 def _rows(run: LabRun, key: Row, sides: list[TimedSide], entry_count: int) -> Iterator[Row]:
+    """Yield the row of each side; the name of a side is its batch size, 0 for single calls."""
     call_counts = [_run_once(side) for side in sides]
     all_samples = run_samples(sides, run.rounds, run.min_sample_seconds)
     for call_count, samples in zip(call_counts, all_samples):
@@ -118,12 +121,11 @@ def _measure_server_microseconds(
 def _workloads(
     run: LabRun, reader: LedgerStorage | WireClient, adder: Bookie | WireClient
 ) -> Iterator[tuple[Row, list[TimedSide], int]]:
-    """Yield the key of some rows, their sides, and the number of entries that a side handles."""
+    """Yield the key of some rows, their sides, and the number of entries that a side handles.
+    The ledger that is read has the payload size as its id."""
     ledger_ids = count(10_000)
-    read_count, add_count = (
-        run.scaled(_ENTRIES_READ, minimum=40),
-        run.scaled(_ENTRIES_ADDED, minimum=10),
-    )
+    read_count = run.scaled(_ENTRIES_READ, minimum=40)
+    add_count = run.scaled(_ENTRIES_ADDED, minimum=10)
     for payload_bytes in _PAYLOADS:
         sides = _read_sides(reader, payload_bytes, read_count)
         yield {"what": "reads", "payload": payload_bytes}, sides, read_count

@@ -174,7 +174,7 @@ def find_cycles(edges: Mapping[str, frozenset[str]]) -> list[list[str]]:
     cycles = []
     for name in sorted(edges):
         group = sorted(other for other in reachable[name] if name in reachable.get(other, ()))
-        if name in group and group[0] == name:
+        if name in group and group[0] == name:  # each group once, by its first module
             cycles.append(group)
     return cycles
 
@@ -196,14 +196,15 @@ def describe_room(room: str) -> str:
 
 
 def _markdown_table() -> str:
-    rows = [f"| `{room}` | {describe_room(room).replace('|', chr(92) + '|')} |" for room in ROOMS]
+    descriptions = {room: describe_room(room).replace("|", r"\|") for room in ROOMS}
+    rows = [f"| `{room}` | {description} |" for room, description in descriptions.items()]
     return "\n".join(["| room | is about |", "|---|---|", *rows])
 
 
 def replace_table(text: str) -> str:
     """Return a page with the current table between its marks; raise `LookupError` without marks."""
     before, begin, remainder = text.partition(_BEGIN)
-    _, end, after = ("\n\n" + remainder).partition(_END)
+    _, end, after = ("\n\n" + remainder).partition(_END)  # there may be no table yet
     if not (begin and end):
         raise LookupError(f"no lines {_BEGIN.strip()!r} and {_END.strip()!r}")
     return f"{before}{begin}{_markdown_table()}{end}{after}"

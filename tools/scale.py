@@ -57,19 +57,19 @@ def peak_resident_mib(pid: int | str = "self") -> float:
 
 
 def run_analyses(
-    cluster_dir: Path, engine: Any, costs: Callable[[], dict[str, float]]
+    cluster_dir: Path, engine: Any, read_costs: Callable[[], dict[str, float]]
 ) -> dict[str, Any]:
     """Return seconds and costs of each analysis, and the numbers that differ from the planted ones.
-    `costs` returns the totals so far, by name."""
+    `read_costs` returns the engine's own totals so far, by name."""
     started = time.perf_counter(), time.process_time()
     inputs = open_inputs(cluster_dir / "dump", cluster_dir / "metadata.json", cluster_dir / "dump")
     row_count = inputs.metadata.table.num_rows if inputs.metadata else 0
     rows = [_analysis_row("(opening)", row_count, started)]
     tables = {}
     for name, analysis in ANALYSES.items():
-        costs_before, started = costs(), (time.perf_counter(), time.process_time())
+        costs_before, started = read_costs(), (time.perf_counter(), time.process_time())
         tables[name] = engine.run(analysis, inputs)
-        own_costs = {key: round(cost - costs_before[key], 1) for key, cost in costs().items()}
+        own_costs = {key: round(cost - costs_before[key], 1) for key, cost in read_costs().items()}
         rows.append(_analysis_row(name, tables[name].num_rows, started) | own_costs)
     python_mib = round(peak_resident_mib())  # read before the tool itself uses memory below
     planted = json.loads((cluster_dir / "planted.json").read_text(encoding="utf-8"))
@@ -91,6 +91,7 @@ def _spark_totals(spark: Any) -> dict[str, float]:
     """Return a session's totals so far, as Spark counts them: tasks, shuffled MiB, task seconds."""
     context = spark.sparkContext
     no_quantiles = context._gateway.new_array(context._jvm.double, 0)
+    # Through Py4J, as PySpark does not show its statistics: all stages, without their tasks.
     store = context._jsc.sc().statusStore()
     stages = store.stageList(None, False, False, no_quantiles, None)
     totals = {"tasks": 0.0, "shuffled": 0.0, "task_seconds": 0.0}
@@ -109,7 +110,7 @@ def _spark_session(memory: str, cores: int) -> Iterator[Any]:
 
     # `_spark_totals` adds up all stages: Spark must not forget the first ones.
     settings = {"spark.ui.retainedStages": "100000", "spark.ui.retainedJobs": "100000"}
-    spark = start_session("bkstore scale", f"local[{cores}]", memory, settings)
+    spark = start_session("bkstore scale", f"local[{cores}]", driver_memory=memory, config=settings)
     try:
         yield spark
     finally:
@@ -117,8 +118,9 @@ def _spark_session(memory: str, cores: int) -> Iterator[Any]:
 
 
 def _measure(args: argparse.Namespace) -> dict[str, Any]:
-    if args.engine == "local":
-        return run_analyses(args.cluster, LocalEngine(threads=args.cores), dict)
+    """Run the analyses by the engine that was chosen; return the figures as a document."""
+    if args.engine == "local":  # which has no costs of its own: `dict` returns none
+        return run_analyses(args.cluster, LocalEngine(threads=args.cores), read_costs=dict)
     from bkstore.spark.analysis import SparkEngine
 
     with _spark_session(args.memory, args.cores) as spark:

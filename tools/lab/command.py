@@ -70,7 +70,7 @@ def _check_options(experiment: Experiment, options: argparse.Namespace) -> Docum
         if target is not None:
             check_output(target)
     if options.into is not None:
-        read_folder(experiment, options.into)
+        read_folder(experiment, options.into)  # raises if a result in it is not valid
     return None if options.compare is None else read_document(experiment, options.compare)
 
 

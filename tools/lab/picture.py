@@ -264,6 +264,7 @@ def _draw_bars(
     panel: Panel, axes: Axes, series: dict[str, list[Row]], styles: dict[str, _Style]
 ) -> dict[str, Any]:
     """Draw the series as bars beside each other, grouped by x; return their legend keys."""
+    # Groups are 1 apart; the bars of a group take 0.8 of that, around its center.
     groups = list(dict.fromkeys(row[panel.x] for rows in series.values() for row in rows))
     width, keys = 0.8 / len(series), {}
     for series_number, (name, rows) in enumerate(series.items()):
@@ -272,7 +273,7 @@ def _draw_bars(
         keys[name] = axes.bar(
             centers,
             heights,
-            width * 0.92,
+            width * 0.92,  # with a gap to the next one
             color=style.color,
             hatch=style.hatch,
             edgecolor="white",
@@ -283,7 +284,7 @@ def _draw_bars(
             axes.vlines(centers, heights, tick_heights, color=_INK, lw=1)
             axes.plot(centers, tick_heights, "_", color=_INK, markersize=6)
     axes.set_xticks(range(len(groups)), [str(group) for group in groups])
-    if sum(len(str(group)) + 2 for group in groups) > 52:
+    if sum(len(str(group)) + 2 for group in groups) > 52:  # too long for one line
         axes.tick_params(axis="x", labelrotation=30)
         for label in axes.get_xticklabels():
             label.set(horizontalalignment="right", rotation_mode="anchor")

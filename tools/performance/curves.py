@@ -31,9 +31,10 @@ class Picture(NamedTuple):
 
 
 def _ratio_rows(figures: Figures) -> Iterator[Row]:
+    """Yield the ratio that each figure of a panel has, and the one that it must have."""
     for row, _ in figures.bench:
         _, case, target = RATIO_PANELS.get(row["row"], ("", "", ""))
-        if row["case"] == case and not row["what"]:
+        if row["case"] == case and not row["what"]:  # with a `what` it is no ratio
             key = {"row": row["row"], "entries": row["items"]}
             yield {**key, "line": "measured", "ratio": row["ratio"]}
             yield {**key, "line": "must be", "ratio": float(target.split()[1])}

@@ -99,7 +99,7 @@ def _run_summary(figures: Figures, _: Sequence[str]) -> str:
     documents = _documents_of([*figures.bench, *figures.pipeline])
     dates = sorted(str(document["made"]) for document in documents)
     loads = sorted(load for document in documents for load in _load_averages(document))
-    machines = dict.fromkeys(map(_describe_machine, documents))
+    machines = dict.fromkeys(map(_describe_machine, documents))  # distinct ones
     return (
         f"The figures are of {len(documents)} runs between {dates[0][:10]} and {dates[-1][:10]}, "
         f"on {' and on '.join(machines)}, with a load average of {loads[0]:.1f} to "
@@ -108,6 +108,7 @@ def _run_summary(figures: Figures, _: Sequence[str]) -> str:
 
 
 def _row_tables(figures: Figures, names: Sequence[str]) -> str:
+    """Return the runs, then the ratios of rows of the benchmark, then their other figures."""
     origins = figures.of_rows(names)
     for name in names:
         if not any(origin.row["row"] == name for origin in origins):
@@ -124,18 +125,15 @@ def _row_tables(figures: Figures, names: Sequence[str]) -> str:
 
 def _pivot_figures(rows: Sequence[Row]) -> str:
     """Return figures named "subject: figure" as a table with a column for each figure."""
+    keys = ("row", "case", "of")
     lines: dict[tuple[str, ...], Row] = {}
-    headers = ["row", "case", "of"]
     for row in rows:
         subject, _, figure = row["what"].partition(": ")
-        line = lines.setdefault(
-            (row["row"], row["case"], subject),
-            {"row": row["row"], "case": row["case"], "of": subject},
-        )
-        line[figure] = row["value"]
-        headers += [figure] if figure not in headers else []
-    columns = [{"name": name, "label": name, "unit": "", "kind": "told"} for name in headers]
-    return to_markdown(columns, [dict.fromkeys(headers) | line for line in lines.values()])
+        key = (row["row"], row["case"], subject)
+        lines.setdefault(key, dict(zip(keys, key)))[figure] = row["value"]
+    figure_names = (row["what"].partition(": ")[2] for row in rows)
+    headers = dict.fromkeys([*keys, *figure_names])
+    return _to_plain_markdown(list(headers), [headers | line for line in lines.values()])
 
 
 def _pipeline_tables(figures: Figures, _: Sequence[str]) -> str:
@@ -151,34 +149,41 @@ _OMITTED_COLUMNS = ("rows", "asked", "below")
 
 
 def _pivot_engines(rows: Sequence[Row]) -> str:
+    """Return the steps as a table with a column of seconds for each engine, and their ratios."""
     values_of_step: dict[tuple[int, str], dict[str, Any]] = {}
     for row in rows:
-        line = values_of_step.setdefault((row["entries"], row["step"]), {})
-        line[row["engine"]] = row["seconds"]
-        line[f"{row['engine']}, CPU"] = row["cpu"]
+        values = values_of_step.setdefault((row["entries"], row["step"]), {})
+        values[row["engine"]] = row["seconds"]
+        values[f"{row['engine']}, CPU"] = row["cpu"]
+        # The memory of the processes below Python's: the highest of Spark's engines.
         if row["engine"] in SPARK_MASTERS and row["below"] is not None:
-            line["below"] = max(line.get("below", 0), row["below"])
-        line["asked"] = row["asked"] or line.get("asked")
+            values["below"] = max(values.get("below", 0), row["below"])
+        values["asked"] = row["asked"] or values.get("asked")
     lines = [
         {
             "entries": entries,
             "step": step,
-            **{engine: line.get(engine) for engine in STEPS},
-            "spark / local": _ratio(line, "spark", "local"),
-            "by CPU": _ratio(line, "spark, CPU", "local, CPU"),
-            "one / two executors": _ratio(line, "one executor", "two executors"),
-            "DuckDB was asked": line["asked"],
-            "workers and JVM, MiB": line.get("below"),
+            **{engine: values.get(engine) for engine in STEPS},
+            "spark / local": _ratio(values, "spark", "local"),
+            "by CPU": _ratio(values, "spark, CPU", "local, CPU"),
+            "one / two executors": _ratio(values, "one executor", "two executors"),
+            "DuckDB was asked": values["asked"],
+            "workers and JVM, MiB": values.get("below"),
         }
-        for (entries, step), line in values_of_step.items()
+        for (entries, step), values in values_of_step.items()
     ]
-    headers = [{"name": name, "label": name, "unit": "", "kind": "told"} for name in lines[0]]
-    return to_markdown(headers, lines)
+    return _to_plain_markdown(list(lines[0]), lines)
 
 
-def _ratio(line: dict[str, Any], numerator: str, denominator: str) -> float | None:
-    has_both = line.get(numerator) and line.get(denominator)
-    return line[numerator] / line[denominator] if has_both else None
+def _to_plain_markdown(names: Sequence[str], rows: Sequence[Row]) -> str:
+    """Return a table of columns that have no unit, with their names as labels."""
+    columns = [{"name": name, "label": name, "unit": "", "kind": "told"} for name in names]
+    return to_markdown(columns, rows)
+
+
+def _ratio(values: dict[str, Any], numerator: str, denominator: str) -> float | None:
+    has_both = values.get(numerator) and values.get(denominator)
+    return values[numerator] / values[denominator] if has_both else None
 
 
 def _describe_runs(origins: Iterable[Origin]) -> str:

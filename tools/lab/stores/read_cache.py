@@ -50,7 +50,7 @@ class ReadCache:
     def _read_ahead(self, ledger_id: LedgerId, entry: int) -> bytes:
         """Read a record and those that follow it, and evict the least recently read ones."""
         self.fetches += 1
-        if self.max_count == 1:
+        if self.max_count == 1:  # no read-ahead
             records = [self.storage.read_entry(ledger_id, entry)]
             self._store(ledger_id, entry, records[0])
         else:

@@ -38,7 +38,7 @@ def table_format(block_size: int = 64 << 10, bloom_bits: int | None = 10) -> Cha
         block_options.set_block_cache(Cache(64 << 20))
         block_options.set_block_size(block_size)
         if bloom_bits is not None:
-            block_options.set_bloom_filter(bloom_bits, False)
+            block_options.set_bloom_filter(bloom_bits, False)  # of whole tables, not of blocks
         options.set_block_based_table_factory(block_options)
 
     return change

@@ -58,7 +58,8 @@ TRACES: dict[str, Callable[[int, int, np.random.Generator], Int64Array]] = {
 def make_trace(
     order: str, entries: Mapping[LedgerId, Int64Array], read_count: int, seed: int
 ) -> Trace:
-    """Return `read_count` reads of existing rows, in an order of `TRACES`."""
+    """Return `read_count` reads of existing rows, in an order of `TRACES`. Rows are numbered
+    ledger by ledger."""
     ledgers = [ledger for ledger, ids in entries.items() if ids.size]
     sizes = np.array([entries[ledger].size for ledger in ledgers])
     ends = np.cumsum(sizes)
