@@ -21,8 +21,7 @@ from tools.lab.timing import TimedSide, run_samples
 
 _IDS = (10, 100, 1_000, 10_000, 100_000)
 _RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
-_ABSENT_IDS = 200_000
-"""The number of queries for ids that are not in the filter."""
+_ABSENT_IDS = 200_000  # the number of queries for ids that are not in the filter
 
 _USUAL_IDS, _USUAL_RATE = 9_000, 0.01
 _OURS = "bkstore"

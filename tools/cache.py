@@ -43,8 +43,7 @@ _USUAL_SHARE = _CACHE_SHARES[1]
 LAGS = (10, 100, 1_000, 5_000)
 """The number of entries by which tailing readers are behind the writers."""
 
-MAX_ENTRIES = 1_000_000
-"""The maximal number of entries that are generated for a recording."""
+MAX_ENTRIES = 1_000_000  # the maximal number of entries that are generated for a recording
 
 MASTER_KEY = b"k" * 20
 

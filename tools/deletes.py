@@ -22,8 +22,7 @@ from tools.lab.stores.ledger_deletion import ShrinkingRocks
 _LEDGERS_PER_STEP, _ENTRIES_PER_LEDGER = 40, 500
 STEPS, _LIVE_STEPS, _STEPS_BETWEEN_REPAIRS = 12, 2, 4
 
-_LEDGERS_LEFT = 2
-"""The live ledgers after the last step, in which nothing is written."""
+_LEDGERS_LEFT = 2  # the live ledgers after the last step, in which nothing is written
 
 DeleteLedger = Callable[[ShrinkingRocks, LedgerId], None]
 STRATEGIES: dict[str, tuple[DeleteLedger | None, Callable[[ShrinkingRocks], None] | None]] = {

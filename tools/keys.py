@@ -51,11 +51,8 @@ KeyWords = npt.NDArray[np.uint64]
 
 class KeyOrder(NamedTuple):
     """The words of a key in order (0 scope, 1 ledger, 2 entry), and the kind of the ids: all in
-    scope 0, in four random scopes, or random 128-bit ids ("UUID").
-
-    `prefix_words` is the number of leading words that identify a ledger; with 0 its rows are
-    scattered.
-    """
+    scope 0, in four random scopes, or random 128-bit ids ("UUID"). `prefix_words` is the number of
+    leading words that identify a ledger; with 0 its rows are scattered."""
 
     words: tuple[int, ...]
     scopes: Literal["0", "four", "UUID"]

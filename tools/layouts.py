@@ -36,14 +36,11 @@ from tools.lab.workloads.index_loads import SHAPES, IndexLoad, make_index_load, 
 from tools.lab.workloads.traces import make_trace
 
 ENTRIES, _QUERY_COUNT, BATCH_ENTRIES, _MAX_BUILDS = 60_000, 1_000, 1_000, 3
-MIN_P99_QUERIES = 100
-"""With fewer queries there is no p99, because it would be the slowest query."""
+MIN_P99_QUERIES = 100  # with fewer queries there is no p99, because it would be the slowest query
 
-DETAILED_SHAPE = "few large"
-"""The shape for which RocksDB's options are compared."""
+DETAILED_SHAPE = "few large"  # the shape for which RocksDB's options are compared
 
-DUMP_SHAPE = "dump"
-"""The name of the shape for the entries of a dump."""
+DUMP_SHAPE = "dump"  # the name of the shape for the entries of a dump
 
 INDEX_SIDES = {
     "idx files": IndexSide(open_index_files),

@@ -27,8 +27,7 @@ from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
 from tools.lab.timing import rotate
 
-CLAIM_OBJECTS, CLAIM_STREAMS = 500, 300
-"""The size of the world for the first finding."""
+CLAIM_OBJECTS, CLAIM_STREAMS = 500, 300  # the size of the world for the first finding
 
 _OBJECTS, _STREAMS, _USUAL_FPP = 200, 120, 0.01
 _OBJECT_COUNTS = (50, 100, 200, 400)
@@ -64,8 +63,7 @@ def _make_world(point: WorldPoint, seed: int) -> StreamImage:
     return stream_image(shape, point.objects, seed)
 
 
-_Turn = list[QueryStats]
-"""The statistics of each query in a turn."""
+_Turn = list[QueryStats]  # the statistics of each query in a turn
 
 
 def _run_turns(

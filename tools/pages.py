@@ -42,10 +42,8 @@ Ledgers = dict[LedgerId, Int64Array]
 
 def make_ledgers(shape: str, entry_count: int, seed: int) -> Ledgers:
     """Return the entry ids of each ledger: about `entry_count` entries in total for "short".
-
     "short" has ledgers of 60 entries; "long" has three ledgers with ten times as many in total;
-    "scattered" has three with one entry in 1,000, as on a bookie of single fragments.
-    """
+    "scattered" has three with one entry in 1,000, as on a bookie of single fragments."""
     if shape == "short":
         entry_ids = [generators.contiguous(60) for _ in range(entry_count // 60)]
     elif shape == "long":

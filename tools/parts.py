@@ -25,8 +25,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "parts.json"
-MAX_PART_SECONDS = 30 * 60
-"""The maximal duration of a part on two cores, in seconds."""
+MAX_PART_SECONDS = 30 * 60  # the maximal duration of a part on two cores, in seconds
 _TEST_TIMEOUT = 1200  # seconds: a random test of the long profile may be slow on a busy machine
 
 

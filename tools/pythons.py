@@ -158,11 +158,9 @@ def find_pythons(path: str) -> tuple[dict[Version, Python], list[str]]:
 def choose_pythons(
     found: dict[Version, Python], own: Version, without: Iterable[str] = ()
 ) -> tuple[list[Python], list[str]]:
-    """Return the Pythons to run on, and a line with the reason for each of the others.
-
-    These are the oldest and the newest, counting `own`, which is not run again. `without` leaves
-    out versions by prefix: 3.14 means all of 3.14.
-    """
+    """Return the Pythons to run on, and a line with the reason for each of the others. These are
+    the oldest and the newest, counting `own`, which is not run again. `without` leaves out versions
+    by prefix: 3.14 means all of 3.14."""
     excluded_prefixes = tuple(f"{version}." for version in without)
     dotted = {version: f"{_dotted_version(version)}." for version in found}
     included = {version for version in found if not dotted[version].startswith(excluded_prefixes)}

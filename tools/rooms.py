@@ -127,10 +127,8 @@ def _is_face(module: str) -> bool:
 
 
 def room_of(module: str) -> int:
-    """Return the index of a module's room in `ROOMS`; raise `LookupError` if it is in none.
-
-    The ``__init__`` of a room with rooms inside has the index of the last of these.
-    """
+    """Return the index of a module's room in `ROOMS`; raise `LookupError` if it is in none. The
+    ``__init__`` of a room with rooms inside has the index of the last of these."""
     rooms_inside = [index for index, room in enumerate(ROOMS) if _is_in(room, module)]
     if _is_face(module) and rooms_inside:
         return max(rooms_inside)

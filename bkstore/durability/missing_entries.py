@@ -26,10 +26,8 @@ _MAX_AXIS_LENGTH = 2**62
 
 class DueEntries(NamedTuple):
     """The entries that one bookie should hold: a row for each segment it is in, int64 columns.
-
     `ledger_number` is the ledger's number in the batch, ascending; `first` and `last` are the
-    segment's ends, ascending within a ledger; `bookie_index` is the bookie's in the ensemble.
-    """
+    segment's ends, ascending within a ledger; `bookie_index` is the bookie's in the ensemble."""
 
     ledger_number: Int64Array
     first: Int64Array

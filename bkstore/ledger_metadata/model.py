@@ -152,12 +152,10 @@ class LedgerMetadata:
         return ordered[following - 1].ensemble
 
     def segments_with_ends(self) -> list[SegmentRange]:
-        """Return each segment of a closed ledger with its last entry, in the stored order.
-
-        A segment ends before the next one begins, and at the ledger's last entry at the latest.
-        Empty segments end before they start. For metadata with `problems` the ends are meaningless.
-        Raises `InvalidArgument` if the ledger is not closed.
-        """
+        """Return each segment of a closed ledger with its last entry, in the stored order. A
+        segment ends before the next one begins, and at the ledger's last entry at the latest. Empty
+        segments end before they start. For metadata with `problems` the ends are meaningless.
+        Raises `InvalidArgument` if the ledger is not closed."""
         if not self.closed:
             raise InvalidArgument(f"ledger {self.ledger} is {self.state}: its end is unknown")
         ends = [segment.first_entry - 1 for segment in self.segments[1:]] + [self.last_entry_id]

@@ -28,10 +28,8 @@ _DATA_OPTIONS = {
 
 
 def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
-    """Run an experiment's command line and return the exit code.
-
-    It is 2 for a refused option or file, 1 if a row has an `error` in place of figures, else 0.
-    """
+    """Run an experiment's command line and return the exit code. It is 2 for a refused option or
+    file, 1 if a row has an `error` in place of figures, else 0."""
     given_arguments = sys.argv[1:] if arguments is None else list(arguments)
     parser = _build_parser(experiment)
     options = parser.parse_args(given_arguments)

@@ -75,11 +75,9 @@ def save_document(document: Document, target: Path) -> None:
 
 
 def read_document(experiment: Experiment, source: Path) -> Document:
-    """Return a saved document of the experiment.
-
-    Columns that the experiment lacked when the document was saved are None in its rows.
-    Raises `InvalidArgument` if the file is not a valid document of this experiment.
-    """
+    """Return a saved document of the experiment. Columns that the experiment lacked when the
+    document was saved are None in its rows. Raises `InvalidArgument` if the file is not a valid
+    document of this experiment."""
     document = load_document(source)
     name = document["experiment"]
     if name != experiment.name:
@@ -101,10 +99,8 @@ def load_document(source: Path) -> Document:
 
 
 def fill_missing_columns(experiment: Experiment, document: Document, source: Path) -> Document:
-    """Return the document with None for the columns that the experiment got later.
-
-    Raises `InvalidArgument` if the document does not fit the experiment.
-    """
+    """Return the document with None for the columns that the experiment got later. Raises
+    `InvalidArgument` if the document does not fit the experiment."""
     _raise_if_faulty(source, find_misfit(document, experiment))
     empty_row = {column.name: None for column in experiment.columns}
     return {**document, "rows": [empty_row | row for row in document["rows"]]}

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Row = dict[str, Any]
-"""A row of the result: values by column name; a missing value is None."""
+Row = dict[str, Any]  # a row of the result: values by column name; a missing value is None
 
 Rows = Sequence[Row]
 
@@ -42,11 +41,9 @@ class ResultColumn:
 @dataclass(frozen=True, slots=True)
 class Panel:
     """A part of the picture: column `y` over column `x`, a series per value of `series_column`.
-
     Numbers in `x` are drawn as lines, text as bars. `where` selects rows by column values; a tuple
     lists the values allowed. `tick_column` is a column whose values are ticks above the bars. `log`
-    names the logarithmic axes, which omit values not above 0. `label` is the x axis's title.
-    """
+    names the logarithmic axes, which omit values not above 0. `label` is the x axis's title."""
 
     title: str
     x: str

@@ -176,10 +176,8 @@ class FileSizes(NamedTuple):
 
 
 def measure_files(top: Path, endings: tuple[str, ...] = ("",)) -> FileSizes:
-    """Return number and sizes of the files below a directory whose names have these endings.
-
-    Files deleted between listing and `stat`, as by RocksDB's compactions, are not counted.
-    """
+    """Return number and sizes of the files below a directory whose names have these endings. Files
+    deleted between listing and `stat`, as by RocksDB's compactions, are not counted."""
     stats = []
     for directory, _, names in os.walk(top):
         for name in names:

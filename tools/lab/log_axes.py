@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-_MIN_TICKS, MAX_TICKS = 3, 7
-"""How many ticks an axis has, approximately."""
+_MIN_TICKS, MAX_TICKS = 3, 7  # how many ticks an axis has, approximately
 
 
 def choose_ticks(low: float, high: float) -> list[float]:

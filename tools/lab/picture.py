@@ -117,11 +117,9 @@ def draw_picture(experiment: Experiment, document: Document, form: Literal["svg"
 def _draw_panels(
     experiment: Experiment, panels: list[Panel], grid: Iterable[Axes], rows: list[Row]
 ) -> dict[str, Any]:
-    """Draw the panels; return the keys, by series name, of the legend that they share.
-
-    The panels with the same `series_column` as the first one share a legend above all panels. Other
-    panels have legends of their own, between title and axes.
-    """
+    """Draw the panels; return the keys, by series name, of the legend that they share. The panels
+    with the same `series_column` as the first one share a legend above all panels. Other panels
+    have legends of their own, between title and axes."""
     shared_keys: dict[str, Any] = {}
     styles = _assign_styles(panels, rows)
     for panel, axes in zip(panels, grid):

@@ -12,9 +12,7 @@ from tools.lab.experiment import Experiment, Row
 
 def read_folder(experiment: Experiment, folder: Path) -> list[tuple[Path, Document]]:
     """Return the path and document of each result of an experiment in a folder, oldest first.
-
-    Raises `InvalidArgument` if any JSON file in the folder is not a valid result.
-    """
+    Raises `InvalidArgument` if any JSON file in the folder is not a valid result."""
     documents = [(path, load_document(path)) for path in sorted(folder.glob("*.json"))]
     own_documents = [
         (path, fill_missing_columns(experiment, document, path))
@@ -26,10 +24,8 @@ def read_folder(experiment: Experiment, folder: Path) -> list[tuple[Path, Docume
 
 def add_to_folder(experiment: Experiment, document: Document, folder: Path) -> Path:
     """Add a result to an existing folder, in place of the older rows that it measured again.
-
     Returns the path of the new file. Older rows of the same `group_columns` and scale are removed
-    from their files as a whole, and files without rows are deleted.
-    """
+    from their files as a whole, and files without rows are deleted."""
 
     def group_of(row: Row) -> tuple[Any, ...]:
         return tuple(row[column] for column in experiment.group_columns)

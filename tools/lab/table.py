@@ -16,8 +16,7 @@ from tools.lab.number_format import as_text
 
 TableTitle = Callable[[Row], str]
 
-Columns = Sequence[dict[str, Any]]
-"""Columns as in a JSON document: name, label, unit, kind."""
+Columns = Sequence[dict[str, Any]]  # columns as in a JSON document: name, label, unit, kind
 
 
 def split_tables(

@@ -28,9 +28,7 @@ _MAX_REPEATS = 1000
 @dataclass(frozen=True, slots=True)
 class TimedSide:
     """One implementation of the work. `run` is timed; `setup`, if set, makes its argument, untimed.
-
-    A side with `setup` runs once per sample. `teardown` disposes of the argument, untimed.
-    """
+    A side with `setup` runs once per sample. `teardown` disposes of the argument, untimed."""
 
     name: str
     run: Callable[..., object]
@@ -104,12 +102,10 @@ def run_samples(
 
 @contextmanager
 def _settled_memory() -> Iterator[None]:
-    """Put the allocator and the garbage collector into the state of a long-running process.
-
-    Once a large block was freed, glibc keeps later ones instead of returning them to the system,
-    so that page faults do not depend on what ran before. The collector stays on, but does not
-    traverse the objects that existed before.
-    """
+    """Put the allocator and the garbage collector into the state of a long-running process. Once a
+    large block was freed, glibc keeps later ones instead of returning them to the system, so that
+    page faults do not depend on what ran before. The collector stays on, but does not traverse the
+    objects that existed before."""
     keep_freed_memory()
     gc.collect()
     gc.freeze()

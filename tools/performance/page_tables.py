@@ -144,8 +144,7 @@ def _pipeline_tables(figures: Figures, _: Sequence[str]) -> str:
     return "\n\n".join((_describe_runs(origins), _pivot_engines(rows), to_markdown(columns, rows)))
 
 
-_OMITTED_COLUMNS = ("rows", "asked", "below")
-"""The columns that the pipeline's full table omits."""
+_OMITTED_COLUMNS = ("rows", "asked", "below")  # the columns that the pipeline's full table omits
 
 
 def _pivot_engines(rows: Sequence[Row]) -> str:

@@ -11,10 +11,8 @@ QUORUM = 2
 
 
 def make_world(directory: Path, entries: int, ledgers: int, seed: int = 1) -> None:
-    """Write the indexes of three bookies, with about `entries` rows in total, and metadata.
-
-    Every second ledger has ids with the top bit set, and every fourth lacks 5 % of its entries.
-    """
+    """Write the indexes of three bookies, with about `entries` rows in total, and metadata. Every
+    second ledger has ids with the top bit set, and every fourth lacks 5 % of its entries."""
     from bkstore.cluster import MemoryStore, snapshot
     from bkstore.formats.metadata.json_file import encode_file
     from bkstore.ids import LedgerId

@@ -14,11 +14,9 @@ Item = griffe.Object | griffe.Alias
 
 
 class PublicName(NamedTuple):
-    """A public name of a module, and the object that it names.
-
-    `module` is the module that documents it, `anchor` its anchor there. `item` is None for a
-    module, and for a name that an assignment unpacks (``A, B = 1, 2``): `source` is the assignment.
-    """
+    """A public name of a module, and the object that it names. `module` is the module that
+    documents it, `anchor` its anchor there. `item` is None for a module, and for a name that an
+    assignment unpacks (``A, B = 1, 2``): `source` is the assignment."""
 
     name: str
     module: str

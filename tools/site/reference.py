@@ -72,10 +72,8 @@ class _PageWriter:
         self, module: str, scope: str, parameters: frozenset[str] = frozenset()
     ) -> FindAddress:
         """Return the function that resolves names in the docstring of `scope` on a module's page.
-
         In classes and modules, members come first, then classes and modules of the whole package.
-        In functions, methods of the same class are skipped, as such a word is usually a value.
-        """
+        In functions, methods of the same class are skipped, as such a word is usually a value."""
         scope_object = self.object_at_anchor.get(scope)
         is_function = isinstance(scope_object, griffe.Function | griffe.Attribute)
 

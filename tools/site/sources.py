@@ -107,10 +107,8 @@ def _navigation_yaml(api_pages: list[Page]) -> str:
 
 def write_sources(root: Path, package: str, into: Path) -> Path:
     """Write the site's sources and configuration into an empty folder; return the latter's path.
-
     Sources are the files of docs/, the pages beside the README, and the reference. Raises
-    `LookupError` for a link to a path that does not exist in the repository.
-    """
+    `LookupError` for a link to a path that does not exist in the repository."""
     library = Library(package, root)
     links = _LinkConverter(root, library)
     docs = into / "docs"

@@ -18,8 +18,7 @@ from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import Finding, IndexBatch, LedgerState
 from tools.synthesize.cluster import StoredRanges, SyntheticCluster
 
-RECORD_BYTES = 256
-"""The bytes of a record in its log, including four for its size."""
+RECORD_BYTES = 256  # the bytes of a record in its log, including four for its size
 
 ROUND_COUNT = 4
 _LOG_BYTES = 1 << 30

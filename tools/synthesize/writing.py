@@ -35,8 +35,7 @@ from tools.synthesize.shape import ClusterShape
 
 _LOG_BYTES = 1 << 30
 
-Progress = Callable[[int], None]
-"""A callback that gets the number of bookies written so far."""
+Progress = Callable[[int], None]  # a callback that gets the number of bookies written so far
 
 
 class _BookieTask(NamedTuple):
@@ -54,12 +53,10 @@ def write_cluster(
     log_bytes: int = _LOG_BYTES,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write `dump`, `metadata.json` and `planted.json` into the new or empty folder `out`.
-
-    Returns the planted numbers. `jobs` processes write, each with the arrays of the whole cluster.
-    Raises `InvalidArgument` if `out` is not empty, `WriteFailed` if the system refuses to write.
-    A million entries take about half a second.
-    """
+    """Write `dump`, `metadata.json` and `planted.json` into the new or empty folder `out`. Returns
+    the planted numbers. `jobs` processes write, each with the arrays of the whole cluster. Raises
+    `InvalidArgument` if `out` is not empty, `WriteFailed` if the system refuses to write. A million
+    entries take about half a second."""
     directory = Path(out)
     check_target(directory)
     directory.mkdir(parents=True, exist_ok=True)

@@ -46,11 +46,9 @@ PINNED_OCCUPANCY = 0.2
 
 @dataclass(frozen=True)
 class Options:
-    """Options of an analysis: `top` limits the result to the rows with the largest values.
-
-    `by` is their column (default: the rank column of the analysis), largest first. An entry log of
-    occupancy below `pinned` counts as pinned.
-    """
+    """Options of an analysis: `top` limits the result to the rows with the largest values. `by` is
+    their column (default: the rank column of the analysis), largest first. An entry log of
+    occupancy below `pinned` counts as pinned."""
 
     top: int | None = None
     by: str | None = None
@@ -76,11 +74,9 @@ class Inputs:
 
 @dataclass(frozen=True)
 class KernelInput:
-    """The sorted input rows of a kernel.
-
-    `sql_text` is the SQL query, or None for the columns that `KernelJob.sorted_reader` reads (or
-    the output of `condenser`). Rows of equal `keys` are together, sorted by `order`, ids unsigned.
-    """
+    """The sorted input rows of a kernel. `sql_text` is the SQL query, or None for the columns that
+    `KernelJob.sorted_reader` reads (or the output of `condenser`). Rows of equal `keys` are
+    together, sorted by `order`, ids unsigned."""
 
     sql_text: str | None
     keys: tuple[str, ...]
@@ -90,9 +86,7 @@ class KernelInput:
 @dataclass(frozen=True)
 class KernelJob:
     """A kernel and its input; `sorted_reader` reads sorted files without sorting them again.
-
-    `condenser` condenses the rows of other files first (entries to `groups`), in any order.
-    """
+    `condenser` condenses the rows of other files first (entries to `groups`), in any order."""
 
     input: KernelInput
     kernel: Kernel
@@ -102,10 +96,8 @@ class KernelJob:
 
 @dataclass(frozen=True)
 class Analysis:
-    """One analysis: its SQL text, or a function from the inputs to that or to a `KernelJob`.
-
-    Rows are sorted by `order`, ids unsigned; with `Options.top` by `rank`, largest first.
-    """
+    """One analysis: its SQL text, or a function from the inputs to that or to a `KernelJob`. Rows
+    are sorted by `order`, ids unsigned; with `Options.top` by `rank`, largest first."""
 
     schema: Schema
     definition: str | Callable[[Inputs], str | KernelJob]

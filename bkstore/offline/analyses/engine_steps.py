@@ -79,10 +79,8 @@ def finish_table(table: pa.Table, analysis: Analysis, options: Options) -> pa.Ta
 
 
 def top_rows(table: pa.Table, analysis: Analysis, options: Options) -> pa.Table:
-    """Return the `options.top` rows with the largest values in the rank column, largest first.
-
-    Ties are broken by the declared order. Rows with a null in that column come last.
-    """
+    """Return the `options.top` rows with the largest values in the rank column, largest first. Ties
+    are broken by the declared order. Rows with a null in that column come last."""
     keys = [(name, "ascending") for name in analysis.order]
     keys.insert(0, (analysis.rank_column(options), "descending"))
     return _sort_rows(table, keys, table.num_rows if options.top is None else options.top)

@@ -43,11 +43,9 @@ _UNLIMITED_ROWS = 1 << 62
 
 
 class LocalEngine:
-    """Runs analyses in this process. Threads: one `run` at a time.
-
-    `memory` is DuckDB's memory limit in MiB (it spills to disk below `scratch`), `threads` its
-    number of threads (default: one per CPU). Raises `MissingDependency` without DuckDB.
-    """
+    """Runs analyses in this process. Threads: one `run` at a time. `memory` is DuckDB's memory
+    limit in MiB (it spills to disk below `scratch`), `threads` its number of threads (default: one
+    per CPU). Raises `MissingDependency` without DuckDB."""
 
     def __init__(
         self, memory: int = 1024, threads: int | None = None, scratch: str | None = None
@@ -66,10 +64,8 @@ class LocalEngine:
         self._scratch = scratch
 
     def run(self, analysis: Analysis, inputs: Inputs) -> pa.Table:
-        """Return the analysis's table, with the declared schema and in the declared order.
-
-        Raises `InvalidArgument` for a missing input, `BkstoreError` if DuckDB fails (a full disk).
-        """
+        """Return the analysis's table, with the declared schema and in the declared order. Raises
+        `InvalidArgument` for a missing input, `BkstoreError` if DuckDB fails (a full disk)."""
         engine_steps.check_inputs(analysis, inputs)
         sql_or_job = analysis.sql_or_job(inputs)
         if isinstance(sql_or_job, str):

@@ -35,11 +35,9 @@ class Metadata:
 
 
 def read_metadata(source: MetadataStore | str | os.PathLike[str]) -> Metadata:
-    """Return the ledger metadata in a store, or at a path that `open_metadata` takes.
-
-    A ledger whose metadata cannot be read or is inconsistent has a row with the reason. Memory:
-    some 300 bytes per ledger. Raises what `open_metadata` raises.
-    """
+    """Return the ledger metadata in a store, or at a path that `open_metadata` takes. A ledger
+    whose metadata cannot be read or is inconsistent has a row with the reason. Memory: some 300
+    bytes per ledger. Raises what `open_metadata` raises."""
     import pyarrow as pa
 
     if not isinstance(source, MetadataStore):

@@ -45,8 +45,7 @@ from bkstore.tables import GROUPS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LEDGER_COST = 16
-"""Cost of a ledger without its groups, expressed as a number of groups."""
+_LEDGER_COST = 16  # cost of a ledger without its groups, expressed as a number of groups
 
 _MAX_GROUPS = 1 << 20
 """Maximum number of groups in a task, and in a block of a task; some 100 bytes each."""
@@ -54,8 +53,7 @@ _MAX_GROUPS = 1 << 20
 _MIN_GROUPS_PER_FILE = 1 << 13
 """Minimum number of groups per file in a task: it opens all files, and reads whole row groups."""
 
-_FOOTER_THREADS = 16
-"""Number of footers that are read concurrently."""
+_FOOTER_THREADS = 16  # number of footers that are read concurrently
 
 _COLUMNS = GROUPS.names[1:]
 
@@ -81,11 +79,9 @@ class SortedGroupScan:
     def plan(
         self, dump: Dump, _other: Dump | None, metadata: Metadata | None, rows: int
     ) -> SortedPlan | None:
-        """Return tasks of about `rows` groups, or None if a file is not sorted.
-
-        Files may share ledgers. Reads the footers of `ledgers` files, and those of group files that
-        no task reads. Holds the metadata a second time, compressed.
-        """
+        """Return tasks of about `rows` groups, or None if a file is not sorted. Files may share
+        ledgers. Reads the footers of `ledgers` files, and those of group files that no task reads.
+        Holds the metadata a second time, compressed."""
         files = [file for file in dump.files["groups"] if file.rows]
         if metadata is None or any(file.ledger_range is None for file in files):
             return None

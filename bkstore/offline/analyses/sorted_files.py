@@ -67,11 +67,9 @@ class SortedFileReader(Protocol):
 @dataclass(frozen=True)
 class SortedFileScan:
     """An analysis of one table: the columns to read, and a factory of the kernel for a bookie.
-
     `make_kernel` gets the bookie of all rows, or None if rows have a bookie column. With
     `skip_unread`, ledgers that the dump could not read are left out, and either all files are
-    sorted or none is read here: a SQL text feeds the unsorted ones. It can be pickled.
-    """
+    sorted or none is read here: a SQL text feeds the unsorted ones. It can be pickled."""
 
     table: str
     columns: tuple[str, ...]
@@ -82,10 +80,8 @@ class SortedFileScan:
         self, dump: Dump, other: Dump | None, _metadata: Metadata | None, rows: int
     ) -> SortedPlan | None:
         """Return tasks of about `rows` rows over sorted files, and the files that are not sorted.
-
         With two dumps, or `skip_unread`, returns None if any file is not sorted: all rows of a
-        bookie are then needed together.
-        """
+        bookie are then needed together."""
         dumps = [dump] if other is None else [dump, other]
         for each_dump in dumps:
             each_dump.check_empty_files(self.table)
@@ -115,11 +111,9 @@ class SortedFileScan:
 def read_validated_rows(
     read: FileRead, columns: Sequence[str], threads: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Yield validated rows of `entries` or `groups`, read as `read_rows` does.
-
-    Raises `CorruptionError`, naming the file, for rows that a kernel would refuse. All batches get
-    one schema, although files that Spark wrote declare their columns nullable.
-    """
+    """Yield validated rows of `entries` or `groups`, read as `read_rows` does. Raises
+    `CorruptionError`, naming the file, for rows that a kernel would refuse. All batches get one
+    schema, although files that Spark wrote declare their columns nullable."""
     import pyarrow as pa
 
     sorted_by, declared = SORTED_BY[read.table], DUMP_TABLES[read.table].to_arrow()
@@ -171,9 +165,7 @@ def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[ReadTask] 
 
 def unread_ledgers(file: DumpFile) -> Iterator[LedgerId]:
     """Yield the ledgers in a `ledgers` file whose entries are null: the dump could not read them.
-
-    Skips the rows if the column statistics show no null. Raises as `read_rows` does.
-    """
+    Skips the rows if the column statistics show no null. Raises as `read_rows` does."""
     import pyarrow.compute as pc
 
     columns = ("scope_id", "ledger_id", "entries")

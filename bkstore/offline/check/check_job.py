@@ -33,8 +33,7 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 Progress = Callable[[str, int, int, int], None]
 """Called with the step, the bytes of logs done, the bytes of all logs, and the records read."""
 
-_LogKey = tuple[int, int]
-"""A log's directory number and id."""
+_LogKey = tuple[int, int]  # a log's directory number and id
 
 _MIN_PARALLEL_BYTES = 64 << 20
 """The bytes of logs from which on processes are used; each takes half a second to start."""

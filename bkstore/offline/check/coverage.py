@@ -9,13 +9,11 @@ from bkstore.counts import format_count
 
 @dataclass
 class LogCoverage:
-    """What was read of one entry log. The byte counts add up to the file's size.
-
-    Of the `records` read, index rows point at `indexed`; `copies` are of entries whose row points
-    elsewhere, `unindexed` of known ledgers without a row, `garbage` of ledgers not in the index,
-    `others` of ledgers outside of the request, and `unjudged` could not be looked up. `rows` counts
-    index rows that point into the log. `unaccounted` has (start, end) of unknown structures.
-    """
+    """What was read of one entry log. The byte counts add up to the file's size. Of the `records`
+    read, index rows point at `indexed`; `copies` are of entries whose row points elsewhere,
+    `unindexed` of known ledgers without a row, `garbage` of ledgers not in the index, `others` of
+    ledgers outside of the request, and `unjudged` could not be looked up. `rows` counts index rows
+    that point into the log. `unaccounted` has (start, end) of unknown structures."""
 
     dir_index: int
     log_id: int
@@ -45,12 +43,10 @@ class LogCoverage:
 
 @dataclass
 class Coverage:
-    """What a check has read so far; it is complete when the check ends.
-
-    `rows` counts the index rows read, `rows_checked` those compared with a log or found without
-    one, `states` the ledger states and `journal_records` the journal records read. `not_checked`
-    describes each part that was not checked. `logs` has the coverage of each entry log.
-    """
+    """What a check has read so far; it is complete when the check ends. `rows` counts the index
+    rows read, `rows_checked` those compared with a log or found without one, `states` the ledger
+    states and `journal_records` the journal records read. `not_checked` describes each part that
+    was not checked. `logs` has the coverage of each entry log."""
 
     rows: int = 0
     rows_checked: int = 0

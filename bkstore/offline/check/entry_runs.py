@@ -57,9 +57,7 @@ class EntryRuns:
 
     def rows(self) -> Int64Array:
         """Return int64[n, 6]: scope, ledger, first, last, entries, offset; sorted, not touching.
-
-        Ledgers come in unsigned order.
-        """
+        Ledgers come in unsigned order."""
         if self._pending:
             self._runs = _merge_runs(np.concatenate([self._runs, *self._pending]))
             self._pending, self._pending_rows = [], 0

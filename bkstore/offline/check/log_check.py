@@ -31,11 +31,9 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.byte_usage import LogByteUsage
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
-_LOOK_UP_BATCH = 1 << 19
-"""The number of records without a row that are looked up together: 24 MiB."""
+_LOOK_UP_BATCH = 1 << 19  # the number of records without a row that are looked up together: 24 MiB
 
-_MAX_GARBAGE_FINDINGS = 64
-"""The number of unknown ledgers of a log that get a finding each."""
+_MAX_GARBAGE_FINDINGS = 64  # the number of unknown ledgers of a log that get a finding each
 
 _NO_RECORD_DETAIL = "no record begins where the row points"
 _WRONG_RECORD_DETAIL = "the row points to the record of another entry"
@@ -55,9 +53,7 @@ _LIVE_LEDGER_DETAIL = "of a ledger in the metadata, but not in the index"
 @dataclass(frozen=True)
 class LogTask:
     """One log to check: the file, the index rows that point into it, and its cached metadata.
-
-    `exists` is False if rows point into a log that does not exist; `log` has its name only.
-    """
+    `exists` is False if rows point into a log that does not exist; `log` has its name only."""
 
     log: LogFile
     exists: bool
@@ -68,11 +64,9 @@ class LogTask:
 @dataclass(frozen=True)
 class IndexView:
     """What a log is compared with: rows in a scratch file, and the index for look-ups.
-
     `lowest_locations` maps the ledgers in the index to their lowest locations (0 without entries),
     and is None if the index cannot be read. Records of ledgers other than `only_ledger` are only
-    counted. `live_ledgers` are in the metadata. `replayed` is what a replay of journals adds.
-    """
+    counted. `live_ledgers` are in the metadata. `replayed` is what a replay of journals adds."""
 
     rows_path: Path
     open_index: Callable[[], EntryIndex]
@@ -84,11 +78,9 @@ class IndexView:
 
 
 def check_log(task: LogTask, view: IndexView) -> tuple[list[CheckFinding], LogCoverage]:
-    """Return the findings on a log and on the rows that point into it, and the coverage.
-
-    Damage in the log never raises. Cost: 300 ns a record, and a look-up for each record without a
-    row. Memory: a window of the log, a segment of the rows, and the runs of faulty entries.
-    """
+    """Return the findings on a log and on the rows that point into it, and the coverage. Damage in
+    the log never raises. Cost: 300 ns a record, and a look-up for each record without a row.
+    Memory: a window of the log, a segment of the rows, and the runs of faulty entries."""
     return _LogCheck(task, view).run()
 
 

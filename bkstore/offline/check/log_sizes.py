@@ -54,9 +54,7 @@ def size_findings(
     is_damaged: bool,
 ) -> list[CheckFinding]:
     """Return findings where a log's header, ledgers map or cached sizes differ from its records.
-
-    Sizes are not compared for a damaged log, where records are missing anyway.
-    """
+    Sizes are not compared for a damaged log, where records are missing anyway."""
     findings = list(_check_header(log, byte_usage))
     for offset, why in byte_usage.map_errors:
         findings.append(CheckFinding("ledgers-map", "oddity", why, log.path, offset))

@@ -26,10 +26,8 @@ LogResult = tuple[list[CheckFinding], LogCoverage]
 
 @dataclass(frozen=True)
 class LogCheckContext:
-    """What is needed to check any log of a bookie, in a form that can be pickled.
-
-    `path`, `live`, `layout` and `root` are those of the directory, the others of `IndexView`.
-    """
+    """What is needed to check any log of a bookie, in a form that can be pickled. `path`, `live`,
+    `layout` and `root` are those of the directory, the others of `IndexView`."""
 
     path: Path
     live: bool
@@ -66,10 +64,8 @@ def check_logs(
     open_index: Callable[[], EntryIndex],
     jobs: int,
 ) -> Iterator[LogResult]:
-    """Yield each log's findings and coverage, in the order of the tasks.
-
-    With `jobs` above 1, processes check the logs and open the index; else this one does.
-    """
+    """Yield each log's findings and coverage, in the order of the tasks. With `jobs` above 1,
+    processes check the logs and open the index; else this one does."""
     if min(jobs, len(tasks)) > 1:
         yield from _check_in_processes(tasks, context, min(jobs, len(tasks)))
         return

@@ -23,12 +23,10 @@ _STATES: tuple[DifferenceKind, ...] = ("fenced", "limbo", "explicit_lac", "maste
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference between the two sides.
-
-    "ledger": only side `only_in` knows the ledger, and has these `entries` (None: unreadable).
-    "entries": only side `only_in` has these `entries` of a ledger that both know. Other kinds are
-    parts of the state, with each side's value in `a` and `b`, except for "master_key": never shown.
-    """
+    """One difference between the two sides. "ledger": only side `only_in` knows the ledger, and has
+    these `entries` (None: unreadable). "entries": only side `only_in` has these `entries` of a
+    ledger that both know. Other kinds are parts of the state, with each side's value in `a` and
+    `b`, except for "master_key": never shown."""
 
     kind: DifferenceKind
     ledger: LedgerId

@@ -29,8 +29,7 @@ _BATCH_ROWS = 1 << 16
 _GROUP_COLUMNS = ("first_sequence_start", "last_sequence_start", "sequence_size", "sequence_period")
 _STATE_COLUMNS = (*LEDGER_COLUMNS, "entries", *ComparedState._fields)
 
-_Row = tuple[LedgerId, Any]
-"""A ledger, and its sequence groups or its state, from one file."""
+_Row = tuple[LedgerId, Any]  # a ledger, and its sequence groups or its state, from one file
 
 
 def is_dump(path: str | os.PathLike[str]) -> bool:
@@ -43,11 +42,9 @@ def is_dump(path: str | os.PathLike[str]) -> bool:
 
 
 class DumpSide:
-    """A bookie of a dump as a side; `bookie` is required if the dump has several.
-
-    Merges its Parquet files, which are sorted by ledger. Memory: a block of rows per file. Raises
-    what `open_dump` raises, and `InvalidArgument` for a bookie that was not dumped.
-    """
+    """A bookie of a dump as a side; `bookie` is required if the dump has several. Merges its
+    Parquet files, which are sorted by ledger. Memory: a block of rows per file. Raises what
+    `open_dump` raises, and `InvalidArgument` for a bookie that was not dumped."""
 
     def __init__(self, path: str | os.PathLike[str], bookie: str | None = None) -> None:
         self._dump = open_dump(path)

@@ -49,10 +49,8 @@ class DiffSide(Protocol):
 
 
 class DirectorySide:
-    """An open bookie directory as a side; memory: the ledger ids, some availabilities.
-
-    Reads the index once, by `availability_many`; opens no entry log.
-    """
+    """An open bookie directory as a side; memory: the ledger ids, some availabilities. Reads the
+    index once, by `availability_many`; opens no entry log."""
 
     def __init__(self, bookie: BookieDir) -> None:
         self._bookie = bookie

@@ -13,8 +13,7 @@ from bkstore.offline.usage.index_size import IndexPart
 DEFAULT_READ_AHEAD = 100
 """`dbStorage_readAheadCacheBatchSize`, in entries."""
 
-_CACHE_LINE_BYTES = 64
-"""The read cache aligns each entry to cache lines, in bytes (`ReadCache`)."""
+_CACHE_LINE_BYTES = 64  # the read cache aligns each entry to cache lines, in bytes (`ReadCache`)
 
 _Unit = Literal["bytes", "MiB", "pages", "files"]
 """The unit of a setting: those whose names end in ``Mb`` are in whole MiB."""
@@ -24,11 +23,9 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CacheNeed:
-    """The value that a bookie's setting should have for one purpose.
-
-    `value` is in the setting's own `unit`, rounded up, as in `bk_server.conf`; None if an input of
-    the formula is not known. `default` describes the setting's default.
-    """
+    """The value that a bookie's setting should have for one purpose. `value` is in the setting's
+    own `unit`, rounded up, as in `bk_server.conf`; None if an input of the formula is not known.
+    `default` describes the setting's default."""
 
     setting: str
     purpose: str
@@ -47,10 +44,8 @@ def cache_needs(
     read_ahead: int = DEFAULT_READ_AHEAD,
 ) -> list[CacheNeed]:
     """Return the cache needs of the index, and of read-ahead for `readers` concurrent readers.
-
     `parts` is the result of `Usage.index`; `mean_record_bytes` the mean size of a record including
-    its 4-byte length, None if not known; `directories` the number of ledger directories.
-    """
+    its 4-byte length, None if not known; `directories` the number of ledger directories."""
     if all(part.sizes is None for part in parts):
         return _page_cache_needs(parts)
     read_ahead_need = _read_ahead_need(mean_record_bytes, directories, readers, read_ahead)

@@ -25,12 +25,10 @@ Progress = Callable[[str, int, int, int], None]
 
 @dataclass(slots=True)
 class LedgerUsage:
-    """Disk usage of a ledger: `bytes` of its records, in `logs` entry logs.
-
-    `live_bytes` is all or none of them, except that bytes in a wrong directory of db storage are
-    not live. `entries` is the number of entries in the index, None if the index does not know the
-    ledger or cannot read it. `pinned_logs` is the number of pinned logs that the ledger keeps.
-    """
+    """Disk usage of a ledger: `bytes` of its records, in `logs` entry logs. `live_bytes` is all or
+    none of them, except that bytes in a wrong directory of db storage are not live. `entries` is
+    the number of entries in the index, None if the index does not know the ledger or cannot read
+    it. `pinned_logs` is the number of pinned logs that the ledger keeps."""
 
     ledger: LedgerId
     live: bool
@@ -56,9 +54,7 @@ class ScopeUsage:
 @dataclass(slots=True)
 class Totals:
     """Sums over the entry logs; `moved_bytes` are those that compaction would have to copy.
-
-    `other_bytes` are not in records: headers, ledgers maps, padding, bytes hidden by damage.
-    """
+    `other_bytes` are not in records: headers, ledgers maps, padding, bytes hidden by damage."""
 
     logs: int = 0
     file_bytes: int = 0
@@ -202,9 +198,7 @@ class Usage:
 
     def index(self, page_size: int = DEFAULT_PAGE_SIZE) -> list[IndexPart]:
         """Return the parts of the index, by directory. A `stat` per file; does not need `logs`.
-
-        `page_size` is the page size of index files, which do not record it.
-        """
+        `page_size` is the page size of index files, which do not record it."""
         check_page_size("page_size", page_size)
         known = self._bookie.index.ledgers()
         entry_counts = {ledger_id: self._ledgers[ledger_id].entries for ledger_id in known}

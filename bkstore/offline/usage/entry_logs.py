@@ -28,12 +28,10 @@ Fate = Literal["keep", "compact", "remove", "damaged"]
 @dataclass(frozen=True, slots=True)
 class LogUsage:
     """One entry log: its live and dead bytes, and what garbage collection would do with it.
-
     `source` is "map" (its ledgers map) or "scan" (its records), None if neither can be read.
     `ledgers` has the bytes of each ledger, `live_ledgers` those of live ledgers. `fate` is
     "damaged" if damage makes garbage collection leave the log alone. `given_back` is the number of
-    bytes freed: the whole file if the log is removed, all but the live bytes if it is compacted.
-    """
+    bytes freed: the whole file if the log is removed, all but the live bytes if it is compacted."""
 
     log: LogFile
     source: Literal["map", "scan"] | None
@@ -65,12 +63,10 @@ class LogUsage:
 def log_usages(
     bookie: BookieDir, live: LiveLedgers, threshold: float, findings: list[Finding]
 ) -> Iterator[LogUsage]:
-    """Yield the usage of each entry log, by directory and log id.
-
-    Logs of an occupancy below `threshold` count as to be compacted. Damage is appended to
-    `findings`. Memory: the ledgers of a log. Cost: some reads for a log with a ledgers map, else a
-    scan of it; a scan of the index for a log that ends inside a record and would be removed.
-    """
+    """Yield the usage of each entry log, by directory and log id. Logs of an occupancy below
+    `threshold` count as to be compacted. Damage is appended to `findings`. Memory: the ledgers of a
+    log. Cost: some reads for a log with a ledgers map, else a scan of it; a scan of the index for a
+    log that ends inside a record and would be removed."""
     for log in bookie.entry_logs:
         damage: list[Finding] = []
         try:

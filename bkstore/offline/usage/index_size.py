@@ -18,8 +18,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.rows import DatabaseSizes
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-_BLOCK_BYTES = 512
-"""The unit of `st_blocks`, in bytes."""
+_BLOCK_BYTES = 512  # the unit of `st_blocks`, in bytes
 
 _LOCATION_BYTES = 8
 
@@ -48,10 +47,8 @@ class IndexPart:
 
     @property
     def dead_rows(self) -> int | None:
-        """Rows in tables of unknown ledgers, or overwritten; None if not known.
-
-        Up to `sizes.waiting` too low if live rows are only in the write-ahead log.
-        """
+        """Rows in tables of unknown ledgers, or overwritten; None if not known. Up to
+        `sizes.waiting` too low if live rows are only in the write-ahead log."""
         if self.sizes is None or self.rows is None:
             return None
         return max(self.sizes.table_entries - self.sizes.tombstones - self.rows, 0)

@@ -10,16 +10,13 @@ from bkstore.files.opening import check_regular, open_for_reading
 from bkstore.files.os_errors import convert_read_errors
 from bkstore.ids import LedgerId
 
-_MAX_LINE_BYTES = 200
-"""Maximum length of a line in bytes: any form of an id, with blanks around it."""
+_MAX_LINE_BYTES = 200  # maximum length of a line in bytes: any form of an id, with blanks around it
 
 
 def read_live_list(path: str | os.PathLike[str]) -> set[LedgerId]:
     """Return the ledgers that a file lists, one id per line, in any form `LedgerId.parse` takes.
-
     Blank lines are skipped. Raises `CorruptionError` with file and offset for a line that is not an
-    id, and `InvalidArgument` for an empty list, by which all ledgers would be garbage.
-    """
+    id, and `InvalidArgument` for an empty list, by which all ledgers would be garbage."""
     ledger_ids: set[LedgerId] = set()
     with convert_read_errors(path):
         check_regular(path)

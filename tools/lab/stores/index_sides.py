@@ -39,8 +39,7 @@ class Layered(LayeredSource):
 
 
 Source = EntryIndex | Layered
-OpenIndex = Callable[[Path, bool], EntryIndex]
-"""Opens the index in a directory, writable or not."""
+OpenIndex = Callable[[Path, bool], EntryIndex]  # opens the index in a directory, writable or not
 
 
 def open_index_files(directory: Path, writable: bool) -> EntryIndex:

@@ -22,11 +22,9 @@ class ReadCosts(NamedTuple):
 
 
 class ReadCache:
-    """A least-recently-used cache of up to `capacity` bytes of records, which reads ahead.
-
-    A miss reads `max_count` entries, or as many as fit into `max_size` bytes. With a `max_count` of
-    1 it calls `read_entry`, as a reader without read-ahead does.
-    """
+    """A least-recently-used cache of up to `capacity` bytes of records, which reads ahead. A miss
+    reads `max_count` entries, or as many as fit into `max_size` bytes. With a `max_count` of 1 it
+    calls `read_entry`, as a reader without read-ahead does."""
 
     def __init__(
         self, storage: LedgerStorage, capacity: int, max_count: int, max_size: int = 0

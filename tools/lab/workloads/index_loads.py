@@ -27,8 +27,7 @@ from bkstore.testing.workloads import Arrivals, Workload
 
 _DUMP_COLUMNS = ("scope_id", "ledger_id", "entry_id", "log_id", "position")
 
-_ROWS_PER_FLUSH = 20_000
-"""The default number of rows that arrive between two flushes."""
+_ROWS_PER_FLUSH = 20_000  # the default number of rows that arrive between two flushes
 
 
 class Put(NamedTuple):
@@ -109,13 +108,11 @@ def _group_by_ledger(rows: Arrivals, locations: Int64Array) -> Iterator[Put]:
 def read_index_load(
     dump_path: Path, max_entries: int, rows_per_flush: int = _ROWS_PER_FLUSH
 ) -> IndexLoad:
-    """Return the first `max_entries` entries of a dump's table `entries`, of one bookie.
-
-    The bookie is the first one by name that has entries. They arrive in the order of the entry
-    logs, by log and position, and have the recorded locations.
-    Raises `InvalidArgument` if the path is not a dump or the dump has no entries,
-    `MissingDependency` without pyarrow, and `CorruptionError` if a file contradicts the dump.
-    """
+    """Return the first `max_entries` entries of a dump's table `entries`, of one bookie. The bookie
+    is the first one by name that has entries. They arrive in the order of the entry logs, by log
+    and position, and have the recorded locations. Raises `InvalidArgument` if the path is not a
+    dump or the dump has no entries, `MissingDependency` without pyarrow, and `CorruptionError` if a
+    file contradicts the dump."""
     dump = open_dump(dump_path)
     files = [file for file in dump.files["entries"] if file.rows]
     if not files:

@@ -23,17 +23,14 @@ from tools.lab.workloads.traces import Trace
 
 _FORMAT_LINE = "bkstore-reads 1"
 
-MAX_ENTRIES = 10_000_000
-"""The maximal number of entry reads in a trace."""
+MAX_ENTRIES = 10_000_000  # the maximal number of entry reads in a trace
 
 
 @contextmanager
 def record_reads(source: Bookie | LedgerStorage, target: StrPath) -> Iterator[None]:
-    """Record the reads of a bookie or storage while the block runs.
-
-    Reads by other threads, such as those of a server of the bookie, are recorded too. The file is
-    written when the block ends, even by an exception.
-    """
+    """Record the reads of a bookie or storage while the block runs. Reads by other threads, such as
+    those of a server of the bookie, are recorded too. The file is written when the block ends, even
+    by an exception."""
     check_output(Path(target))
     lines: list[str] = []
 

@@ -68,10 +68,8 @@ def qualified_names(scopes: Iterable[int], ledgers: Iterable[int]) -> list[str]:
 
 
 class LedgerBlock(NamedTuple):
-    """Whole ledgers of bookies, as `rows` of table `groups`; `starts` are their first rows.
-
-    The owners of `groups` are ledger numbers. Row n is of `bookies[bookie_codes[n]]`.
-    """
+    """Whole ledgers of bookies, as `rows` of table `groups`; `starts` are their first rows. The
+    owners of `groups` are ledger numbers. Row n is of `bookies[bookie_codes[n]]`."""
 
     rows: pa.RecordBatch
     starts: Int64Array
@@ -94,10 +92,8 @@ class LedgerBlock(NamedTuple):
 def cut_ledger_blocks(
     batches: Iterator[pa.RecordBatch], bookie: str | None = None
 ) -> Iterator[LedgerBlock]:
-    """Yield blocks of whole ledgers, from rows sorted by bookie and ledger.
-
-    With `bookie` given, all rows belong to it and the bookie column is not read.
-    """
+    """Yield blocks of whole ledgers, from rows sorted by bookie and ledger. With `bookie` given,
+    all rows belong to it and the bookie column is not read."""
     keys = LEDGER_COLUMNS if bookie is not None else ("bookie", *LEDGER_COLUMNS)
     for rows in cut_blocks(batches, keys):
         if bookie is None:

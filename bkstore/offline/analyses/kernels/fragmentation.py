@@ -25,10 +25,8 @@ _Key = tuple[str, int, int]
 
 @dataclass
 class _Ledger:
-    """Counts of a ledger that the next batch may continue, and the location of its last entry.
-
-    A log is written as directory index << 32 | log id.
-    """
+    """Counts of a ledger that the next batch may continue, and the location of its last entry. A
+    log is written as directory index << 32 | log id."""
 
     key: _Key
     entries: int
@@ -47,11 +45,9 @@ class _Ledger:
 
 class Fragmentation:
     """Entries to `fragmentation` rows, in one pass. O(entries); memory: a batch, a ledger's logs.
-
     Columns: bookie (none if `bookie` is given), scope_id, ledger_id, entry_id, dir_index, log_id,
     position; sorted by bookie, ledger, entry, then by log and position. Directory and log id
-    identify a log. With `repeated`, an entry may have several rows, and the last one counts.
-    """
+    identify a log. With `repeated`, an entry may have several rows, and the last one counts."""
 
     def __init__(self, bookie: str | None = None, *, repeated: bool = False) -> None:
         self.bookie = bookie
@@ -196,10 +192,8 @@ class _LedgerRuns:
 
 
 def _last_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the last row of each entry, from rows sorted by bookie, ledger, entry and location.
-
-    A load keeps the same row (`OrderedRows`). Memory: a batch.
-    """
+    """Yield the last row of each entry, from rows sorted by bookie, ledger, entry and location. A
+    load keeps the same row (`OrderedRows`). Memory: a batch."""
     import pyarrow as pa
 
     last_row: pa.RecordBatch | None = None

@@ -118,9 +118,7 @@ def combine_groups(a: GroupsByOwner, b: GroupsByOwner, operation: SetOperation) 
 
 def _split_axes(spans: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:
     """Place owners, whose ids are below `spans`, one after the other on as few axes as needed.
-
-    Yields for each axis its half-open range of owner numbers, and the offsets of these owners.
-    """
+    Yields for each axis its half-open range of owner numbers, and the offsets of these owners."""
     # Usually one axis is enough. The sum is of floats, as it may be too large for an int64.
     if float(spans.sum(dtype=np.float64)) + float(spans.size) * _GAP < _AXIS_LENGTH:
         if spans.size:

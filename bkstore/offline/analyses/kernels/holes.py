@@ -36,11 +36,9 @@ class _Stripes(NamedTuple):
 
 
 class Holes:
-    """Groups to `holes` rows. O(groups), for any length of a stripe.
-
-    Input: rows of `groups`, sorted by bookie, ledger and first sequence. With `bookie` given, all
-    rows belong to it and the column is not read.
-    """
+    """Groups to `holes` rows. O(groups), for any length of a stripe. Input: rows of `groups`,
+    sorted by bookie, ledger and first sequence. With `bookie` given, all rows belong to it and the
+    column is not read."""
 
     def __init__(self, bookie: str | None = None) -> None:
         self.bookie = bookie

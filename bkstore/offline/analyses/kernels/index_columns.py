@@ -52,10 +52,8 @@ def entry_ids(batch: pa.RecordBatch) -> Int64Array:
 
 
 def read_groups(batch: pa.RecordBatch, rows: Int64Array | None = None) -> Groups:
-    """Return the columns of sequence groups, of the given rows or of all.
-
-    Raises `CorruptionError` for an inconsistent group. The period of a single sequence becomes 0.
-    """
+    """Return the columns of sequence groups, of the given rows or of all. Raises `CorruptionError`
+    for an inconsistent group. The period of a single sequence becomes 0."""
     groups = Groups(*(int64(batch, name) for name in _GROUP_COLUMNS))
     if rows is not None:
         groups = groups.take(rows)

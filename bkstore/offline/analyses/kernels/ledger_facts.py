@@ -13,9 +13,7 @@ from bkstore.ledger_metadata import LedgerMetadata
 
 class LedgerFacts(NamedTuple):
     """The metadata that a ledger is judged by; `skip_reason` is the reason not to, or None.
-
-    `segments` are (first entry, bookies); `last_entry` is -1 if the ledger is not closed.
-    """
+    `segments` are (first entry, bookies); `last_entry` is -1 if the ledger is not closed."""
 
     state: str
     ensemble_size: int

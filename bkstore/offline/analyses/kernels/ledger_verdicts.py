@@ -32,11 +32,9 @@ from bkstore.schedule import expected_many
 
 @dataclass(slots=True)
 class LedgerVerdict:
-    """A ledger: its facts, and the verdict, which `judge_ledgers` fills in.
-
-    `due_count` and `missing_count` are of replicas. `unread_bookies` could not read the ledger,
-    `undumped_bookies` are not in the dump.
-    """
+    """A ledger: its facts, and the verdict, which `judge_ledgers` fills in. `due_count` and
+    `missing_count` are of replicas. `unread_bookies` could not read the ledger, `undumped_bookies`
+    are not in the dump."""
 
     ledger: LedgerId
     facts: LedgerFacts
@@ -81,11 +79,9 @@ def judge_ledgers(
     *,
     find_worst: bool = True,
 ) -> None:
-    """Fill in `verdicts`, by ledger number; their worst shortages only with `find_worst`.
-
-    The owners of each bookie's canonical groups in `groups_by_bookie` are ledger numbers too;
-    groups of other ledgers are skipped. `bookies` are those that the dump has read.
-    """
+    """Fill in `verdicts`, by ledger number; their worst shortages only with `find_worst`. The
+    owners of each bookie's canonical groups in `groups_by_bookie` are ledger numbers too; groups of
+    other ledgers are skipped. `bookies` are those that the dump has read."""
     pairs = _number_pairs(verdicts, groups_by_bookie, _due_rows(verdicts, bookies))
     for number in np.unique(pairs.ledger[pairs.held.owner[run_starts(pairs.held.owner)]]).tolist():
         verdicts[number].has_entries = True

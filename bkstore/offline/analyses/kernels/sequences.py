@@ -31,11 +31,9 @@ if TYPE_CHECKING:
 
 
 class Condense:
-    """Entries to groups: batches of (bookie, scope_id, ledger_id, entry_id) to `groups` rows.
-
-    Rows may come in any order; `Sequences` merges the groups of each batch. With `bookie` given,
-    all rows belong to it and the column is not read. O(entries).
-    """
+    """Entries to groups: batches of (bookie, scope_id, ledger_id, entry_id) to `groups` rows. Rows
+    may come in any order; `Sequences` merges the groups of each batch. With `bookie` given, all
+    rows belong to it and the column is not read. O(entries)."""
 
     def __init__(self, bookie: str | None = None) -> None:
         self.bookie = bookie
@@ -107,11 +105,9 @@ class CondensedSequences:
 
 
 class Compare:
-    """Groups of two dumps to `comparison` rows. O(groups): no expansion to entries.
-
-    Input: rows of `groups` with a column `side` (0 before, 1 after), sorted by bookie, ledger, side
-    and first sequence. With `bookie` given, all rows belong to it and the column is not read.
-    """
+    """Groups of two dumps to `comparison` rows. O(groups): no expansion to entries. Input: rows of
+    `groups` with a column `side` (0 before, 1 after), sorted by bookie, ledger, side and first
+    sequence. With `bookie` given, all rows belong to it and the column is not read."""
 
     def __init__(self, bookie: str | None = None) -> None:
         self.bookie = bookie
