@@ -1,8 +1,6 @@
 """Encodings of the set of entries that a bookie has, by pattern: `python -m tools.availability`.
-
 Sequence groups as BP-34 designed them, sequence groups as BookKeeper builds them, a bit vector, and
-a roaring bitmap (if pyroaring is installed).
-"""
+a roaring bitmap (if pyroaring is installed)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,6 @@ BATCH_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _PAYLOADS = (100, 1024)
 MASTER_KEY = b"k" * 20
 _SINGLE_CALLS = 0  # the batch size that stands for one call per entry
-
 Source = LedgerStorage | Bookie | WireClient
 
 

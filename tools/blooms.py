@@ -1,8 +1,6 @@
-"""Bloom filters: bits, false positives and time by rate and by ids: `python -m tools.blooms`.
-
-An object of a stream store holds some streams; its filter answers "no" for the others. The filters
-are compared with those of rbloom and fastbloom-rs, if these are installed.
-"""
+"""Bloom filters: bits, false positives and time by rate and by ids: `python -m tools.blooms`. An
+object of a stream store holds some streams; its filter answers "no" for the others. The filters are
+compared with those of rbloom and fastbloom-rs, if these are installed."""
 
 from __future__ import annotations
 
@@ -22,15 +20,13 @@ from tools.lab.timing import TimedSide, run_samples
 _IDS = (10, 100, 1_000, 10_000, 100_000)
 _RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
 _ABSENT_IDS = 200_000  # the number of queries for ids that are not in the filter
-
 _USUAL_IDS, _USUAL_RATE = 9_000, 0.01
 _OURS = "bkstore"
 
 
 class FilterLibrary(NamedTuple):
     """The interface of a library: build a filter of ids at a rate, query it, return its size.
-    `to_native` converts an array into the form that the library reads fastest; this is not
-    timed."""
+    `to_native` converts an array, untimed, into the form that the library reads fastest."""
 
     build: Callable[[Any, float], Any]
     count_positives: Callable[[Any, Any], int]

@@ -1,8 +1,6 @@
-"""Caches of a bookie: write cache and read-ahead cache: `python -m tools.cache`.
-
-Records are in a real db storage. The experiment varies a read cache in front of it, which reads a
-batch of consecutive entries after each miss, and the size of the storage's own write cache.
-"""
+"""Caches of a bookie: write cache and read-ahead cache: `python -m tools.cache`. Records are in a
+real db storage. The experiment varies a read cache in front of it, which reads a batch of
+consecutive entries after each miss, and the size of the storage's own write cache."""
 
 from __future__ import annotations
 
@@ -44,7 +42,6 @@ LAGS = (10, 100, 1_000, 5_000)
 """The number of entries by which tailing readers are behind the writers."""
 
 MAX_ENTRIES = 1_000_000  # the maximal number of entries that are generated for a recording
-
 MASTER_KEY = b"k" * 20
 
 
@@ -61,9 +58,8 @@ def _ledger_entries(run: LabRun, recorded: Trace | None) -> dict[LedgerId, Int64
     if recorded is not None:
         return span_entries(recorded, MAX_ENTRIES)
     if run.dump is not None:
-        return read_index_load(
-            run.dump, run.scaled(LEDGERS * _ENTRIES_PER_LEDGER, minimum=600)
-        ).expected
+        max_entries = run.scaled(LEDGERS * _ENTRIES_PER_LEDGER, minimum=600)
+        return read_index_load(run.dump, max_entries).expected
     count = run.scaled(_ENTRIES_PER_LEDGER, minimum=30)
     return {LedgerId(0, number): generators.contiguous(count) for number in range(LEDGERS)}
 
@@ -90,18 +86,13 @@ def _sides(filled: FilledStorage, reads: Trace) -> Iterator[tuple[Row, TimedSide
     key, queries = {"series": "no cache", "room": 0, "ahead": 1}, reads.queries
     yield key, TimedSide(str(key), partial(read_singly, queries), lambda: filled.storage)
     for share in _CACHE_SHARES:
-        new_cache = partial(ReadCache, filled.storage, int(filled.bytes * share))
-        caches = [
-            ("entries", count, partial(new_cache, max_count=count)) for count in READ_AHEAD_ENTRIES
-        ]
+        limits = [("entries", n, {"max_count": n}) for n in READ_AHEAD_ENTRIES]
         if share == _USUAL_SHARE:
-            caches += [
-                ("bytes", size, partial(new_cache, max_count=0, max_size=size))
-                for size in _READ_AHEAD_BYTES
-            ]
-        for series, ahead, make_cache in caches:
+            limits += [("bytes", n, {"max_count": 0, "max_size": n}) for n in _READ_AHEAD_BYTES]
+        for series, ahead, limit in limits:
             key = {"series": series, "room": share * 100, "ahead": ahead}
-            yield key, TimedSide(str(key), partial(read_by_cache, queries), make_cache)
+            new_cache = partial(ReadCache, filled.storage, int(filled.bytes * share), **limit)
+            yield key, TimedSide(str(key), partial(read_by_cache, queries), new_cache)
 
 
 def _measure_trace(run: LabRun, filled: FilledStorage, order: str, reads: Trace) -> Iterator[Row]:

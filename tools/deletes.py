@@ -1,8 +1,6 @@
-"""The remains of deleted ledgers in RocksDB, by deletion strategy: `python -m tools.deletes`.
-
-Each step writes ledgers and deletes as many of the oldest, so that the number of live ones stays
-the same. A real bookie's index shrank from 46 GB to 199 MB when it was rebuilt.
-"""
+"""The remains of deleted ledgers in RocksDB, by deletion strategy: `python -m tools.deletes`. Each
+step writes ledgers and deletes as many of the oldest, so that the number of live ones stays the
+same. A real bookie's index shrank from 46 GB to 199 MB when it was rebuilt."""
 
 from __future__ import annotations
 
@@ -23,7 +21,6 @@ _LEDGERS_PER_STEP, _ENTRIES_PER_LEDGER = 40, 500
 STEPS, _LIVE_STEPS, _STEPS_BETWEEN_REPAIRS = 12, 2, 4
 
 _LEDGERS_LEFT = 2  # the live ledgers after the last step, in which nothing is written
-
 DeleteLedger = Callable[[ShrinkingRocks, LedgerId], None]
 STRATEGIES: dict[str, tuple[DeleteLedger | None, Callable[[ShrinkingRocks], None] | None]] = {
     "nothing deleted": (None, None),

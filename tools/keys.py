@@ -1,9 +1,6 @@
-"""Orders and widths of keys in RocksDB: `python -m tools.keys`.
-
-Compares the keys that a bookie writes (ledger, entry: 16 bytes) with those for 128-bit ledger ids
-(scope, ledger, entry: 24 bytes) and with other orders of the same words. The proposal of 128-bit
-ids estimates a cost of "8 bytes an entry".
-"""
+"""Orders and widths of keys in RocksDB: `python -m tools.keys`. Compares the keys that a bookie
+writes (ledger, entry: 16 bytes) with those for 128-bit ledger ids (scope, ledger, entry: 24 bytes),
+whose proposal estimates a cost of "8 bytes an entry", and other orders of the words."""
 
 from __future__ import annotations
 

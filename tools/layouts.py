@@ -1,8 +1,6 @@
-"""Layouts of an index: index files, RocksDB, memory: `python -m tools.layouts`.
-
-The same rows are written to index files, to RocksDB with a bookie's options and with others, to a
-memtable, and to RocksDB below a memtable with the last tenth.
-"""
+"""Layouts of an index: index files, RocksDB, memory: `python -m tools.layouts`. The same rows are
+written to index files, to RocksDB with a bookie's options and with others, to a memtable, and to
+RocksDB below a memtable with the last tenth."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ from tools.lab.workloads.traces import make_trace
 
 ENTRIES, _QUERY_COUNT, BATCH_ENTRIES, _MAX_BUILDS = 60_000, 1_000, 1_000, 3
 MIN_P99_QUERIES = 100  # with fewer queries there is no p99, because it would be the slowest query
-
 DETAILED_SHAPE = "few large"  # the shape for which RocksDB's options are compared
-
 DUMP_SHAPE = "dump"  # the name of the shape for the entries of a dump
 
 INDEX_SIDES = {
@@ -122,8 +118,8 @@ def _measure_queries(
 
 
 def make_batches(load: IndexLoad) -> list[tuple[LedgerId, Int64Array]]:
-    """Return up to `MIN_P99_QUERIES` batches of up to `BATCH_ENTRIES` entries, which may overlap,
-    spread evenly over the load."""
+    """Return up to `MIN_P99_QUERIES` batches of up to `BATCH_ENTRIES` entries, spread over the
+    load."""
     step = BATCH_ENTRIES * 2 // 5
     starts = [
         (ledger_id, first)

@@ -1,8 +1,6 @@
-"""Loads and waves of stream look-ups by strategy: `python -m tools.lookups`.
-
-Each point has a world of its own, on one node, with 5 to 15 streams per object. Random look-ups of
-up to 4 objects are run twice: the first turn warms up index and filters.
-"""
+"""Loads and waves of stream look-ups by strategy: `python -m tools.lookups`. Each point has a world
+of its own, on one node, with 5 to 15 streams per object. Random look-ups of up to 4 objects are run
+twice: the first turn warms up index and filters."""
 
 from __future__ import annotations
 
@@ -28,7 +26,6 @@ from tools.lab.experiment import Rows
 from tools.lab.timing import rotate
 
 CLAIM_OBJECTS, CLAIM_STREAMS = 500, 300  # the size of the world for the first finding
-
 _OBJECTS, _STREAMS, _USUAL_FPP = 200, 120, 0.01
 _OBJECT_COUNTS = (50, 100, 200, 400)
 _STREAM_COUNTS = (40, 100, 300)
@@ -133,10 +130,8 @@ def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each series, point and strategy. A series varies one value of the usual
     point; the last one is the world of the first finding."""
     streams_per_object = CLAIM_STREAMS / CLAIM_OBJECTS
-    query_count, slow_query_count = (
-        run.scaled(_QUERY_COUNT, minimum=10),
-        run.scaled(_SLOW_QUERY_COUNT, minimum=2),
-    )
+    query_count = run.scaled(_QUERY_COUNT, minimum=10)
+    slow_query_count = run.scaled(_SLOW_QUERY_COUNT, minimum=2)
     object_counts = [run.scaled(value, minimum=10) for value in _OBJECT_COUNTS]
     objects, streams = run.scaled(_OBJECTS, minimum=20), run.scaled(_STREAMS, minimum=15)
     length_points = [

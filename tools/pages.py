@@ -1,8 +1,6 @@
-"""The page size of index files, and a pool of their pages in memory: `python -m tools.pages`.
-
-Index files grow by whole pages, so that sparse or short ledgers take up space for slots that they
-do not use. The pool keeps the most recently used pages.
-"""
+"""The page size of index files, and a pool of their pages in memory: `python -m tools.pages`. Index
+files grow by whole pages, so that sparse or short ledgers take up space for slots that they do not
+use. The pool keeps the most recently used pages."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """`make test-all` in parts of at most half an hour each on two cores: `python -m tools.parts`.
-
 `PARTS` lists them: a test belongs to the part with the longest matching prefix of its id, and
 `pytest --part N`, an option of `tests/conftest.py`, runs the tests of one part. The last part runs
 the core of the tests on other Python versions, by `tools.pythons`. A part that passes on a
 committed tree is recorded in `RECORD` with the time, the commit and the skipped tests; one that
-fails or is interrupted leaves the file unchanged. `--list` prints the parts and their records.
-"""
+fails or is interrupted leaves the file unchanged. `--list` prints the parts and their records."""
 
 from __future__ import annotations
 
@@ -211,7 +209,7 @@ def _run_python_versions(excluded_versions: Sequence[str], run_command: RunComma
 def _run_part(
     number: int, options: Sequence[str], excluded_versions: Sequence[str], run_command: RunCommand
 ) -> bool:
-    """Run a part and print how it went; record it if it passed on a commit. Return whether it
+    """Run a part, print how it went, record it if it passed on a commit; return whether it
     passed."""
     part = PARTS[number - 1]
     commit, unrecorded_reason = _recordable_commit()

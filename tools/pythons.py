@@ -1,11 +1,9 @@
-"""The core of the tests on the other Pythons of this machine: `python -m tools.pythons`.
-
-It looks for ``python3.N`` of 3.11 and newer on the PATH, in `USUAL_DIRECTORY`, and among the
-versions beside pyenv's shims. The oldest and the newest of them, counting the running Python, must
-pass; for each other than the running one it creates a ``.venv-X.Y.Z`` with the packages of
-constraints.txt and runs the core there. It prints what is left out, with the reason. A Python for
-which the packages cannot be installed is a failure, unless ``--without`` leaves it out.
-"""
+"""The core of the tests on the other Pythons of this machine: `python -m tools.pythons`. It looks
+for ``python3.N`` of 3.11 and newer on the PATH, in `USUAL_DIRECTORY`, and among the versions beside
+pyenv's shims. The oldest and the newest of them, counting the running Python, must pass; for each
+other than the running one it creates a ``.venv-X.Y.Z`` with the packages of constraints.txt and
+runs the core there. It prints what is left out, with the reason. A Python for which the packages
+cannot be installed is a failure, unless ``--without`` leaves it out."""
 
 from __future__ import annotations
 

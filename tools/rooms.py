@@ -1,10 +1,8 @@
-"""The rooms of the package in the order of allowed imports: `python -m tools.rooms`.
-
-`ROOMS` lists them: a test checks all imports against it, and `docs/architecture.md` includes the
-table that `--markdown` prints; `--write` updates it there. A room is a package or a module of
-`bkstore`; a module belongs to the longest room name that encloses its name. The first paragraph of
-its docstring describes a room.
-"""
+"""The rooms of the package in the order of allowed imports: `python -m tools.rooms`. `ROOMS` lists
+them: a test checks all imports against it, and `docs/architecture.md` includes the table that
+`--markdown` prints; `--write` updates it there. A room is a package or a module of `bkstore`; a
+module belongs to the longest room name that encloses its name. The first paragraph of its docstring
+describes a room."""
 
 from __future__ import annotations
 

@@ -68,10 +68,9 @@ MAX_RANGES = 10_000
 
 
 class Violation(NamedTuple):
-    """One violation. `first_entry` is the segment's first entry, `bookie` the replica's; both are
-    None if it is of the whole ledger. `ledger_number` is None if it is of a bookie. `missing` are
-    the segment's entries that the bookie lacks: empty for violations that are not about entries,
-    None if unknown."""
+    """One violation. `first_entry` is the segment's first entry, `bookie` the replica's: both None
+    if it is of the whole ledger. `ledger_number` is None if it is of a bookie. `missing` are the
+    segment's entries that the bookie lacks: none if it is about others, None if unknown."""
 
     category: Category
     ledger: LedgerId | None

@@ -12,8 +12,8 @@ from bkstore.ids import Int64Array
 
 def build_bitmap(module: Any, ids: Int64Array) -> Any:
     """Return the bitmap of ids below 2^32, built by pyroaring's fast path. Only an `array` of
-    unsigned ints takes that path: numpy arrays and lists are iterated id by id, which takes up to
-    nine times as long."""
+    unsigned ints takes it: numpy arrays and lists are iterated, which is up to nine times as
+    slow."""
     return module.BitMap(array("I", ids.astype(np.uint32).tobytes()))
 
 

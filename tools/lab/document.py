@@ -75,9 +75,8 @@ def save_document(document: Document, target: Path) -> None:
 
 
 def read_document(experiment: Experiment, source: Path) -> Document:
-    """Return a saved document of the experiment. Columns that the experiment lacked when the
-    document was saved are None in its rows. Raises `InvalidArgument` if the file is not a valid
-    document of this experiment."""
+    """Return a saved document of the experiment, with None for columns that it lacked when it was
+    saved. Raises `InvalidArgument` if the file is not a valid document of this experiment."""
     document = load_document(source)
     name = document["experiment"]
     if name != experiment.name:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 Row = dict[str, Any]  # a row of the result: values by column name; a missing value is None
-
 Rows = Sequence[Row]
 
 DataSource = Literal["dump", "trace"]
@@ -83,8 +82,8 @@ class Context:
         return max(round(count * self.scale), minimum)
 
     def import_optional(self, name: str) -> Any | None:
-        """Import a library to compare with; if absent, return None and add it to
-        `missing_libraries`."""
+        """Import a library to compare with; if absent, note it in `missing_libraries`, return
+        None."""
         try:
             return importlib.import_module(name)
         except ImportError:

@@ -31,6 +31,8 @@ class _Style(NamedTuple):
     hatch: str
 
 
+_Series = dict[str, list[Row]]
+_Styles = dict[str, _Style]
 _STYLES = (
     _Style("#1f4e86", "o", "-", ""),
     _Style("#c48324", "s", "--", "////"),
@@ -157,10 +159,10 @@ def _minify_svg(svg: bytes) -> bytes:
 
 
 def _draw_panel(
-    experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row], styles: dict[str, _Style]
+    experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row], styles: _Styles
 ) -> dict[str, Any]:
     panel_rows = panel.rows(rows)
-    series: dict[str, list[Row]] = {}
+    series: _Series = {}
     for row in panel_rows:
         series.setdefault(_series_name(panel, row), []).append(row)
     axes.set_title(panel.title)
@@ -201,7 +203,7 @@ def _series_name(panel: Panel, row: Row) -> str:
     return "" if panel.series_column is None else as_text(row[panel.series_column])
 
 
-def _assign_styles(panels: list[Panel], rows: list[Row]) -> dict[str, _Style]:
+def _assign_styles(panels: list[Panel], rows: list[Row]) -> _Styles:
     """Return a style for each series name; it is the same in all panels, and distinct."""
     grouped = [panel for panel in panels if panel.series_column is not None]
     names = dict.fromkeys(_series_name(panel, row) for panel in grouped for row in panel.rows(rows))
@@ -214,9 +216,7 @@ def _nth_style(number: int) -> _Style:
     return _Style(_STYLES[position].color, *_STYLES[(position + lap) % len(_STYLES)][1:])
 
 
-def _draw_lines(
-    panel: Panel, axes: Axes, series: dict[str, list[Row]], styles: dict[str, _Style]
-) -> dict[str, Any]:
+def _draw_lines(panel: Panel, axes: Axes, series: _Series, styles: _Styles) -> dict[str, Any]:
     """Draw each series as a line; return their legend keys."""
     keys = {}
     for name, rows in series.items():
@@ -258,9 +258,7 @@ def _spaced_ticks(values: list[float]) -> list[float]:
     return ticks if len(ticks) > 2 else log_axes.choose_ticks(values[0], values[-1])
 
 
-def _draw_bars(
-    panel: Panel, axes: Axes, series: dict[str, list[Row]], styles: dict[str, _Style]
-) -> dict[str, Any]:
+def _draw_bars(panel: Panel, axes: Axes, series: _Series, styles: _Styles) -> dict[str, Any]:
     """Draw the series as bars beside each other, grouped by x; return their legend keys."""
     # Groups are 1 apart; the bars of a group take 0.8 of that, around its center.
     groups = list(dict.fromkeys(row[panel.x] for rows in series.values() for row in rows))

@@ -22,8 +22,7 @@ Columns = Sequence[dict[str, Any]]  # columns as in a JSON document: name, label
 def split_tables(
     columns: Columns, rows: Rows, table_title: TableTitle
 ) -> Sequence[tuple[str, Columns, Rows]]:
-    """Return title, non-empty columns and rows of each table; `table_title` returns a row's
-    title."""
+    """Return title, non-empty columns and rows of each table, by the rows' `table_title`."""
     tables = []
     for title in dict.fromkeys(map(table_title, rows)):
         table_rows = [row for row in rows if table_title(row) == title]

@@ -1,9 +1,7 @@
-"""Several implementations ("sides") of the same work, timed against each other.
-
-A *round* runs every side once. The order rotates from round to round, so that a busy minute hits
-all of them. A *sample* is one side in one round, repeated until it lasts `MIN_SAMPLE_SECONDS`; it
-is measured in CPU seconds of the thread and wall seconds per run.
-"""
+"""Several implementations ("sides") of the same work, timed against each other. A *round* runs
+every side once. The order rotates from round to round, so that a busy minute hits all of them. A
+*sample* is one side in one round, repeated until it lasts `MIN_SAMPLE_SECONDS`; it is measured in
+CPU seconds of the thread and wall seconds per run."""
 
 from __future__ import annotations
 
@@ -103,9 +101,8 @@ def run_samples(
 @contextmanager
 def _settled_memory() -> Iterator[None]:
     """Put the allocator and the garbage collector into the state of a long-running process. Once a
-    large block was freed, glibc keeps later ones instead of returning them to the system, so that
-    page faults do not depend on what ran before. The collector stays on, but does not traverse the
-    objects that existed before."""
+    large block was freed, glibc keeps later ones, so that page faults do not depend on what ran
+    before. The collector stays on, but does not traverse the objects that existed before."""
     keep_freed_memory()
     gc.collect()
     gc.freeze()

@@ -1,9 +1,6 @@
-"""The tables between the marks of the pages about speed.
-
-A table begins with `<!-- made by tools.performance: KIND NAMES -->` and ends with
-`<!-- end of it -->`. KIND is `promises`, `unmet`, `peers`, `runs`, `pipeline`, or `rows` followed
-by the names of rows of the benchmark.
-"""
+"""The tables between the marks of the pages about speed. A table begins with `<!-- made by
+tools.performance: KIND NAMES -->` and ends with `<!-- end of it -->`. KIND is `promises`, `unmet`,
+`peers`, `runs`, `pipeline`, or `rows` followed by the names of rows of the benchmark."""
 
 from __future__ import annotations
 

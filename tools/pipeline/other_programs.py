@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-_ROWS_PER_WRITE_BATCH = 10_000
+_BATCH_ROWS = 10_000
 
 Work = Callable[[], int]
 """Runs a step once; returns the number of rows in its answer, or of rows written."""
@@ -50,11 +50,8 @@ def _write_batch_steps(directory: Path) -> Iterator[tuple[str, Work]]:
                 ledger_id = LedgerId.from_signed(int(scope[first]), int(ledger[first]))
                 keys = entry_keys(ledger_id, entry[first:end])
                 values = encode_locations(make_locations(log[first:end], position[first:end]))
-                for start in range(0, len(keys), _ROWS_PER_WRITE_BATCH):
-                    batch, in_batch = (
-                        WriteBatch(raw_mode=True),
-                        slice(start, start + _ROWS_PER_WRITE_BATCH),
-                    )
+                for start in range(0, len(keys), _BATCH_ROWS):
+                    batch, in_batch = WriteBatch(raw_mode=True), slice(start, start + _BATCH_ROWS)
                     for key, value in zip(keys[in_batch], values[in_batch]):
                         batch.put(key, value)
                     database.write(batch)
@@ -110,17 +107,19 @@ select bookie, scope_id, ledger_id, coalesce(before + 1, start) as a, k - 1 as b
 row is a gap in the numbers that it stores. Only bookies with too few entries are examined."""
 
 
+_SQL_OF_STEP = {
+    "sequences": _SEQUENCES_SQL,
+    "comparison": _COMPARISON_SQL,
+    "fragmentation": _FRAGMENTATION_SQL,
+}
+
+
 def _duckdb_steps(directory: Path) -> Iterator[tuple[str, Work]]:
     import duckdb
 
     rows = f"read_parquet('{directory}/dump/entries/*.parquet')"
-    queries = {
-        "sequences": _SEQUENCES_SQL,
-        "comparison": _COMPARISON_SQL,
-        "fragmentation": _FRAGMENTATION_SQL,
-    }
     # An answer is counted, not fetched: the work is the same.
-    for step, query in queries.items():
+    for step, query in _SQL_OF_STEP.items():
         count_query = f"select count(*) from ({query.format(rows=rows)})"
         yield step, partial(_count_rows, duckdb, count_query)
 

@@ -35,9 +35,8 @@ def build(root: Path, target: Path) -> list[str]:
         process = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
         output = _COLOR_PATTERN.sub("", process.stdout + process.stderr).strip()
         if process.returncode:
-            return [
-                output.partition("\nTraceback")[0] or f"zensical ended with {process.returncode}"
-            ]
+            message = output.partition("\nTraceback")[0]
+            return [message or f"zensical ended with {process.returncode}"]
         site = Path(folder) / "site"
         faults = [*check.find_problems(site)]
         if _ERROR_PATTERN.search(output):  # strict mode does not count all messages

@@ -45,8 +45,7 @@ class _PageWriter:
     def __init__(self, library: Library) -> None:
         self.library = library
         self.exported_anchors = {  # by module and name
-            module: {name.name: name.anchor for name in library.names(module)}
-            for module in library.modules
+            m: {name.name: name.anchor for name in library.names(m)} for m in library.modules
         }
         self.module_of_anchor: dict[str, str] = {}
         self.object_at_anchor: dict[str, griffe.Object] = {}

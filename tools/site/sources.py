@@ -18,7 +18,7 @@ _TOP_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.m
 
 _CODE_BLOCK_PATTERN = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
-_REPOSITORY_LINK_PATTERN = re.compile(r"\(repository:([^)]*)\)")
+_REPOSITORY_LINK = re.compile(r"\(repository:([^)]*)\)")
 _NO_ADDRESS = "nowhere:"
 _DEAD_LINK_PATTERN = re.compile(rf"\[([^\[\]]*)\]\({_NO_ADDRESS}\)")
 """A link to a file of the repository while that has no address; only its text is kept."""
@@ -124,8 +124,8 @@ def write_sources(root: Path, package: str, into: Path) -> Path:
     for reference_page in reference_pages:
         target = docs / reference_page.path
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = _REPOSITORY_LINK_PATTERN.sub(
-            lambda match: f"({links.repository_url(match[1])})", reference_page.text
+        text = _REPOSITORY_LINK.sub(
+            lambda m: f"({links.repository_url(m[1])})", reference_page.text
         )
         target.write_text(_DEAD_LINK_PATTERN.sub(r"\1", text), encoding="utf-8")
     # The configuration, with the pages of the reference in the navigation.

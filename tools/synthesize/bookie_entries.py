@@ -1,8 +1,5 @@
-"""The data of one bookie of a synthetic cluster: index rows, locations, entry logs.
-
-A bookie writes in rounds: each has a part of every ledger, ledger by ledger, as a flush of sorted
-storage does. All records have the same size.
-"""
+"""The data of one bookie of a synthetic cluster: index rows, locations, entry logs. A bookie writes
+in rounds, with a part of every ledger, as flushes of sorted storage do. Records have one size."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from bkstore.index.api import Finding, IndexBatch, LedgerState
 from tools.synthesize.cluster import StoredRanges, SyntheticCluster
 
 RECORD_BYTES = 256  # the bytes of a record in its log, including four for its size
-
 ROUND_COUNT = 4
 _LOG_BYTES = 1 << 30
 _IDS_PER_BATCH = 1 << 20
@@ -131,9 +127,8 @@ class BookieEntries:
         run_numbers = np.searchsorted(run_starts, bounds[:-1], side="right") - 1
         ledger_count = self._ledgers.size
         log_numbers = bounds[:-1] // self._records_per_log
-        keys, key_indexes = np.unique(
-            log_numbers * ledger_count + run_numbers % ledger_count, return_inverse=True
-        )
+        piece_keys = log_numbers * ledger_count + run_numbers % ledger_count
+        keys, key_indexes = np.unique(piece_keys, return_inverse=True)
         record_counts = np.bincount(key_indexes, np.diff(bounds), keys.size).astype(np.int64)
         return LogLedgers(keys // ledger_count, self._ledgers[keys % ledger_count], record_counts)
 

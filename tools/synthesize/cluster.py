@@ -1,9 +1,7 @@
-"""Ledgers, ensembles and faults of a synthetic cluster, drawn as arrays.
-
-Ledgers are numbered in the order of their ids. A *stored range* is what a bookie stores of a
-segment: a bookie, a ledger, a range of entries, and the slot in the ensemble whose share of the
-range is stored. `lost` has the entries that are missing from stored ranges.
-"""
+"""Ledgers, ensembles and faults of a synthetic cluster, drawn as arrays. Ledgers are numbered in
+the order of their ids. A *stored range* is what a bookie stores of a segment: a bookie, a ledger, a
+range of entries, and the slot in the ensemble whose share of the range is stored. `lost` has the
+entries that are missing from stored ranges."""
 
 from __future__ import annotations
 
@@ -14,6 +12,8 @@ import numpy as np
 
 from bkstore.ids import Int64Array, LedgerId
 from tools.synthesize.shape import MIN_SEGMENT_STRIPES, ClusterShape
+
+_Rng = np.random.Generator
 
 _SOUND, BELOW_WRITE, BELOW_ACK, NO_REPLICA, HOMELESS, LEFTOVERS, UNCLOSED, ORPHAN = range(8)
 
@@ -116,7 +116,7 @@ class SyntheticCluster:
         return segments
 
 
-def _draw_ledgers(shape: ClusterShape, rng: np.random.Generator) -> _DrawnLedgers:
+def _draw_ledgers(shape: ClusterShape, rng: _Rng) -> _DrawnLedgers:
     total = shape.ledgers + shape.orphans
     kind = _draw_kinds(shape, rng)
     size = _draw_sizes(shape, rng)
@@ -133,7 +133,7 @@ def _draw_ledgers(shape: ClusterShape, rng: np.random.Generator) -> _DrawnLedger
     return _DrawnLedgers(kind, size, change_entry, ensembles, changed_slot, new_bookie)
 
 
-def _draw_kinds(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
+def _draw_kinds(shape: ClusterShape, rng: _Rng) -> Int64Array:
     """Return the kind of each ledger: as many of each fault as asked for, in random order."""
     counts = {
         BELOW_WRITE: shape.below_write,
@@ -148,7 +148,7 @@ def _draw_kinds(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
     return rng.permutation(kinds).astype(np.int64)
 
 
-def _draw_sizes(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
+def _draw_sizes(shape: ClusterShape, rng: _Rng) -> Int64Array:
     """Return log-normal ledger sizes that add up to the entries that the bookies store."""
     weight = rng.lognormal(0, 1, shape.ledgers + shape.orphans)
     total = shape.bookies * shape.entries // shape.write_quorum
@@ -159,7 +159,7 @@ def _draw_sizes(shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
     return sizes
 
 
-def _draw_ensembles(total: int, shape: ClusterShape, rng: np.random.Generator) -> Int64Array:
+def _draw_ensembles(total: int, shape: ClusterShape, rng: _Rng) -> Int64Array:
     """Return int64[total, E]: distinct random bookies, drawn for some ledgers at a time."""
     parts, ledgers_per_draw = [], max(_NUMBERS_PER_DRAW // shape.bookies, 1)
     for start in range(0, total, ledgers_per_draw):
@@ -170,9 +170,7 @@ def _draw_ensembles(total: int, shape: ClusterShape, rng: np.random.Generator) -
     return np.concatenate(parts).astype(np.int64)
 
 
-def _draw_new_bookies(
-    ensembles: Int64Array, shape: ClusterShape, rng: np.random.Generator
-) -> Int64Array:
+def _draw_new_bookies(ensembles: Int64Array, shape: ClusterShape, rng: _Rng) -> Int64Array:
     """Return a bookie for each ledger that is not in its ensemble."""
     drawn = rng.integers(0, shape.bookies, len(ensembles))
     while (is_in_ensemble := (ensembles == drawn[:, None]).any(axis=1)).any():
@@ -214,9 +212,7 @@ def _ensemble_ranges(
     return StoredRanges(ensembles.ravel(), ledgers, begins, lasts, slots)
 
 
-def _draw_losses(
-    shape: ClusterShape, drawn: _DrawnLedgers, rng: np.random.Generator
-) -> LostEntries:
+def _draw_losses(shape: ClusterShape, drawn: _DrawnLedgers, rng: _Rng) -> LostEntries:
     """Draw the losses in first segments: some bookies lose the same entries of a ledger, one in
     each of some successive stripes."""
     spare_replicas = shape.write_quorum - shape.ack_quorum

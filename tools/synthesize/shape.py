@@ -68,8 +68,7 @@ class ClusterShape:
 
     @property
     def min_ledger_entries(self) -> int:
-        """The minimal number of entries of a ledger: two segments of `MIN_SEGMENT_STRIPES`
-        stripes."""
+        """The minimal number of entries of a ledger: two segments of `MIN_SEGMENT_STRIPES`."""
         return 2 * MIN_SEGMENT_STRIPES * self.ensemble_size
 
 

@@ -100,9 +100,7 @@ def _cached_cluster(shape: ClusterShape) -> SyntheticCluster:
 def _write_bookie(task: _BookieTask) -> list[WrittenFile]:
     name = bookie_name(task.bookie)
     entries = BookieEntries(_cached_cluster(task.shape), task.bookie, task.log_bytes)
-    piece = DumpPiece(
-        name, "index", 0, weight=entries.total, live=False, with_lengths=False, logs=()
-    )
+    piece = DumpPiece(name, "index", 0, entries.total, live=False, with_lengths=False, logs=())
     index = cast(PieceIndex, entries)  # it has the methods that write_piece calls
     files = write_piece(piece, task.folder, _ignore_progress, UnsyncedFiles(), index).files
     for table in (*_log_tables(name, entries), Table.from_rows(BOOKIE_FINDINGS, [])):

@@ -15,6 +15,7 @@ from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.kernels.groups_by_owner import (
@@ -54,8 +55,8 @@ _MIN_GROUPS_PER_FILE = 1 << 13
 """Minimum number of groups per file in a task: it opens all files, and reads whole row groups."""
 
 _FOOTER_THREADS = 16  # number of footers that are read concurrently
-
 _COLUMNS = GROUPS.names[1:]
+_Costs = npt.NDArray[np.float64]
 
 
 class JudgeTask(NamedTuple):
@@ -251,9 +252,7 @@ def _plan_tasks(
         yield JudgeTask(needed_reads, facts.encode_rows(first, end), int(costs[first:end].sum()))
 
 
-def _estimate_groups(
-    file_ranges: Sequence[_FileRange], ledger_count: int
-) -> np.typing.NDArray[np.float64]:
+def _estimate_groups(file_ranges: Sequence[_FileRange], ledger_count: int) -> _Costs:
     """Return the estimated groups of each ledger: a file's rows spread evenly over its ledgers."""
     # Each file raises the estimate where its ledgers begin, and lowers it where they end.
     changes = np.zeros(ledger_count + 1)
@@ -261,7 +260,7 @@ def _estimate_groups(
         if first < end:
             changes[first] += file.rows / (end - first)
             changes[end] -= file.rows / (end - first)
-    groups_per_ledger: np.typing.NDArray[np.float64] = np.cumsum(changes[:-1])
+    groups_per_ledger: _Costs = np.cumsum(changes[:-1])
     return groups_per_ledger
 
 

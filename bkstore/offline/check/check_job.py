@@ -34,6 +34,7 @@ Progress = Callable[[str, int, int, int], None]
 """Called with the step, the bytes of logs done, the bytes of all logs, and the records read."""
 
 _LogKey = tuple[int, int]  # a log's directory number and id
+_CachedMetadata = dict[_LogKey, LogMetadata]
 
 _MIN_PARALLEL_BYTES = 64 << 20
 """The bytes of logs from which on processes are used; each takes half a second to start."""
@@ -205,7 +206,7 @@ class Check:
         if any(finding.severity == "damage" for finding in findings):
             self.coverage.not_checked.append("index rows that cannot be read: see the findings")
         # Then compare each log with its rows.
-        cached_metadata: dict[_LogKey, LogMetadata] = {}
+        cached_metadata: _CachedMetadata = {}
         if not is_partial:
             yield from self._read_metadata_cache(cached_metadata)
         tasks = self._log_tasks(spill, cached_metadata)
@@ -238,9 +239,7 @@ class Check:
             replayed=self._journal_facts.replayed_ranges(),
         )
 
-    def _log_tasks(
-        self, spill: RowsByLog, cached_metadata: dict[_LogKey, LogMetadata]
-    ) -> list[LogTask]:
+    def _log_tasks(self, spill: RowsByLog, cached_metadata: _CachedMetadata) -> list[LogTask]:
         """Return the logs to check: existing ones, then those that only index rows name."""
         # Reversed, so that of several files with one key the first one counts.
         present = {(log.dir_index, log.log_id): log for log in reversed(self.bookie.entry_logs)}
@@ -252,9 +251,7 @@ class Check:
         tasks = []
         for key in sorted(chosen):
             segments, metadata = spill.segments(*key), cached_metadata.get(key)
-            tasks.append(
-                LogTask(chosen[key], exists=True, segments=segments, cached_metadata=metadata)
-            )
+            tasks.append(LogTask(chosen[key], True, segments, cached_metadata=metadata))
         for dir_index, log_id in indexed_logs:
             if (dir_index, log_id) not in present:
                 missing_log = LogFile(dir_index, log_id, f"{log_id:x}.log", bytes=0)
@@ -278,9 +275,7 @@ class Check:
                 log_keys.add(key)
         return log_keys
 
-    def _read_metadata_cache(
-        self, cached_metadata: dict[_LogKey, LogMetadata]
-    ) -> Iterator[CheckFinding]:
+    def _read_metadata_cache(self, cached_metadata: _CachedMetadata) -> Iterator[CheckFinding]:
         """Fill in the bookie's metadata caches; yield findings on damage and on missing logs."""
         logs = {(log.dir_index, log.log_id) for log in self.bookie.entry_logs}
         log_ids = {log_id for _, log_id in logs}

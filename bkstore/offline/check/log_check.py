@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from bkstore.availability.sequence_groups import BoolArray
 from bkstore.counts import format_count
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entry import order_by_ledger
@@ -32,22 +32,18 @@ from bkstore.storage.entry_log.byte_usage import LogByteUsage
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
 _LOOK_UP_BATCH = 1 << 19  # the number of records without a row that are looked up together: 24 MiB
-
 _MAX_GARBAGE_FINDINGS = 64  # the number of unknown ledgers of a log that get a finding each
-
-_NO_RECORD_DETAIL = "no record begins where the row points"
-_WRONG_RECORD_DETAIL = "the row points to the record of another entry"
-_UNINDEXED_DETAIL = "in the log, but in no row of the index"
-_BEFORE_ALL_ROWS_DETAIL = (
+_NO_RECORD_TEXT = "no record begins where the row points"
+_WRONG_RECORD_TEXT = "the row points to the record of another entry"
+_UNINDEXED_TEXT = "in the log, but in no row of the index"
+_BEFORE_ROWS_TEXT = (
     "in the log, before all rows of the ledger: lost, or from before it was deleted "
     "and created again"
 )
-_UNFLUSHED_DETAIL = "at the end of an open log and in no row of the index: not flushed yet"
-_REPLAYED_DETAIL = (
-    "in no row of the index, but in a journal after the last mark: a replay adds them"
-)
-_UNKNOWN_LEDGER_DETAIL = "not in the index: garbage of a deleted ledger, or the ledger is lost"
-_LIVE_LEDGER_DETAIL = "of a ledger in the metadata, but not in the index"
+_UNFLUSHED_TEXT = "at the end of an open log and in no row of the index: not flushed yet"
+_REPLAYED_TEXT = "in no row of the index, but in a journal after the last mark: a replay adds them"
+_UNKNOWN_LEDGER_TEXT = "not in the index: garbage of a deleted ledger, or the ledger is lost"
+_LIVE_TEXT = "of a ledger in the metadata, but not in the index"
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ class _LogCheck:
         self.coverage = LogCoverage(log.dir_index, log.log_id, log.path, log.bytes)
         self.coverage.rows = self._rows.row_count
         # Faulty rows, then the records of known ledgers that are in no row, by where they are.
-        self._rows_to_nothing, self._rows_to_other_entry = EntryRuns(), EntryRuns()
+        self._dangling_rows, self._mismatched_rows = EntryRuns(), EntryRuns()
         self._before_all_rows, self._among_rows = EntryRuns(), EntryRuns()
         self._after_last_row, self._in_journal = EntryRuns(), EntryRuns()
         # Columns of records without a row: scope, ledger, entry, position, size.
@@ -111,7 +107,7 @@ class _LogCheck:
         if self._task.exists:
             findings += self._scan(byte_usage)
         for rows in self._rows.read_rest():
-            self._rows_to_nothing.add(*rows.T)
+            self._dangling_rows.add(*rows.T)
         self._look_up_waiting_records()
         findings += self._row_findings()
         findings += self._record_findings(byte_usage)
@@ -127,15 +123,11 @@ class _LogCheck:
                 self._join_batch(batch)
         except BkstoreError as error:
             scan_findings.append(Finding.of(error))
-        coverage.header_bytes, coverage.record_bytes = (
-            byte_usage.header_bytes,
-            byte_usage.record_bytes,
-        )
+        coverage.header_bytes = byte_usage.header_bytes
+        coverage.record_bytes = byte_usage.record_bytes
         coverage.map_bytes, coverage.padding_bytes = byte_usage.map_bytes, byte_usage.padding_bytes
-        coverage.records, coverage.unaccounted = (
-            byte_usage.record_count,
-            list(byte_usage.skipped_ranges),
-        )
+        coverage.records = byte_usage.record_count
+        coverage.unaccounted = list(byte_usage.skipped_ranges)
         skipped_bytes = sum(end - start for start, end in byte_usage.skipped_ranges)
         accounted_end = byte_usage.known_bytes + skipped_bytes
         if accounted_end < coverage.bytes:  # the scan ended early
@@ -158,8 +150,8 @@ class _LogCheck:
             record_exists = batch.position[record_indexes] == rows[:, 3]
             is_same_entry = record_exists & self._is_same_entry(batch, record_indexes, rows)
             is_indexed[record_indexes[is_same_entry]] = True
-            self._rows_to_nothing.add(*rows[~record_exists].T)
-            self._rows_to_other_entry.add(*rows[record_exists & ~is_same_entry].T)
+            self._dangling_rows.add(*rows[~record_exists].T)
+            self._mismatched_rows.add(*rows[record_exists & ~is_same_entry].T)
         indexed_records = np.flatnonzero(is_indexed)
         if indexed_records.size:
             # The records without a row that were last so far are not last any more.
@@ -175,16 +167,15 @@ class _LogCheck:
             self._queue_for_look_up(batch, ~is_indexed)
 
     @staticmethod
-    def _is_same_entry(
-        batch: LogBatch, record_indexes: Int64Array, rows: Int64Array
-    ) -> npt.NDArray[np.bool_]:
+    def _is_same_entry(batch: LogBatch, record_indexes: Int64Array, rows: Int64Array) -> BoolArray:
         """Return for each row whether the record of that index in the batch has the row's ids."""
-        is_same: npt.NDArray[np.bool_] = batch.entry_id[record_indexes] == rows[:, 2]
+        is_same: BoolArray = batch.entry_id[record_indexes] == rows[:, 2]
         is_same &= batch.ledger_id[record_indexes] == rows[:, 1]
         is_same &= batch.scope_id[record_indexes] == rows[:, 0]
         return is_same
 
-    def _queue_for_look_up(self, batch: LogBatch, has_no_row: npt.NDArray[np.bool_]) -> None:
+    def _queue_for_look_up(self, batch: LogBatch, has_no_row: BoolArray) -> None:
+        """Queue the records that have no row; look them up once there are enough."""
         columns = (batch.scope_id, batch.ledger_id, batch.entry_id, batch.position, batch.size)
         if self._view.only_ledger is not None:
             scope, ledger = self._view.only_ledger.signed
@@ -246,19 +237,13 @@ class _LogCheck:
 
     def _row_findings(self) -> list[CheckFinding]:
         """Return the findings on rows that do not point to their record, or to a damaged one."""
-        log = self._task.log
+        path, dangling, mismatched = self._task.log.path, self._dangling_rows, self._mismatched_rows
         if not self._task.exists:
-            return list(
-                self._rows_to_nothing.findings("no-log", "damage", "no such entry log", log.path)
-            )
-        findings = list(
-            self._rows_to_nothing.findings("no-record", "damage", _NO_RECORD_DETAIL, log.path)
-        )
-        findings += self._rows_to_other_entry.findings(
-            "wrong-record", "damage", _WRONG_RECORD_DETAIL, log.path
-        )
+            return list(dangling.findings("no-log", "damage", "no such entry log", path))
+        findings = list(dangling.findings("no-record", "damage", _NO_RECORD_TEXT, path))
+        findings += mismatched.findings("wrong-record", "damage", _WRONG_RECORD_TEXT, path)
         if self._view.digests is not None:
-            findings += self._view.digests.findings(log.path)
+            findings += self._view.digests.findings(path)
         return findings
 
     def _record_findings(self, byte_usage: LogByteUsage) -> list[CheckFinding]:
@@ -266,14 +251,11 @@ class _LogCheck:
         path = self._task.log.path
         if byte_usage.map_offset is not None:  # the log is closed, so all of it has been flushed
             self._among_rows.move_from(self._after_last_row)
-        findings = list(self._among_rows.findings("unindexed", "damage", _UNINDEXED_DETAIL, path))
-        findings += self._before_all_rows.findings(
-            "unindexed", "oddity", _BEFORE_ALL_ROWS_DETAIL, path
-        )
-        findings += self._after_last_row.findings("unflushed", "oddity", _UNFLUSHED_DETAIL, path)
-        return findings + list(
-            self._in_journal.findings("unflushed", "oddity", _REPLAYED_DETAIL, path)
-        )
+        findings = list(self._among_rows.findings("unindexed", "damage", _UNINDEXED_TEXT, path))
+        findings += self._before_all_rows.findings("unindexed", "oddity", _BEFORE_ROWS_TEXT, path)
+        findings += self._after_last_row.findings("unflushed", "oddity", _UNFLUSHED_TEXT, path)
+        findings += self._in_journal.findings("unflushed", "oddity", _REPLAYED_TEXT, path)
+        return findings
 
     def _garbage_findings(self) -> list[CheckFinding]:
         """Return a finding for each unknown ledger; above the limit, one for all further ones."""
@@ -282,14 +264,12 @@ class _LogCheck:
         live = sorted(self._garbage.keys() & self._view.live_ledgers)
         others = sorted(self._garbage.keys() - self._view.live_ledgers)
         listed, unlisted = others[:_MAX_GARBAGE_FINDINGS], others[_MAX_GARBAGE_FINDINGS:]
-        findings = [
-            self._garbage_finding(ledger_id, "damage", _LIVE_LEDGER_DETAIL) for ledger_id in live
-        ]
-        findings += [self._garbage_finding(n, "note", _UNKNOWN_LEDGER_DETAIL) for n in listed]
+        findings = [self._garbage_finding(ledger_id, "damage", _LIVE_TEXT) for ledger_id in live]
+        findings += [self._garbage_finding(n, "note", _UNKNOWN_LEDGER_TEXT) for n in listed]
         if unlisted:
             more_ledgers = format_count(len(unlisted), "more ledger")
             count = sum(self._garbage[ledger_id][0] for ledger_id in unlisted)
-            detail = f"{format_count(count, 'record')} of {more_ledgers}: {_UNKNOWN_LEDGER_DETAIL}"
+            detail = f"{format_count(count, 'record')} of {more_ledgers}: {_UNKNOWN_LEDGER_TEXT}"
             path = self._task.log.path
             findings.append(CheckFinding("unknown-ledger", "note", detail, path, entries=count))
         return findings
@@ -301,11 +281,11 @@ class _LogCheck:
         return CheckFinding("unknown-ledger", severity, detail, path, offset, ledger, entries=count)
 
 
-def _in_ranges(entries: Int64Array, ranges: Int64Array | None) -> npt.NDArray[np.bool_]:
+def _in_ranges(entries: Int64Array, ranges: Int64Array | None) -> BoolArray:
     """Return which entries lie in one of the ascending ranges; none does if `ranges` is None."""
     if ranges is None:
         return np.zeros(entries.size, np.bool_)
     range_indexes = np.searchsorted(ranges[:, 0], entries, "right") - 1
     range_ends = ranges[np.maximum(range_indexes, 0), 1]
-    is_within: npt.NDArray[np.bool_] = (range_indexes >= 0) & (entries <= range_ends)
+    is_within: BoolArray = (range_indexes >= 0) & (entries <= range_ends)
     return is_within

@@ -19,7 +19,6 @@ from bkstore.index.rocks.rows import DatabaseSizes
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 _BLOCK_BYTES = 512  # the unit of `st_blocks`, in bytes
-
 _LOCATION_BYTES = 8
 
 

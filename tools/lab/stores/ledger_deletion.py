@@ -1,9 +1,7 @@
-"""A RocksDB whose ledgers are deleted by range or by row, and which is compacted or rebuilt.
-
-The contents of its files are reproducible: no flush and no compaction starts in the background
-while rows are written and deleted, because timing would decide which tables it includes. A flush
-follows each `rows_per_table` rows; RocksDB compacts, by its own rules, in `settle` only.
-"""
+"""A RocksDB whose ledgers are deleted by range or by row, and which is compacted or rebuilt. The
+contents of its files are reproducible: no flush and no compaction starts in the background while
+rows are written and deleted, because timing would decide which tables it includes. A flush follows
+each `rows_per_table` rows; RocksDB compacts, by its own rules, in `settle` only."""
 
 from __future__ import annotations
 
@@ -44,19 +42,14 @@ class ShrinkingRocks:
     """A `locations` database in its own directory; a flush writes `rows_per_table` rows."""
 
     def __init__(self, top: Path, entries_per_ledger: int, rows_per_table: int) -> None:
-        self.top, self.entries_per_ledger, self.rows_per_table = (
-            top,
-            entries_per_ledger,
-            rows_per_table,
-        )
+        self.top, self.rows_per_table = top, rows_per_table
+        self.entries_per_ledger = entries_per_ledger
         self.generation = self.unflushed_rows = 0
         self.database = self._open()
 
     def _open(self) -> _ManualDatabase:
-        options, table_bytes = (
-            location_options(),
-            max(self.rows_per_table * _ROW_BYTES, _MIN_TABLE_BYTES),
-        )
+        options = location_options()
+        table_bytes = max(self.rows_per_table * _ROW_BYTES, _MIN_TABLE_BYTES)
         options.set_write_buffer_size(max(64 << 20, 16 * table_bytes))  # flushes are by rows
         options.set_target_file_size_base(table_bytes)
         options.set_max_bytes_for_level_base(4 * table_bytes)
@@ -113,13 +106,11 @@ class ShrinkingRocks:
         old_database, old_directory = self.database, self.top / f"{self.generation}"
         self.generation += 1
         self.database = self._open()
-        # Batches come as arrays: keys as int64[n, 2] in stored byte order, locations as int64[n].
-        for key_words, locations_of_rows in old_database.items(
-            b"", _LAST_KEY, _KEY_BYTES, _ROWS_PER_BATCH
-        ):
+        # Batches of rows are arrays: the words of the keys, as stored, and the locations.
+        batches = old_database.items(b"", _LAST_KEY, _KEY_BYTES, _ROWS_PER_BATCH)
+        for key_words, row_locations in batches:
             keys = np.ascontiguousarray(key_words).view("V16").ravel().tolist()
-            values = encode_locations(locations_of_rows)
-            self.database.put_list(keys, values, _ROWS_PER_BATCH)
+            self.database.put_list(keys, encode_locations(row_locations), _ROWS_PER_BATCH)
         old_database.close()
         shutil.rmtree(old_directory)
 

@@ -1,8 +1,6 @@
 """RocksDB indexes with other options than a bookie's: block size, compression, bloom bits, buffer.
-
 The index calls `Files.database_opened` with the options of each database before it opens it for
-writing. `TunedFiles` changes the options there; the index is the same otherwise.
-"""
+writing. `TunedFiles` changes the options there; the index is the same otherwise."""
 
 from __future__ import annotations
 

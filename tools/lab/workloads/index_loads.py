@@ -1,9 +1,7 @@
-"""Index rows to write, in the order in which the flushes of a bookie would put them.
-
-Entries arrive in the order of a workload of `bkstore.testing.workloads`, or as a dump recorded
-them. As in the write cache of a bookie, the entries of each flush are sorted by ledger and entry,
-get consecutive locations, and are put one ledger at a time.
-"""
+"""Index rows to write, in the order in which the flushes of a bookie would put them. Entries arrive
+in the order of a workload of `bkstore.testing.workloads`, or as a dump recorded them. As in the
+write cache of a bookie, the entries of each flush are sorted by ledger and entry, get consecutive
+locations, and are put one ledger at a time."""
 
 from __future__ import annotations
 

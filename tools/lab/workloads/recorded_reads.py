@@ -1,8 +1,6 @@
-"""Reads of a bookie or storage, recorded while it runs, and loaded again as a trace.
-
-The file is text: a line that names the format, then a line per read, in the order in which they
-were answered: scope, ledger, first entry, number of entries. Failed reads are not recorded.
-"""
+"""Reads of a bookie or storage, recorded while it runs, and loaded again as a trace. The file is
+text: a line that names the format, then a line per read, in the order in which they were answered:
+scope, ledger, first entry, number of entries. Failed reads are not recorded."""
 
 from __future__ import annotations
 
@@ -28,9 +26,8 @@ MAX_ENTRIES = 10_000_000  # the maximal number of entry reads in a trace
 
 @contextmanager
 def record_reads(source: Bookie | LedgerStorage, target: StrPath) -> Iterator[None]:
-    """Record the reads of a bookie or storage while the block runs. Reads by other threads, such as
-    those of a server of the bookie, are recorded too. The file is written when the block ends, even
-    by an exception."""
+    """Record the reads of a bookie or storage while the block runs, also those of other threads,
+    such as a server's. The file is written when the block ends, even by an exception."""
     check_output(Path(target))
     lines: list[str] = []
 

@@ -11,8 +11,7 @@ from bkstore.ids import Int64Array, LedgerId
 
 
 class Trace(NamedTuple):
-    """Reads: `ledger_numbers` has the position of each read's ledger in `ledgers`, `entry_ids` its
-    entry id."""
+    """Reads of entries: of each read, `ledger_numbers` has the ledger's index in `ledgers`."""
 
     ledgers: list[LedgerId]
     ledger_numbers: Int64Array
@@ -58,8 +57,7 @@ TRACES: dict[str, Callable[[int, int, np.random.Generator], Int64Array]] = {
 def make_trace(
     order: str, entries: Mapping[LedgerId, Int64Array], read_count: int, seed: int
 ) -> Trace:
-    """Return `read_count` reads of existing rows, in an order of `TRACES`. Rows are numbered
-    ledger by ledger."""
+    """Return `read_count` reads of existing rows, numbered by ledger, in an order of `TRACES`."""
     ledgers = [ledger for ledger, ids in entries.items() if ids.size]
     sizes = np.array([entries[ledger].size for ledger in ledgers])
     ends = np.cumsum(sizes)

@@ -36,9 +36,8 @@ class _Stripes(NamedTuple):
 
 
 class Holes:
-    """Groups to `holes` rows. O(groups), for any length of a stripe. Input: rows of `groups`,
-    sorted by bookie, ledger and first sequence. With `bookie` given, all rows belong to it and the
-    column is not read."""
+    """Groups to `holes` rows, in O(groups). Input: rows of `groups`, sorted by bookie, ledger and
+    first sequence. With `bookie`, all rows are of that one, and the column is not read."""
 
     def __init__(self, bookie: str | None = None) -> None:
         self.bookie = bookie
@@ -62,8 +61,7 @@ class Holes:
 
 class _HoleCounts(NamedTuple):
     """Counts by owner: entries are from `low` to before `high`, `size` out of `period` are expected
-    (0 out of 0: all), and so many are stored, missing from the stripe, and off it.
-    """
+    (0 out of 0: all), and so many are stored, missing from the stripe, and off it."""
 
     low: Int64Array
     high: Int64Array
@@ -100,8 +98,7 @@ class _HoleCounts(NamedTuple):
 
 def _find_stripes(rows: GroupsByOwner, stored_counts: Int64Array) -> _Stripes:
     """Return the stripe of each owner that has one: the (size, period) of more than half of its
-    entries, with the phase of the longest such group, the first of equally long ones.
-    """
+    entries, with the phase of the longest such group, the first of equally long ones."""
     rows = rows.take(rows.groups.period > 0)  # others are single sequences
     first, _, size, period = rows.groups
     entry_counts = rows.groups.counts * size

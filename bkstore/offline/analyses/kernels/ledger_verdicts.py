@@ -32,9 +32,8 @@ from bkstore.schedule import expected_many
 
 @dataclass(slots=True)
 class LedgerVerdict:
-    """A ledger: its facts, and the verdict, which `judge_ledgers` fills in. `due_count` and
-    `missing_count` are of replicas. `unread_bookies` could not read the ledger, `undumped_bookies`
-    are not in the dump."""
+    """A ledger: its facts, and the verdict that `judge_ledgers` fills in. The counts are of
+    replicas. `unread_bookies` could not read it, `undumped_bookies` are not in the dump."""
 
     ledger: LedgerId
     facts: LedgerFacts
@@ -46,6 +45,9 @@ class LedgerVerdict:
     undumped_bookies: set[str] = field(default_factory=set)
     missing_replicas: list[MissingReplicas] = field(default_factory=list)
     surplus: list[tuple[str, Availability]] = field(default_factory=list)
+
+
+_Verdicts = Mapping[int, LedgerVerdict]
 
 
 class _DueRow(NamedTuple):
@@ -73,7 +75,7 @@ class _Pairs(NamedTuple):
 
 
 def judge_ledgers(
-    verdicts: Mapping[int, LedgerVerdict],
+    verdicts: _Verdicts,
     groups_by_bookie: Mapping[str, GroupsByOwner],
     bookies: frozenset[str],
     *,
@@ -107,9 +109,7 @@ def judge_ledgers(
             verdict.surplus.append((bookie, _surplus_entries(pairs, pair)))
 
 
-def _due_rows(
-    verdicts: Mapping[int, LedgerVerdict], bookies: frozenset[str]
-) -> dict[str, list[_DueRow]]:
+def _due_rows(verdicts: _Verdicts, bookies: frozenset[str]) -> dict[str, list[_DueRow]]:
     """Return the rows due at each bookie; note bookies that are not in the dump in the verdicts."""
     rows_by_bookie: dict[str, list[_DueRow]] = defaultdict(list)
     for number, verdict in verdicts.items():
@@ -128,7 +128,7 @@ def _due_rows(
 
 
 def _number_pairs(
-    verdicts: Mapping[int, LedgerVerdict],
+    verdicts: _Verdicts,
     groups_by_bookie: Mapping[str, GroupsByOwner],
     due: Mapping[str, list[_DueRow]],
 ) -> _Pairs:
@@ -163,7 +163,7 @@ def _number_pairs(
     )
 
 
-def _record_missing(verdicts: Mapping[int, LedgerVerdict], pairs: _Pairs) -> GroupsByOwner:
+def _record_missing(verdicts: _Verdicts, pairs: _Pairs) -> GroupsByOwner:
     """Record the missing entries in the verdicts; return them, owned by number of the due row."""
     held_where_due = pairs.held.take(np.isin(pairs.held.owner, pairs.due.ledger_number))
     missing = missing_groups(pairs.due, HeldEntries(*held_where_due))

@@ -33,8 +33,7 @@ class Judge:
     """The kernel: rows of table `output` about each ledger. Input columns: scope_id, ledger_id,
     role, bookie, the four of a group, facts_json; sorted by ledger, role, bookie and first
     sequence. `bookies` are those that the dump has read. Ledgers without a metadata row are
-    skipped. Cost: Python steps for each ledger, segment and bookie, as in an audit; O(groups) array
-    work."""
+    skipped. Cost: Python steps as in an audit, and O(groups) array work."""
 
     def __init__(self, output: Output, bookies: Iterable[str]) -> None:
         self.output = output
