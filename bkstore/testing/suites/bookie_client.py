@@ -231,7 +231,7 @@ class BookieClientSuite:
         with pytest.raises(errors.NoSuchLedger):
             client.read_entries(8, 0)
         with pytest.raises(errors.InvalidArgument):
-            client.read_entries(7, 0, max_count=-1)
+            client.read_entries(7, 0, -1)
 
     def test_a_batch_as_large_as_a_frame(self, client: BookieClient) -> None:
         """Without limits a batch read returns as many entries as fit in a frame of 5 MiB."""

@@ -201,7 +201,7 @@ class LedgerRules(SuiteBase):
             for scope in (0, 3):
                 index.put_many(LedgerId(scope, number), ids, ids + 1)
         listed = zip(*(index.items(ledger) for ledger in index.ledgers()))
-        scanned = zip(*((batch.entry_id, batch.location) for batch in index.scan(batch=500)))
+        scanned = zip(*((batch.entry_id, batch.location) for batch in index.scan(500)))
         columns = zip(map(np.concatenate, listed), map(np.concatenate, scanned), strict=True)
         for listed_column, scanned_column in columns:  # of entries, then of locations
             assert listed_column.size == scanned_column.size
