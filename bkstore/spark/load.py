@@ -202,8 +202,9 @@ class SparkLoadEngine:
 
         register(self._spark)
         # Of several rows of an entry in the dump, the highest location counts, as in a load.
-        keys, needed = _KEY[1:], job.source.rows // _JOIN_PARTITION_ROWS
-        partition_count = max(self._range_count(job.source), needed)
+        keys = (*LEDGER_COLUMNS, "entry_id")
+        min_count = job.source.rows // _JOIN_PARTITION_ROWS
+        partition_count = max(self._range_count(job.source), min_count)
         rows = self._entry_rows(job.source).repartition(partition_count, *keys)
         expected = rows.groupBy(*keys).agg(f.max("location").alias("expected"))
         entries = self._spark.read.format("bookie").load(str(data))
@@ -211,12 +212,10 @@ class SparkLoadEngine:
         stored = entries.select(*keys, location.alias("found")).repartition(partition_count, *keys)
         joined = expected.join(stored, list(keys), "full_outer")
         differs = ~joined["expected"].eqNullSafe(joined["found"])
-        row = joined.agg(
-            f.count("*").alias("rows"),
-            f.min(f.when(differs, f.struct(*keys, "expected", "found"))).alias("odd"),
-        ).collect()[0]
-        if row.odd is not None:
-            raise CorruptionError(data, None, f"differs from the dump: {row.odd.asDict()}")
+        first_difference = f.min(f.when(differs, f.struct(*keys, "expected", "found")))
+        row = joined.agg(f.count("*").alias("rows"), first_difference.alias("first")).collect()[0]
+        if row.first is not None:
+            raise CorruptionError(data, None, f"differs from the dump: {row.first.asDict()}")
         return int(row.rows)
 
 

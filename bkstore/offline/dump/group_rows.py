@@ -36,42 +36,42 @@ class GroupCollector:
         self._bookie_id = bookie_id
         self._write_table = write
         self._summaries = summaries
-        self._ledger_groups: list[Groups] = []
-        self._pending: list[tuple[LedgerId, Groups]] = []
+        self._last_ledger_groups: list[Groups] = []
+        self._unwritten: list[tuple[LedgerId, Groups]] = []
 
     def add(self, rows: IndexBatch) -> None:
-        """Add the next rows of a scan."""
+        """Add the next rows of a scan; write the groups of finished ledgers if they are many."""
         for ledger, entries, _ in rows.by_ledger():
             if ledger != self.last_ledger:
                 self._finish_ledger()
                 self.last_ledger = ledger
-            self._ledger_groups.append(from_entries.from_ids(entries))
-        if len(self._pending) > _MAX_PENDING_LEDGERS:
-            self._write_pending()
+            self._last_ledger_groups.append(from_entries.from_ids(entries))
+        if len(self._unwritten) > _MAX_PENDING_LEDGERS:
+            self._write_finished()
 
     def finish(self) -> None:
         """Write the last ledgers, at the end of the scan."""
         self._finish_ledger()
-        self._write_pending()
+        self._write_finished()
 
     def _finish_ledger(self) -> None:
-        if self.last_ledger is not None and self._ledger_groups:
-            groups = grouping.canonicalize_parts(self._ledger_groups)
+        if self.last_ledger is not None and self._last_ledger_groups:
+            groups = grouping.canonicalize_parts(self._last_ledger_groups)
             first, last = int(groups.first[0]), int(groups.ends[-1]) - 1
             self._summaries[self.last_ledger] = (sequence_groups.count_entries(groups), first, last)
-            self._pending.append((self.last_ledger, groups))
-        self._ledger_groups = []
+            self._unwritten.append((self.last_ledger, groups))
+        self._last_ledger_groups = []
 
-    def _write_pending(self) -> None:
-        if not self._pending:
+    def _write_finished(self) -> None:
+        if not self._unwritten:
             return
-        group_counts = [groups.first.size for _, groups in self._pending]
-        ids = np.array([ledger.signed for ledger, _ in self._pending], np.int64)
+        group_counts = [groups.first.size for _, groups in self._unwritten]
+        ids = np.array([ledger.signed for ledger, _ in self._unwritten], np.int64)
         columns: tuple[Any, ...] = (
             ConstantColumn(self._bookie_id, sum(group_counts)),
             np.repeat(ids[:, 0], group_counts),
             np.repeat(ids[:, 1], group_counts),
-            *(np.concatenate(parts) for parts in zip(*(groups for _, groups in self._pending))),
+            *(np.concatenate(parts) for parts in zip(*(groups for _, groups in self._unwritten))),
         )
         self._write_table(Table(GROUPS, dict(zip(GROUPS.names, columns))))
-        self._pending = []
+        self._unwritten = []

@@ -55,10 +55,11 @@ class ParquetTableWriter:
         self.order_check = OrderCheck() if schema.name in SORTED_BY else None
         self._pending: list[Any] = []
         self._pending_rows = 0
-        self._row_group = TABLE_ROW_GROUP_ROWS.get(schema.name, ROW_GROUP_ROWS)
+        self._group_rows = TABLE_ROW_GROUP_ROWS.get(schema.name, ROW_GROUP_ROWS)
         encodings = {c.name: _ENCODINGS[c.kind] for c in schema.columns} | {"bookie": "PLAIN"}
         with convert_write_errors(path):
-            self._sink = _FileSink(path, files, 0o600 if _KEY_COLUMN in schema.names else 0o644)
+            mode = 0o600 if _KEY_COLUMN in schema.names else 0o644  # master keys are secret
+            self._sink = _FileSink(path, files, mode)
             try:
                 self._file = pq.ParquetWriter(
                     self._sink,
@@ -83,8 +84,8 @@ class ParquetTableWriter:
         self._pending.append(table)
         self._pending_rows += len(table)
         self.row_count += len(table)
-        if self._pending_rows >= ROW_GROUP_ROWS:
-            self._write_groups(self._pending_rows // self._row_group * self._row_group)
+        if self._pending_rows >= ROW_GROUP_ROWS:  # write whole row groups, keep the rest
+            self._write_groups(self._pending_rows // self._group_rows * self._group_rows)
 
     def _check_order(self, table: pa.Table) -> None:
         if self.order_check is not None and len(table):
@@ -104,7 +105,9 @@ class ParquetTableWriter:
             return
         pending_rows = pa.concat_tables(self._pending)
         with convert_write_errors(self.path):
-            self._file.write_table(pending_rows.slice(0, row_count), row_group_size=self._row_group)
+            self._file.write_table(
+                pending_rows.slice(0, row_count), row_group_size=self._group_rows
+            )
         tail = pending_rows.slice(row_count)
         self._pending, self._pending_rows = [tail] if len(tail) else [], len(tail)
 

@@ -112,7 +112,7 @@ class PartialDump(StagingDirectory):
         """Publish exactly the files `paths` and the manifest as OUT, durably."""
         files, kept_names = self._files, set(paths)
         with convert_write_errors(self.staging_path):
-            for path in sorted(self.data.rglob("*"), reverse=True):
+            for path in sorted(self.data.rglob("*"), reverse=True):  # content before its folder
                 if path.is_dir():
                     with suppress(OSError):  # not empty
                         files.rmdir(path)

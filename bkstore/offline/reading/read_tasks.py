@@ -82,7 +82,7 @@ def split_disjoint(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[Dump
     overlapping: list[DumpFile] = []
     last_ledger: LedgerId | None = None
     for ledgers, file in sorted_files:
-        if last_ledger is None or ledgers.first > last_ledger:
+        if last_ledger is None or ledgers.first > last_ledger:  # a gap: no file spans it
             (others if len(overlapping) > 1 else alone).extend(overlapping)
             overlapping = []
         overlapping.append(file)

@@ -120,7 +120,7 @@ def list_other_files(
             path = Path(dir_entry.path)
             reason = _reason_left_behind(bookie, name, dir_entry.is_dir())
             if reason is not None:
-                if reason:
+                if reason:  # "" for a log or an index, which are copied by others
                     findings.append(Finding("oddity", f"not in the target: {reason}", str(path)))
                 continue
             try:
@@ -128,8 +128,9 @@ def list_other_files(
             except CorruptionError as error:
                 findings.append(Finding.of(error))
                 continue
-            data = _new_content(bookie, name, target)
-            yield OtherFile(path, target_dir / name, size if data is None else len(data), data)
+            new_content = _new_content(bookie, name, target)  # None: it is copied as it is
+            size = size if new_content is None else len(new_content)
+            yield OtherFile(path, target_dir / name, size, new_content)
         if bookie.layout == "rocksdb" and has_index_files(current):
             detail = "not in the target: index files, of the index that was not read"
             findings.append(Finding("oddity", detail, str(current)))

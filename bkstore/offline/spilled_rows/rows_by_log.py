@@ -85,8 +85,8 @@ class RowsByLog:
         """Return the (directory number, log id) that rows point into, sorted."""
         logs: set[tuple[int, int]] = set()
         for piece in self._pieces:
-            pairs = zip(piece.dir_index.tolist(), (piece.stretch >> (32 - STRETCH_BITS)).tolist())
-            logs.update(pairs)
+            log_ids = piece.stretch >> (32 - STRETCH_BITS)  # the rest is the number in the log
+            logs.update(zip(piece.dir_index.tolist(), log_ids.tolist()))
         return sorted(logs)
 
     def segments(self, dir_index: int, log_id: int) -> list[Segment]:

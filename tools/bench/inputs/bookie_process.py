@@ -59,7 +59,7 @@ def bookie_process(storage: StorageKind, directory: Path) -> Iterator[BenchmarkB
         try:
             yield BenchmarkBookie(process)
         finally:
-            process.stdin.close()
+            process.stdin.close()  # the process ends when its input ends
             process.wait(60)
 
 

@@ -127,6 +127,7 @@ def _work_kinds(
     fastbloom: Any,
     fill_fastbloom: Callable[[list[int]], Any],
 ) -> Iterator[_WorkKind]:
+    """Yield (name, number of ids, our side, the loop's, fastbloom's) of each kind of work."""
     bit_count, hash_count = bloom_filter.bit_size, bloom_filter.hash_count
 
     def loop_both() -> list[bool]:

@@ -32,7 +32,7 @@ def write_one_entry_files(directory: Path, ledgers: int) -> list[str]:
         path = os.path.join(directory, "current", index_path(LedgerId(0, ledger)))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         page[:] = 0
-        page[ledger % 7] = 1028 + ledger
+        page[ledger % 7] = 1028 + ledger  # the entry's location
         with open(path, "wb") as file:
             file.write(header + page.tobytes())
         paths.append(path)

@@ -36,8 +36,8 @@ def _facts(context: Context, storage: StorageKind, entries: int) -> list[Fact]:
     assert entries // LEDGERS * LEDGERS == result["entries"]
     allowed = _configured_bytes(storage)
     limit = sum(allowed.values()) + _ALLOWANCE_BYTES
-    terms = [*(f"{part} {part_bytes // _MIB}" for part, part_bytes in allowed.items()), "150"]
-    target = f"<= {limit // _MIB}: {' + '.join(terms)}"
+    terms = [f"{part} {part_bytes // _MIB}" for part, part_bytes in allowed.items()]
+    target = f"<= {limit // _MIB}: {' + '.join([*terms, str(_ALLOWANCE_BYTES // _MIB)])}"
     return [
         Fact("peak MiB", round(result["peak"] / _MIB), target, result["peak"] <= limit),
         Fact("of them before the load", round(result["start"] / _MIB)),
