@@ -89,6 +89,7 @@ def _bundled_home() -> Path | None:
 
 
 def _make_shim(shim_home: Path, java_home: Path, version: int) -> Path:
+    """Write a `java` that drops Spark's flags which this version refuses; return its home."""
     dropped_flags = "--add-modules=jdk.incubator.vector"
     if version >= _WITHOUT_SECURITY_ACTION:
         dropped_flags += "|--add-opens=java.base/sun.security.action=ALL-UNNAMED"

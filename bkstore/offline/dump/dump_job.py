@@ -213,11 +213,7 @@ def _useful_process_count(tasks: Sequence[PieceTask]) -> int:
 
 
 class _DumpRun:
-    """One dump, from the plans to the files and the manifest.
-
-    By names of pieces: `_results` of those that are done, `_entry_rows` read so far, and the
-    `_running_weight` done of those that run. `_lost_tasks` are messages.
-    """
+    """One dump, from the plans to the files and the manifest."""
 
     def __init__(
         self, planned: list[_Planned], progress: Callable[[DumpProgress], None] | None
@@ -227,11 +223,12 @@ class _DumpRun:
         self.errors = [error for _, _, error in planned if error is not None]
         self.result = DumpResult(list(self.outcomes.values()))
         self._progress = progress
+        self._lost_tasks: list[str] = []  # messages
+        # By name of a piece: its result if it is done, its rows so far, its weight done if it runs.
         self._results: dict[str, PieceResult] = {}
-        self._lost_tasks: list[str] = []
         self._entry_rows: dict[str, int] = {}
         self._running_weight: dict[str, int] = {}
-        self._done_weight = 0
+        self._done_weight = 0  # of the pieces that are done
 
     def raise_if_none_read(self) -> None:
         """Raise the first error if no bookie is read."""

@@ -92,11 +92,7 @@ def write_piece(
 
 
 class _IndexPiece:
-    """Writes `entries`, `groups` and `ledgers` of one range of ledgers.
-
-    Damage may have hidden entries of `doubtful_ledgers`; `has_vague_damage`: some damage names no
-    ledger. `summaries` has count, first and last entry of each ledger with rows.
-    """
+    """Writes `entries`, `groups` and `ledgers` of one range of ledgers."""
 
     def __init__(
         self,
@@ -110,9 +106,9 @@ class _IndexPiece:
         self.targets = targets
         self.findings = findings
         self.lengths = RecordLengths(piece.logs) if piece.with_lengths else None
-        self.summaries: dict[LedgerId, LedgerSummary] = {}
-        self.doubtful_ledgers: set[LedgerId] = set()
-        self.has_vague_damage = False
+        self.summaries: dict[LedgerId, LedgerSummary] = {}  # of the ledgers with rows
+        self.doubtful_ledgers: set[LedgerId] = set()  # damage may have hidden entries of these
+        self.has_vague_damage = False  # whether some damage names no ledger
         self.schema = ENTRIES.to_arrow()
         # Bookie ids and nulls, of the longest batch so far: `_entries_table` slices them.
         self.constant_columns: tuple[Any, Any] | None = None

@@ -37,19 +37,17 @@ class RecordLengths:
     """Lengths of the records in the given logs, and findings on unknown lengths.
 
     Memory: a 4 MiB window, 64 open files. Cost: a read for all records within 16 KiB of each other.
-
-    In arrays a reason, the log's path and what is wrong, is a code from 1 on (0: none). By it,
-    `_ledger_counts` has the ledgers so far and the last one, `_unlisted_entries` the entries of the
-    ledgers that get no finding of their own, and the first of these.
     """
 
     def __init__(self, logs: Iterable[LogFile]) -> None:
         # Of several logs of one directory and id, the first one counts.
         self._paths = {(log.dir_index, log.log_id): log.path for log in reversed(list(logs))}
         self._open_files: dict[str, OpenFile] = {}
-        self._code_of_reason: dict[tuple[str, str], int] = {}
         self._findings: list[Finding] = []
         self._runs = DamageRuns(self._findings, max_runs=1)
+        # A reason is (path, what is wrong). In arrays its code stands for it, from 1 on; 0: none.
+        self._code_of_reason: dict[tuple[str, str], int] = {}
+        # By code: (ledgers so far, the last one), and after many ledgers [entries, first ledger].
         self._ledger_counts: dict[int, tuple[int, LedgerId]] = {}
         self._unlisted_entries: dict[int, list[Any]] = {}
 
@@ -186,7 +184,7 @@ def _read_records(
         ranges = zip(read_starts[reads].tolist(), read_sizes[reads].tolist())
         # The last record may be shorter than the header read for it: zeros follow it.
         data = b"".join([os.pread(fd, size, start).ljust(size, b"\0") for start, size in ranges])
-        # A read lies at the sum of the sizes before it: by this less its start, records are moved.
+        # In `data` a read begins after the sizes before it, not at its start in the log.
         shifts = np.cumsum(read_sizes[reads]) - read_sizes[reads] - read_starts[reads]
         first, stop = int(firsts[reads[0]]), int(stops[reads[-1]])
         offsets = starts[first:stop] + np.repeat(shifts, stops[reads] - firsts[reads])

@@ -182,6 +182,7 @@ def _check_arguments(to: Any, directories: Any, compare: Any) -> None:
 
 
 def _check_target(source: LoadSource, out: Path, to: IndexLayout) -> None:
+    """Refuse an `out` that exists or is in the dump, and a layout that cannot hold the index."""
     check_target(out)
     if not is_remote(source.dump):
         refuse_inputs(out, [source.dump])

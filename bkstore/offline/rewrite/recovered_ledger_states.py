@@ -118,6 +118,7 @@ def _read_databases(bookie: BookieDir, known: SourceLedgers, findings: list[Find
                 continue
             try:
                 for ledger_id, state in _read_ledger_states(path, has_scope, known, findings):
+                    # A bookie looks for a ledger in its own directory alone.
                     if ledger_id.ledger % len(index_dirs) == dir_index:
                         known.indexed[ledger_id] = state
             except DirectoryInUse:

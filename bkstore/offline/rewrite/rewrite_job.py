@@ -189,7 +189,7 @@ class Rewrite:
         self._step_done += units
         self._rows_done += rows
         if self._progress is not None:
-            total = self._step_total or None
+            total = self._step_total or None  # 0: it is not known
             self._progress(RewriteProgress(self._step, self._step_done, total, self._rows_done))
 
     def _report_rows(self, rows: int) -> None:

@@ -89,7 +89,8 @@ class RowsByKey:
         self._run_files.append(path)
         self._run_sizes.append(size)
         step = max(self._run_rows // _SAMPLES_PER_RUN, 1)
-        self._samples += map(tuple, columns[:3, ::step].T.astype(np.uint64).tolist())
+        sampled_keys = columns[:3, ::step].astype(np.uint64)
+        self._samples += map(tuple, sampled_keys.T.tolist())
 
     def __iter__(self) -> Iterator[IndexBatch]:
         self._spill()

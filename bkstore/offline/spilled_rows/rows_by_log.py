@@ -137,7 +137,7 @@ class LogRows:
     def read_rest(self) -> Iterator[Int64Array]:
         """Yield all further rows, a stretch at a time."""
         if self._unread.size:
-            yield self.read_up_to(1 << 32)
+            yield self.read_up_to(1 << 32)  # above any position
         while self._segments:
             self._load_stretch()
             rows, self._unread = self._unread, self._unread[:0]
@@ -157,7 +157,6 @@ class LogRows:
                 data = spill.read(first_row * _ROW_BYTES, count * _ROW_BYTES)
                 parts.append(np.frombuffer(data, np.int64).reshape(-1, _COLUMNS))
         rows = np.concatenate(parts)
-        locations = rows[:, 3]
-        rows = rows[np.argsort(locations, kind="stable")]
+        rows = rows[np.argsort(rows[:, 3], kind="stable")]  # by location
         rows[:, 3] = positions_of(rows[:, 3])
         self._unread, self._unread_positions = rows, np.ascontiguousarray(rows[:, 3])

@@ -105,9 +105,7 @@ class BookieReader(DataSourceReader):
         partitions: list[InputPartition] = []
         for source in self.options.sources:
             if source.bookie_id is None or self.bounds.selects_bookie(source.bookie_id):
-                partitions += [
-                    _Partition(part) for part in self._plan_bookie_partitions(source, seen_ids)
-                ]
+                partitions += map(_Partition, self._plan_bookie_partitions(source, seen_ids))
         return partitions or [_Partition(TablePartition(""))]  # without rows: Spark needs one
 
     def _plan_bookie_partitions(

@@ -116,10 +116,10 @@ class _Encoded:
 def _make_metadata(ledger: int, entries: int) -> LedgerMetadata:
     return LedgerMetadata(
         LedgerId.of(ledger),
-        len(BOOKIES),
-        QUORUM,
-        QUORUM,
-        (Segment(0, BOOKIES),),
+        ensemble_size=len(BOOKIES),
+        write_quorum_size=QUORUM,
+        ack_quorum_size=QUORUM,
+        segments=(Segment(0, BOOKIES),),
         state="CLOSED",
         last_entry_id=entries - 1,
         length=100 * entries,

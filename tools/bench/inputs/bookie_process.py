@@ -64,7 +64,7 @@ def bookie_process(storage: StorageKind, directory: Path) -> Iterator[BenchmarkB
 
 
 def main(arguments: list[str]) -> None:
-    """Serve until the input ends."""
+    """Print the port, then serve until the input ends; answer each line with the CPU seconds."""
     storage, directory = arguments
     journal = JournalOptions(preallocate=1 << 20)
     with (

@@ -135,7 +135,7 @@ def run_load(address: tuple[str, int], work: Sequence[list[Window]]) -> WireLoad
             ready = selector.select(60)
             if not ready:
                 raise TimeoutError("the bookie gave no answer in a minute")
-            for key, _ in ready:
+            for key, _ in ready:  # a complete window makes room for the next one
                 if key.data.take() and not key.data.send():
                     selector.unregister(key.fileobj)
         seconds = time.perf_counter() - started

@@ -130,7 +130,7 @@ def _journal_side(context: Context, records: list[bytes]) -> TimedSide:
             bookie.add_batch(batch, MASTER_KEY)
 
     def close_bookie(bookie: Bookie) -> None:
-        bookie.close(checkpoint=False)
+        bookie.close(checkpoint=False)  # the flush is not part of the journal's work
 
     set_up = lambda: Bookie.open(new_directory(context), "sorted")  # noqa: E731
     return TimedSide(f"Bookie.add_batch of {_ENTRIES_PER_BATCH}, sync", run, set_up, close_bookie)
