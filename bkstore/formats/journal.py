@@ -250,6 +250,7 @@ def _decode_special_v2(data: bytes, version: int) -> JournalRecord:
 def _decode_special(
     ledger: LedgerId, entry: int, data: bytes, ids_end: int, version: int
 ) -> JournalRecord:
+    """Return a special record, whose kind its entry id tells; the ids end at `ids_end`."""
     kind = _KINDS.get(entry, "unknown")
     if kind == "unknown":
         return JournalRecord(kind, ledger, entry, data[ids_end:])

@@ -90,9 +90,10 @@ def list_from_parts(
     ids_of_part: list[list[LedgerId]] = [[] for _ in parts]
     for ledger_id in ledger_ids:
         ids_of_part[part_index_of(ledger_id)].append(ledger_id)
-    streams = [iterate_results(part, share) for part, share in zip(parts, ids_of_part)]
+    # A part's results are in the order of its ids, so its next one is that of its next ledger.
+    results_of_part = [iterate_results(part, ids) for part, ids in zip(parts, ids_of_part)]
     for ledger_id in ledger_ids:
-        _, result = next(streams[part_index_of(ledger_id)])
+        _, result = next(results_of_part[part_index_of(ledger_id)])
         yield from yield_or_record_error(ledger_id, result, errors)
 
 

@@ -106,7 +106,7 @@ class DamageRuns:
         """Add damage to its run, or begin a run; `damage.detail` is the reason. `entries` are the
         damaged entry ids, ascending, or None for another damaged object (`noun` is its plural).
         ``damage.offset`` is the offset of the first of them, `last_offset` that of the last."""
-        # A run of objects that are not entries may span ledgers.
+        # Damage of one kind differs in numbers only. Unless it is of entries, it may span ledgers.
         ledger_id = None if entries is None else damage.ledger
         key = (damage.severity, damage.file, ledger_id, _NUMBER.sub("#", damage.detail))
         run = self._latest_runs.get(key)

@@ -15,14 +15,7 @@ from bkstore.arguments import check_batch
 from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
-from bkstore.index.api import (
-    DEFAULT_BATCH,
-    EntryIndex,
-    Finding,
-    Findings,
-    IndexBatch,
-    LedgerLike,
-)
+from bkstore.index.api import DEFAULT_BATCH, EntryIndex, Finding, Findings, IndexBatch, LedgerLike
 from bkstore.index.bulk_listing import LedgerErrors, list_from_parts
 
 _P = ParamSpec("_P")

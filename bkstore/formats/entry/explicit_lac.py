@@ -48,7 +48,7 @@ def decode_explicit_lac(
     fields = layout.unpack_from(body)
     ledger_id = scoped_id(fields[1], fields[2]) if version_2 else LedgerId.of(fields[0])
     if version_2:
-        digest_number(fields[0])
+        digest_number(fields[0])  # raises if the flags have none
     if digest_type is not None:
         digest, header = new_digest(digest_type, password), body[: layout.size]
         if digest.compute(header, b"") != body[layout.size :]:

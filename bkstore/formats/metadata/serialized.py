@@ -99,10 +99,10 @@ def _parse_delimited(data: bytes, body_offset: int, message: Any) -> None:
 def _from_message(message: Any, version: int, ledger: LedgerId, ctime: int) -> LedgerMetadata:
     state = _STATE_OF_NUMBER[message.state]
     is_closed = state == "CLOSED"
-    with_password = message.HasField("password")
-    # Upstream ignores a digest type without a password; here it is returned.
-    with_digest = with_password or message.HasField("digestType")
-    has_ctime = message.HasField("ctime")
+    has_password, has_ctime = message.HasField("password"), message.HasField("ctime")
+    # With a password upstream reads the digest type, by default the enum's first value. Without one
+    # it ignores the type; here it is returned.
+    has_digest = has_password or message.HasField("digestType")
     try:
         segments = tuple(
             Segment(item.firstEntryId, tuple(map(as_text, item.ensembleMember)))
@@ -120,8 +120,8 @@ def _from_message(message: Any, version: int, ledger: LedgerId, ctime: int) -> L
         state=state,
         last_entry_id=message.lastEntryId if is_closed else NO_ENTRY,
         length=message.length if is_closed else 0,
-        digest_type=digest_name(message.digestType) if with_digest else None,
-        password=message.password if with_password else None,
+        digest_type=digest_name(message.digestType) if has_digest else None,
+        password=message.password if has_password else None,
         ctime=message.ctime if has_ctime else ctime,
         store_ctime=has_ctime,
         custom_metadata=custom_metadata,

@@ -119,7 +119,7 @@ def decode_check_time(data: bytes) -> int:
     try:
         value, end = decoder._DecodeVarint(data, 1)  # type: ignore[attr-defined]
     except (IndexError, DecodeError):
-        value, end = 0, -1
+        value, end = 0, -1  # not the end of the data
     if data[0] != _FIELD_1_TAG or end != len(data):
         raise CorruptionError(None, 0, f"not a check time: {data[:16].hex()}")
     number = int(value)

@@ -78,7 +78,7 @@ def find_frames(
             break
         frame_offsets, offset = _follow_equal(sizes, data.size, offset, run.size)
         offset_parts.append(frame_offsets)
-        if frame_offsets.size < _MIN_EQUAL_FRAMES:  # too short to try again after a padding
+        if frame_offsets.size < _MIN_EQUAL_FRAMES:  # too few: count anew before the next try
             run = no_run
     all_offsets = np.concatenate(offset_parts)
     return Frames(all_offsets + SIZE_FIELD_BYTES, sizes[all_offsets].astype(np.int64), offset)

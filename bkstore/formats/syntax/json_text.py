@@ -74,8 +74,10 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         seen: set[str] = set()
-        duplicate = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"key {duplicate!r:.60} appears twice in one object")
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"key {key!r:.60} appears twice in one object")
+            seen.add(key)
     return members
 
 

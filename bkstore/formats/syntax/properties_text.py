@@ -108,21 +108,28 @@ def _split_line(line: str) -> tuple[str, str]:
 
 
 def _unescape_key(text: str) -> str:
+    r"""Return a key with its escapes replaced: octal, ``\u`` and four hex digits, a control letter;
+    before any other letter the backslash goes."""
+
     def unescape(match: re.Match[str]) -> str:
-        octal, unicode, digits, letter = match.groups()
-        if octal:
-            return chr(int(octal, 8))
-        return _unescape_unicode(digits) if unicode else _KEY_CONTROLS.get(letter, letter)
+        octal_digits, unicode_mark, hex_digits, letter = match.groups()
+        if octal_digits:
+            return chr(int(octal_digits, 8))
+        return _unescape_unicode(hex_digits) if unicode_mark else _KEY_CONTROLS.get(letter, letter)
 
     return _join_surrogates(_KEY_ESCAPE.sub(unescape, text))
 
 
 def _unescape_value(text: str) -> str:
+    r"""Return a value with its escapes replaced: ``\u`` and four hex digits, or a letter that is
+    one for a character; before any other letter the backslash stays."""
+
     def unescape(match: re.Match[str]) -> str:
-        digits, letter = match.groups()
-        if digits is None:
+        hex_digits, letter = match.groups()
+        if hex_digits is None:
             return _VALUE_LETTERS.get(letter, "\\" + letter)
-        return _unescape_unicode(digits) if len(digits) == 4 else ""  # incomplete: not an error
+        # Fewer digits, at the end of the value, are dropped: not an error.
+        return _unescape_unicode(hex_digits) if len(hex_digits) == 4 else ""
 
     return _join_surrogates(_VALUE_ESCAPE.sub(unescape, text))
 

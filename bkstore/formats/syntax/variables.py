@@ -79,8 +79,8 @@ class _Replacement:
         return result + text[position:]
 
     def _replace_one(self, written: str, enclosing: list[str]) -> str:
-        """Return the value of a variable ``${name}`` or ``${name:-default}``; it stays as `written`
-        if it has neither a value nor a default."""
+        """Return the value of a variable ``${name}`` or ``${name:-default}``, inside of the values
+        of `enclosing`; as `written` if it has neither a value nor a default."""
         name, default = _name_and_default(written[2:-1])
         if name in enclosing:
             raise InvalidArgument("a variable refers to itself: " + " -> ".join([*enclosing, name]))

@@ -70,7 +70,7 @@ class HierarchicalIndex(HierarchicalReader):
             limit = f"this index has at most {self._max_pages} pages per file (max_pages)"
             raise InvalidArgument(f"entry {last} needs page {last // self._page_slots}, {limit}")
         with self._lock:
-            fd, path = self._open_to_write(LedgerId.of(ledger))
+            fd, path = self._open_to_write(LedgerId.of(ledger))  # now the ledger is known
             if entry_ids.size:
                 self._changes.note_changed(path)
                 with convert_write_errors(path):
@@ -93,7 +93,7 @@ class HierarchicalIndex(HierarchicalReader):
             fd, path = self._open_to_write(ledger_id)
             self._changes.note_changed(path)
             with convert_write_errors(path):
-                overwrite(fd, data, 0, self._files)
+                overwrite(fd, data, offset=0, files=self._files)
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
         """Return whether `set_state` can store an explicit LAC: not in a header of version 0, which

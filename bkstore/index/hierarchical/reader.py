@@ -366,15 +366,13 @@ class HierarchicalReader(EntryIndex):
         return _state_of(self.header(ledger))
 
     def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
-        """Return the state, and a finding for each oddity of the header; one read."""
+        """Return the state, and a finding for each oddity of the header's bytes."""
         ledger_id = LedgerId.of(ledger)
 
         def read(fd: int, path: str) -> tuple[LedgerState, list[Finding]]:
             header = self._read_header(fd, path)
             oddities = idxfile.header_oddities(os.pread(fd, HEADER_SIZE, 0), header, ledger_id)
-            findings = [
-                Finding("oddity", text, path, offset, ledger_id) for offset, text in oddities
-            ]
+            findings = [Finding("oddity", text, path, i, ledger_id) for i, text in oddities]
             return _state_of(header), findings
 
         return self._read_existing(ledger_id, read)

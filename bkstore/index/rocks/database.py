@@ -133,7 +133,8 @@ class Database:
         options = reading_options()
         options.set_max_file_opening_threads(count_opening_threads(scratch))
         after_fork.note_opened()
-        return Rdict(self._scratch, options, {"default": options}, AccessType.read_only(False))
+        read_only = AccessType.read_only(error_if_log_file_exist=False)  # reads the logs
+        return Rdict(self._scratch, options, {"default": options}, read_only)
 
     def _open_live(self) -> Rdict:
         """Open while a writer goes on; retry if it removed a file meanwhile."""
@@ -282,7 +283,8 @@ class Database:
     def _read_rows(
         self, rows: Iterator[Any], row_type: np.dtype[Any], key_width: int, batch: int
     ) -> tuple[Words, CorruptionError | None]:
-        """Return (next rows, None), or the rows before one of another width, and the error."""
+        """Return (next rows, None), or the rows before one of another width, and the error. In
+        `row_type` a spare word follows the key and the value: it is not 0 if one is too long."""
         next_rows: Iterable[Any] = islice(rows, batch)
         if self._may_have_odd_widths(key_width):
             next_rows = list(next_rows)

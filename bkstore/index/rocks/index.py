@@ -140,7 +140,7 @@ class RocksIndex(RocksReader):
         for ledger_id, locations, _ in targets:
             locations.delete_range(*ledger_range(ledger_id))
         for locations in {id(database): database for _, database, _ in targets}.values():
-            locations.sync()
+            locations.sync()  # each database once
         for ledger_id, _, ledger_rows in targets:
             for key in possible_row_keys(ledger_id):
                 ledger_rows.delete(key)

@@ -168,7 +168,7 @@ def _verify(digest: Digest, batch: RecordBatch, headers: Bytes2D, rows: Int64Arr
 def decode_records(
     digest: Digest, batch: RecordBatch, ledger: LedgerId | None
 ) -> tuple[DecodedBatch, Int64Array]:
-    """Return the decoded batch with an empty `failed`, and the records that did not verify."""
+    """Return the decoded batch with an empty `failed`, and the rows that did not verify."""
     data, count = batch.octets, len(batch)
     is_v2 = np.zeros(count, np.bool_)
     non_empty = batch.sizes > 0
@@ -177,8 +177,8 @@ def decode_records(
     is_verified = np.zeros(count, np.bool_)
     # For each version: read the headers, select those with the expected ids, verify their digests.
     for layout, header_size in ((_V1, V1_HEADER), (_V2, V2_HEADER)):
-        long_enough = batch.sizes >= header_size + digest.size
-        rows = np.flatnonzero((is_v2 == (layout is _V2)) & long_enough)
+        is_version = is_v2 if layout is _V2 else ~is_v2
+        rows = np.flatnonzero(is_version & (batch.sizes >= header_size + digest.size))
         if not rows.size:
             continue
         headers = bytes_at(data, batch.offsets[rows], header_size)
@@ -190,8 +190,9 @@ def decode_records(
         if layout is _V2:
             matches &= (table["flags"] == FLAGS_V2 | digest.number) & (table["scope"] != 0)
         if ledger is not None:
-            matches &= table["ledger"] == ledger.signed[1]
-            matches &= table["scope"] == ledger.signed[0] if layout is _V2 else ledger.scope == 0
+            scope, number = ledger.signed
+            scopes = table["scope"] if layout is _V2 else 0  # version 1 is of scope 0
+            matches &= (table["ledger"] == number) & (scopes == scope)
         candidates = np.flatnonzero(matches)
         is_verified[_verify(digest, batch, headers[candidates], rows[candidates])] = True
     entries, lacs, lengths, starts = columns.values()

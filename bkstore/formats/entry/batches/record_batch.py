@@ -145,6 +145,8 @@ class RecordBatch(Sequence[memoryview]):
         return RecordBatch.of_frames(self.entries, buffer, ends - self.sizes, self.sizes)
 
     def _copy_frames(self) -> bytes | memoryview:
+        """Return the frames, which are in the buffer already, consecutively: copied chain by chain,
+        or, if chains are short and records of one size, all by one indexing."""
         record_size, chain_starts = int(self.sizes[0]), self._chain_starts()
         if len(chain_starts) * _MIN_MEAN_CHAIN <= len(self) or (self.sizes != record_size).any():
             return self._join_chains(chain_starts)
@@ -186,7 +188,7 @@ class RecordBatch(Sequence[memoryview]):
             b"".join(batch.buffer for batch in parts),
             np.concatenate([batch.offsets + start for batch, start in zip(parts, starts)]),
             np.concatenate([batch.sizes for batch in parts]),
-            parts[-1].stopped,
+            parts[-1].stopped,  # only the last batch can have ended early
             _known_chained=all(batch._fills_its_buffer() for batch in parts),
         )
 
