@@ -103,23 +103,23 @@ class Availability:
 
     @classmethod
     def from_canonical(cls, groups: Groups) -> Availability:
-        """Return the set of groups from `grouping.canonicalize` or `join`; not checked. O(1)."""
-        answer = Availability.__new__(Availability)
-        answer._groups = groups
+        """Return the set of groups from `grouping.canonicalize`; not checked. O(1)."""
+        new_set = Availability.__new__(Availability)
+        new_set._groups = groups
         for column in groups:
             column.flags.writeable = False
-        return answer
+        return new_set
 
     @classmethod
     def many_from_columns(cls, parts: Iterable[tuple[Int64Array, ...]]) -> list[Availability]:
         """Return the set of each part: four columns, canonical and read-only; not checked. Equals
         `from_canonical` of each, in less than half of its time."""
-        answers = []
+        sets = []
         for columns in parts:
-            answer = Availability.__new__(Availability)
-            answer._groups = tuple.__new__(Groups, columns)
-            answers.append(answer)
-        return answers
+            new_set = Availability.__new__(Availability)
+            new_set._groups = tuple.__new__(Groups, columns)
+            sets.append(new_set)
+        return sets
 
     @classmethod
     def from_groups(

@@ -22,31 +22,28 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 def decode_lines(data: bytes, start: int, ledger: LedgerId) -> LedgerMetadata:
     """Return the metadata in the lines of `data` from `start` on; `CorruptionError` if invalid."""
     lines = _split_lines(data, start)
-    write_quorum = _next_number(lines, len(data), "write quorum", 32)
-    ensemble_size = _next_number(lines, len(data), "ensemble size", 32)
-    length = _next_number(lines, len(data), "length", 64)
+    write_quorum = _next_number(lines, len(data), "write quorum", bits=32)
+    ensemble_size = _next_number(lines, len(data), "ensemble size", bits=32)
+    length = _next_number(lines, len(data), "length", bits=64)
     segments: list[Segment] = []
     last_entry: int | None = None
     for line_offset, line in lines:
         first_text, *other_fields = line.rstrip("\t").split("\t")
         if not other_fields:
             raise CorruptionError(None, line_offset, f"segment has no bookies: {line[:80]!r}")
-        entry_id = _parse_number(first_text, line_offset, "first entry", 64)
+        entry_id = _parse_number(first_text, line_offset, "first entry", bits=64)
         if other_fields[0] == _CLOSED_TAG:  # like upstream, ignore what follows it
             last_entry = entry_id
             break
         segments.append(Segment(entry_id, tuple(other_fields)))
-    is_closed = last_entry is not None and last_entry != _IN_RECOVERY_ENTRY
+    ack_quorum = write_quorum  # the lines have none
+    fields = (ledger, ensemble_size, write_quorum, ack_quorum, tuple(segments))
+    if last_entry is None:
+        return LedgerMetadata(*fields, state="OPEN", version=1)
+    if last_entry == _IN_RECOVERY_ENTRY:
+        return LedgerMetadata(*fields, state="IN_RECOVERY", version=1)
     return LedgerMetadata(
-        ledger,
-        ensemble_size,
-        write_quorum,
-        write_quorum,
-        tuple(segments),
-        state="OPEN" if last_entry is None else "CLOSED" if is_closed else "IN_RECOVERY",
-        last_entry_id=last_entry if last_entry is not None and is_closed else -1,
-        length=length if is_closed else 0,
-        version=1,
+        *fields, state="CLOSED", last_entry_id=last_entry, length=length, version=1
     )
 
 

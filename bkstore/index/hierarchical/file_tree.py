@@ -174,8 +174,8 @@ def find_index_file(current_dirs: list[Path], relative: str) -> str | None:
 
 
 def find_regular_file(current_dirs: list[Path], relative: str) -> str | None:
-    """Return the path of an index file in the first directory that has one; None if that is no
-    regular file, or if there is none: only then `find_index_file` may find a leftover, or raise."""
+    """Return the path of an index file in the first directory that has one. None if there is none,
+    or if it is not a regular file: these cases are left to `find_index_file`."""
     for current_dir in current_dirs:
         path = f"{current_dir}/{relative}"
         try:

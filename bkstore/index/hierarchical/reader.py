@@ -235,6 +235,7 @@ class HierarchicalReader(EntryIndex):
         return self._list_files(self._ledgers_to_list(ledgers), errors)
 
     def _list_files(self, ledger_ids: list[LedgerId], errors: LedgerErrors | None) -> Listing:
+        """Yield the result of each ledger in order; all but valid small files are read alone."""
         for chunk in read_small_files(self._plain_files(ledger_ids), self._listed_unit_bytes):
             self._check_open()
             groups = from_mask_of_many(chunk.words != 0, chunk.first_words)
@@ -424,9 +425,8 @@ class HierarchicalReader(EntryIndex):
             if path is not None and fd is not None:
                 with os.fdopen(fd):
                     file_slots.read_header(fd, path, self._compat)
-                    for columns in file_slots.read_items(
-                        fd, path, 0, self._count_listed_slots(fd, path)
-                    ):
+                    slot_count = self._count_listed_slots(fd, path)
+                    for columns in file_slots.read_items(fd, path, 0, slot_count):
                         yield IndexBatch.of_ledger(ledger, *columns)
         except CorruptionError as error:
             if findings is None:

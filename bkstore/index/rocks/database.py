@@ -70,7 +70,7 @@ class Database:
         self._scratch = ""  # the directory of links that a reader opens
         self._writable = options is not None
         self._db: Rdict | None = None
-        self._odd_widths_possible: bool | None = None
+        self._odd_widths: bool | None = None
         self._resources = ExitStack()
         # Clean up even if `close` is not called: at collection, or at interpreter exit.
         self._cleanup = weakref.finalize(self, self._resources.close)
@@ -306,12 +306,9 @@ class Database:
 
     def _may_have_odd_widths(self, key_width: int) -> bool:
         """Return whether rows of other widths are possible; computed once."""
-        if self._odd_widths_possible is None:
-            is_written_here = self._writable
-            self._odd_widths_possible = may_have_odd_widths(
-                self.property, key_width, is_written_here
-            )
-        return self._odd_widths_possible
+        if self._odd_widths is None:  # a writer has written the rows of its log itself
+            self._odd_widths = may_have_odd_widths(self.property, key_width, self._writable)
+        return self._odd_widths
 
     def property(self, name: str) -> str:
         """Return the RocksDB property ``rocksdb.<name>``, "" if there is none."""
@@ -437,7 +434,7 @@ class Database:
         try:
             with self._write_handle() as database, convert_sync_errors(self.path):
                 try:
-                    database.flush_wal(True)  # True: with fsync
+                    database.flush_wal(sync=True)
                 except Exception as error:
                     raise parse_rocksdb_error(str(error)) from error
                 self._files.database_synced(self.path)
