@@ -24,7 +24,9 @@ from bkstore.errors import (
 from bkstore.files.disk_changes import SyncNotBegun
 
 _NAMES = ("EUCLEAN", "EBADMSG", "EREMOTEIO", "ENODATA", "EILSEQ")  # not on every system
-_MEDIUM = frozenset({errno.EIO, *(getattr(errno, name) for name in _NAMES if hasattr(errno, name))})
+_MEDIUM_ERRORS = frozenset(
+    {errno.EIO, *(getattr(errno, name) for name in _NAMES if hasattr(errno, name))}
+)
 _NOT_REGULAR_ERRORS = frozenset({errno.EISDIR, errno.ESPIPE, errno.ENXIO})
 _TRANSIENT_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ABSENCE_ERRORS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
@@ -42,19 +44,19 @@ def is_absent(error: OSError) -> bool:
 
 def is_medium_error(error: OSError) -> bool:
     """Return whether the error means that the medium cannot be read."""
-    return error.errno in _MEDIUM
+    return error.errno in _MEDIUM_ERRORS
 
 
 def read_error(error: OSError, path: str | os.PathLike[str]) -> BkstoreError:
     """Return the error for a file that cannot be read; `path` is used if `error` names none.
 
     `CorruptionError` if the medium fails or it is no regular file (a folder, a pipe); `ReadFailed`
-    if the machine is short of something; `BkstoreError` if the file does not exist.
+    if the machine is short of something; `BkstoreError` if the file is absent, or without an errno.
     """
     file = os.fspath(path) if error.filename is None else error.filename
     reason_lines = str(error.strerror or error).splitlines()  # pyarrow's has several
     reason = f"cannot be read: {reason_lines[0] if reason_lines else type(error).__name__}"
-    if error.errno in _MEDIUM or error.errno in _NOT_REGULAR_ERRORS:
+    if error.errno in _MEDIUM_ERRORS or error.errno in _NOT_REGULAR_ERRORS:
         return CorruptionError(file, None, reason)
     if error.errno is None or error.errno in _ABSENCE_ERRORS:
         return BkstoreError(f"{file}: {reason}")

@@ -236,7 +236,7 @@ class LedgerStorage(LedgerAdds, Closeable):
                     path.check_writable()
                     path.delete(ledgers)
                     for ledger_id in ledgers:
-                        self._confirmed.forget(ledger_id)
+                        self._lac_tracker.forget(ledger_id)
                     deleted += ledgers
         return sorted(deleted)
 
@@ -297,7 +297,7 @@ class LedgerStorage(LedgerAdds, Closeable):
         boolean("transactional", transactional)
 
         def find_deleted(stored: list[LedgerId], mark: MarkSuspects) -> Iterator[list[LedgerId]]:
-            mark(stored)
+            mark(stored)  # an add from here on unmarks a ledger, which then is not deleted
             live_ledgers = iterable("live", live() if callable(live) else live)
             live_ids = set(map(LedgerId.of, live_ledgers))
             yield [ledger_id for ledger_id in stored if ledger_id not in live_ids]

@@ -17,20 +17,10 @@ from bkstore.formats.syntax.variables import Lookup, Value, VariableResolver
 _MAX_FILE_BYTES = 1 << 20
 _MAX_FILES = 100
 _URL_PREFIX = re.compile(r"(file|ftp|https?|jar|jrt|mailto):", re.IGNORECASE)
-_UNSUPPORTED_LOOKUPS = [
-    "base64Decoder",
-    "base64Encoder",
-    "const",
-    "date",
-    "file",
-    "java",
-    "localhost",
-    "properties",
-    "resourceBundle",
-    "urlDecoder",
-    "urlEncoder",
-    "xml",
-]
+_UNSUPPORTED_LOOKUPS = (
+    *("base64Decoder", "base64Encoder", "const", "date", "file", "java", "localhost"),
+    *("properties", "resourceBundle", "urlDecoder", "urlEncoder", "xml"),
+)
 """Look-ups that BookKeeper supports by default, useless in a bookie's configuration."""
 
 
@@ -75,7 +65,8 @@ class _Loader:
         self._file_count = 0
 
     def load(self, path: Path) -> None:
-        """Add the properties of a file and, where it includes others, of those."""
+        """Add a file's properties to `loaded`, its bytes to `text`; an included file's likewise, in
+        place of the line that includes it."""
         self._file_count += 1
         if self._file_count > _MAX_FILES:
             raise UnsupportedLayout(f"{path}: more than {_MAX_FILES} files include each other")
@@ -92,7 +83,7 @@ class _Loader:
                 position = prop.end
         except CorruptionError as error:
             raise error if error.file is not None else error.relocate(path) from None
-        # After the last property there may be comments and an unfinished continuation line.
+        # What follows the last property is left out: comments, or an unfinished continuation line.
         if not data[:position].endswith((b"\n", b"\r")):
             self.text.append(b"\n")
 

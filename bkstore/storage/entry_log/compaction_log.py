@@ -55,6 +55,7 @@ class CompactionOutput:
         final_path = directory / log_name(self._log.log_id)
         self._recovery_marker = directory / f"{final_path.name}.{self._old_id:x}.compacted"
         with convert_write_errors(self._recovery_marker):
+            # The marker first: after a crash from here on, the next start finishes the compaction.
             self._files.link(self._log.path, self._recovery_marker)
             self._files.link(self._log.path, final_path)
         with convert_sync_errors(directory):

@@ -145,6 +145,7 @@ def _classify_frames(
     """Return (scopes, ledgers, entries, kinds) of complete frames of at least 32 bytes, whose
     records are at `offsets` of `data`; that begins at `data_offset` of the log."""
     first_words, second_words = read_int64s(data, offsets), read_int64s(data, offsets, 8)
+    # In version 1 the two words are the ids: ENTRY (1) if none is negative, else NONE (0) for now.
     kinds = ((first_words >= 0) & (second_words >= 0)).astype(np.uint8)
     version_2 = np.flatnonzero(first_words < 0)
     if not version_2.size:
@@ -312,8 +313,8 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
 
 
 def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) -> list[int]:
-    """Return the offsets of adjacent records from `offset` to some past `beyond`, and the end of
-    the last. Empty if the chain breaks: `dead_ends` gets it then, so that it is followed only once."""
+    """Return the offsets of adjacent records from `offset` to some past `beyond`, then the end.
+    Empty if the chain breaks: `dead_ends` gets it then, so that it is followed only once."""
     chain: list[int] = []
     while len(chain) <= _MIN_FOLLOWERS or (offset <= beyond and len(chain) < _TRUSTED_CHAIN_LENGTH):
         region = classify_at(log, offset)

@@ -238,7 +238,7 @@ class _Scan:
         return stop
 
     def _check_end(self, start: int, tail: Region, header: LogHeader) -> None:
-        """Report a missing ledgers map, or zeros at the end that only a crash leaves."""
+        """Report a missing ledgers map, or zeros at the end: only direct I/O writes them."""
         if header.map_offset and not self._has_seen_map and not self._has_damage:
             place = f"{header.map_offset}, where the header places it"
             reason = f"the ledgers map is not at {place}: records may be missing"
@@ -307,9 +307,9 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
         mapped = format_count(ledger_count, "ledger")
         reason = f"ledgers map has {mapped}, the header says {header.ledger_count}"
         raise CorruptionError(None, max(header.map_offset, HEADER_SIZE), reason)
-    room = header.map_offset - HEADER_SIZE
-    if metadata.total_size > room:
+    bytes_before_map = header.map_offset - HEADER_SIZE
+    if metadata.total_size > bytes_before_map:
         counted = format_count(metadata.total_size, "byte")
-        reason = f"ledgers map counts {counted}, {room} precede it"
+        reason = f"ledgers map counts {counted}, {bytes_before_map} precede it"
         raise CorruptionError(None, header.map_offset, reason)
     return metadata

@@ -113,7 +113,7 @@ class JournalScan:
         self.skip_invalid = skip_invalid
         self.skip_torn = skip_torn
         with self._open() as fd, convert_read_errors(self.path):
-            header_bytes = os.pread(fd, 8, 0)
+            header_bytes = os.pread(fd, 8, 0)  # magic word and version
         try:
             header = decode_header(header_bytes)
         except CorruptionError as error:

@@ -95,7 +95,7 @@ class JournalWriter(Closeable):
         if existing_files:
             first_id = existing_files[-1][0] + 1
         elif first_id is None:
-            first_id = int(options.clock() * 1000) + 1
+            first_id = int(options.clock() * 1000) + 1  # as upstream, which counts on from the time
         self._open_file(first_id)
 
     # -- positions

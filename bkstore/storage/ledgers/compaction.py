@@ -119,7 +119,7 @@ class LogCompactor:
         self._report.findings += damage
         if is_given_up:
             return False
-        # After a crash from here on, the next start finds the recovery marker and does the rest.
+        # After a crash, the next start finds the recovery marker and does the rest.
         self._report.moved_bytes += copied_bytes
         self._relocate(moves)
         output.remove_recovery_marker()
@@ -182,7 +182,8 @@ class _LiveRecords:
         cls, batch: LogBatch, locations: Int64Array, chosen: Iterable[tuple[LedgerId, Int64Array]]
     ) -> _LiveRecords:
         """Return the chosen rows of a batch; ledgers in the order of their first record."""
-        ledger_indexes, ledger_ids = np.full(len(batch), -1), list[LedgerId]()
+        ledger_indexes = np.full(len(batch), -1)  # -1: not chosen
+        ledger_ids: list[LedgerId] = []
         for ledger_id, rows in sorted(chosen, key=lambda pair: int(pair[1][0])):
             ledger_indexes[rows] = len(ledger_ids)
             ledger_ids.append(ledger_id)

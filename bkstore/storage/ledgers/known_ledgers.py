@@ -40,9 +40,9 @@ class KnownLedgers(EntrySource):
     ) -> None:
         self.storage, self.options = storage, options
         self.write_paths = list(write_paths)
-        self._confirmed = LacTracker(self._stored_lac)
-        if options.compat is not None:
-            self._confirmed = ForgetfulLacTracker(self._stored_lac, storage == "db")
+        self._lac_tracker = LacTracker(self._read_stored_lac)
+        if options.compat is not None:  # real storages do not load the stored LAC at first
+            self._lac_tracker = ForgetfulLacTracker(self._read_stored_lac, is_db=storage == "db")
         self._max_entry_id = options.max_entry_id(storage)
         self._closed = False
 
@@ -122,7 +122,7 @@ class KnownLedgers(EntrySource):
         with path.lock:
             path.check_writable()
             if path.states.set_master_key(ledger_id, key):
-                self._confirmed.note_created(ledger_id)
+                self._lac_tracker.note_created(ledger_id)
 
     def open_ledger(self, ledger: LedgerLike, key: bytes) -> None:
         """Create a ledger with a key, or check that a known ledger has this key. Stricter than
@@ -195,7 +195,7 @@ class KnownLedgers(EntrySource):
             path.check_writable()
             state = path.states.get(ledger_id)
             self._check_header_fits(len(state.master_key), len(body))
-            self._confirmed.note_explicit_set(ledger_id, lac)
+            self._lac_tracker.note_explicit_set(ledger_id, lac)
             path.states.set(ledger_id, state._replace(explicit_lac=body))
 
     def _check_header_fits(self, key_size: int, lac_size: int) -> None:
@@ -214,7 +214,7 @@ class KnownLedgers(EntrySource):
         if state.explicit_lac is not None:
             _, lac = decode_explicit_lac(state.explicit_lac)
             with path.lock:
-                self._confirmed.note_explicit_read(ledger_id, lac)
+                self._lac_tracker.note_explicit_read(ledger_id, lac)
         return state.explicit_lac
 
     def last_add_confirmed(self, ledger: LedgerLike) -> int:
@@ -224,9 +224,9 @@ class KnownLedgers(EntrySource):
         if state.limbo:
             raise _limbo_error(ledger_id, "its last add confirmed")
         with path.lock:
-            return self._confirmed.get(ledger_id)
+            return self._lac_tracker.get(ledger_id)
 
-    def _stored_lac(self, ledger_id: LedgerId) -> StoredLac:
+    def _read_stored_lac(self, ledger_id: LedgerId) -> StoredLac:
         path = self._path(ledger_id)
         body = path.states.get(ledger_id).explicit_lac
         last_entry = path.last_entry(ledger_id)

@@ -43,7 +43,7 @@ class LacTracker:
         """Note that the ledger is new, so that nothing is stored of it."""
         self._lacs[ledger_id] = NO_ENTRY
 
-    def before_add(self, ledger_id: LedgerId) -> None:
+    def load_before_add(self, ledger_id: LedgerId) -> None:
         """Load the stored LAC before an add; -1 if it is damaged, which must not prevent adds."""
         if ledger_id not in self._lacs:
             try:
@@ -58,7 +58,7 @@ class LacTracker:
 
     def note_explicit_set(self, ledger_id: LedgerId, lac: int) -> None:
         """Note an explicit LAC."""
-        self.before_add(ledger_id)
+        self.load_before_add(ledger_id)
         self._lacs[ledger_id] = max(self._lacs[ledger_id], lac)
 
     def note_explicit_read(self, ledger_id: LedgerId, lac: int) -> None:
@@ -94,7 +94,7 @@ class ForgetfulLacTracker(LacTracker):
     def note_created(self, ledger_id: LedgerId) -> None:
         """Do nothing: no LAC is known of a new ledger."""
 
-    def before_add(self, ledger_id: LedgerId) -> None:
+    def load_before_add(self, ledger_id: LedgerId) -> None:
         """Do nothing: stored LACs are read on request only."""
 
     def note_added(self, ledger_id: LedgerId, lac: int) -> None:

@@ -74,7 +74,7 @@ class LedgerAdds(KnownLedgers):
                         and path.fits(size)
                     ):
                         path.add(ledger_id, entry_id, record)
-                        self._confirmed.note_added(ledger_id, lac)
+                        self._lac_tracker.note_added(ledger_id, lac)
                         return ledger_id, entry_id
         return self._add_slow(record, key, recovery)
 
@@ -86,9 +86,9 @@ class LedgerAdds(KnownLedgers):
         with path.lock:
             path.check_writable()
             self._admit(path, ledger_id, key, recovery)
-            self._confirmed.before_add(ledger_id)
+            self._lac_tracker.load_before_add(ledger_id)
             path.add(ledger_id, entry_id, record)
-            self._confirmed.note_added(ledger_id, lac)
+            self._lac_tracker.note_added(ledger_id, lac)
             self._note_ready(path, ledger_id)
         return ledger_id, entry_id
 
@@ -214,7 +214,7 @@ class LedgerAdds(KnownLedgers):
                 for ledger_index, ledger_id in enumerate(ledgers.ledger_ids):
                     try:
                         self._admit(path, ledger_id, batch_add.master_key, batch_add.recovery)
-                        self._confirmed.before_add(ledger_id)
+                        self._lac_tracker.load_before_add(ledger_id)
                     except BkstoreError:
                         fitting_stop = start + ledgers.first_row(ledger_index)
                         self._write_run(path, batch_add, start, fitting_stop)
@@ -231,7 +231,7 @@ class LedgerAdds(KnownLedgers):
             added_ledgers = batch_add.ledgers.between(start, start + count)
             lacs = batch_add.ids.lacs[start : start + count]
             for ledger_id, lac in added_ledgers.highest_by_ledger(lacs):
-                self._confirmed.note_added(ledger_id, lac)
+                self._lac_tracker.note_added(ledger_id, lac)
             start += count
             batch_add.stored += count
 

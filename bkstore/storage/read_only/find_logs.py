@@ -64,7 +64,7 @@ class LogFinder:
     ) -> None:
         # Newest first: log ids ascend with time, in each sequence of them.
         self._logs = sorted(logs, key=lambda log: log.log_id, reverse=True)
-        self._directories = directory_count
+        self._directory_count = directory_count
         self.filters = FilterSet() if filters is None else filters
         self.contents_bytes = contents_bytes
         self._lock = Lock()
@@ -108,8 +108,10 @@ class LogFinder:
 
     def _logs_of(self, ledger: LedgerId) -> Iterator[LogFile]:
         """Return the logs that may have entries of the ledger, newest first."""
-        dir_index = ledger.ledger % self._directories
-        return (log for log in self._logs if self._directories == 1 or log.dir_index == dir_index)
+        dir_index = ledger.ledger % self._directory_count
+        return (
+            log for log in self._logs if self._directory_count == 1 or log.dir_index == dir_index
+        )
 
     def _entries_in_log(
         self,

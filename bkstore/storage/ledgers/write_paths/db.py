@@ -57,7 +57,8 @@ class DbWritePath(CachedWritePath):
         return None
 
     def clean_up(self) -> None:
-        """Delete postponed ledgers with entries added since, as upstream; keep newer state rows."""
+        """Do the delayed deletions. As upstream, they take entries that were added since, but the
+        state of a ledger that was created again is kept."""
         with self.lock:
             while self._delayed_deletions:
                 ledger_id = self._delayed_deletions.pop()
@@ -82,7 +83,7 @@ class DbWritePath(CachedWritePath):
             if self.states.dirty:  # a crash must not leave entries of an unknown ledger
                 self.states.flush()
                 self.index.flush()
-            for ledger_id, logged in self._logged.items():  # not those deleted meanwhile
+            for ledger_id, logged in self._logged.items():  # without ledgers deleted meanwhile
                 self.index.put_many(ledger_id, *logged)
                 self.note_changed(ledger_id)
 

@@ -22,7 +22,7 @@ class LedgerStates:
         self._index = index
         self._states: dict[LedgerId, LedgerState] = {}
         self._dirty: set[LedgerId] = set()
-        self._deleted: set[LedgerId] = set()
+        self._pending_deletions: set[LedgerId] = set()
         self.fast_path_ledgers: dict[int, tuple[LedgerId, bytes]] = {}
         """Ledgers of scope 0 that take adds, by number, with their master keys. An add that passed
         all checks enters its ledger, any change removes it: the fast path checks nothing else."""
@@ -32,7 +32,7 @@ class LedgerStates:
     def find(self, ledger_id: LedgerId) -> LedgerState | None:
         """Return a ledger's state, None if it is unknown."""
         state = self._states.get(ledger_id)
-        if state is None and ledger_id not in self._deleted:
+        if state is None and ledger_id not in self._pending_deletions:
             state = self.read_stored(ledger_id)
             if state is not None:
                 self._states[ledger_id] = state
@@ -51,7 +51,7 @@ class LedgerStates:
         self.suspects.discard(ledger_id)
         self.fast_path_ledgers.pop(ledger_id.ledger, None)
         self._dirty.add(ledger_id)
-        self._deleted.discard(ledger_id)
+        self._pending_deletions.discard(ledger_id)
 
     def set_master_key(self, ledger_id: LedgerId, key: bytes) -> bool:
         """Create a ledger with a key or check its key; return whether the ledger is new. As in
@@ -79,15 +79,15 @@ class LedgerStates:
         self.suspects.discard(ledger_id)
         self.fast_path_ledgers.pop(ledger_id.ledger, None)
         self._dirty.discard(ledger_id)
-        self._deleted.add(ledger_id)
+        self._pending_deletions.add(ledger_id)
 
     def note_deleted_from_index(self, ledger_id: LedgerId) -> None:
         """Note that the index has deleted the ledger."""
-        self._deleted.discard(ledger_id)
+        self._pending_deletions.discard(ledger_id)
 
     def is_deleted(self, ledger_id: LedgerId) -> bool:
         """Return whether the ledger is deleted, but not yet from the index."""
-        return ledger_id in self._deleted
+        return ledger_id in self._pending_deletions
 
     def read_stored(self, ledger_id: LedgerId) -> LedgerState | None:
         """Return the state in the index, None if the index has no such ledger."""
@@ -100,7 +100,7 @@ class LedgerStates:
         """Return the known ledgers in unsigned order, unflushed ones too."""
         scope = check_scope(scope)
         unflushed = {each for each in self._dirty if scope is None or each.scope == scope}
-        return sorted(unflushed.union(self._index.ledgers(scope)) - self._deleted)
+        return sorted(unflushed.union(self._index.ledgers(scope)) - self._pending_deletions)
 
     @property
     def dirty(self) -> frozenset[LedgerId]:
@@ -110,8 +110,8 @@ class LedgerStates:
     def flush(self, ledger_ids: Iterable[LedgerId] | None = None) -> None:
         """Write changed states (of `ledger_ids` only, if given) to the index, without a sync. An
         explicit LAC that the index has no field for stays in memory, as in `FileInfo`."""
-        flushed = self._dirty if ledger_ids is None else self._dirty.intersection(ledger_ids)
-        for ledger_id in sorted(flushed):
+        to_flush = self._dirty if ledger_ids is None else self._dirty.intersection(ledger_ids)
+        for ledger_id in sorted(to_flush):
             state = self._states[ledger_id]
             if state.explicit_lac is not None and not self._index.can_store_explicit_lac(ledger_id):
                 state = state._replace(explicit_lac=None)

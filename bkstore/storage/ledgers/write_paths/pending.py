@@ -153,7 +153,7 @@ class LedgerValues(Generic[_T]):
         single_ids = filter(self.values.__contains__, candidates) if self.values else iter(())
         lowest_single = next(single_ids, None)
         stop = last if lowest_single is None else lowest_single
-        for run, id_slice in self.find_runs(first, stop):
+        for run, id_slice in self.find_runs(first, stop):  # only the first run matters
             return int(run.entry_ids[id_slice][0])
         return lowest_single
 

@@ -66,7 +66,7 @@ class SortedWritePath(CachedWritePath):
         return self.get_cached(ledger_id, entry_id) if record is None else record
 
     def has_ledger(self, ledger_id: LedgerId) -> bool:
-        """Return whether the ledger is known; in compat mode also if a cache has its records."""
+        """Return whether the ledger is known, or in a cache: there compat mode leaves deleted ones."""
         return (
             ledger_id in self._seen_ledgers
             or super().has_ledger(ledger_id)

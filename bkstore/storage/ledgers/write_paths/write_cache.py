@@ -70,8 +70,8 @@ class WriteCache(PendingValues[bytes]):
         return self.size + record_size + ENTRY_OVERHEAD <= self.limit
 
     def has_room(self, size: int, auto_flush: bool) -> bool:
-        """Return whether a record fits; False means that a flush is due. Raises `InvalidArgument`
-        if it is larger than an empty cache, `TooManyRequests` if not and not `auto_flush`."""
+        """Return whether a record fits; if not, a flush is due: without `auto_flush` it raises
+        `TooManyRequests` then. Raises `InvalidArgument` if an empty cache is too small."""
         if self.fits(size):
             return True
         if size + ENTRY_OVERHEAD > self.limit:
