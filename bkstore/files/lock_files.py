@@ -1,5 +1,4 @@
-"""Lock files: held by `flock`, so that the system releases them however a process ends; and a look
-at the POSIX locks of others.
+"""Lock files: held by `flock`, so that the system releases them however a process ends.
 
 A lock file is created if it does not exist, and never written, truncated or reached through a link:
 anything of its name that is no regular file is refused and left alone.
@@ -36,7 +35,7 @@ def open_lock_file(path: StrPath, flags: int = os.O_CREAT) -> int:
     with convert_write_errors(path):
         try:
             fd = os.open(path, _OPEN_FLAGS | flags, 0o644)
-        except OSError as error:
+        except OSError as error:  # of these numbers, the file is a link, a socket, a folder
             if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
                 raise
             raise _not_a_lock_error(path) from None

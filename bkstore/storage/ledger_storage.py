@@ -117,12 +117,11 @@ class LedgerStorage(LedgerAdds, Closeable):
         return cls(storage, paths, lock, settings, findings)
 
     def close(self, flush: bool = True) -> None:
-        """Flush, then close everything. Idempotent. Without `flush`, and with
-        ``compat="bookkeeper"`` on sorted and interleaved storage, unflushed data is dropped, as a
-        bookie's shutdown leaves it to its journal's replay."""
+        """Flush, then close everything. Idempotent. Without `flush`, and with compat mode on sorted
+        and interleaved storage, unflushed data is dropped: upstream leaves it to the replay."""
         if self._closed:
             return
-        with ExitStack() as closing:
+        with ExitStack() as closing:  # which runs the callbacks in reverse order
             closing.callback(self._lock_files.close)
             for path in self.write_paths:
                 closing.callback(path.close)

@@ -61,6 +61,7 @@ class OwnedDirectories:
 
     @classmethod
     def _of_conf(cls, conf: Path) -> OwnedDirectories:
+        """Return the directories of a `bk_server.conf`; if one of them has data, all must exist."""
         dirs_by_role = configured_directories(conf)
         all_dirs = [*dirs_by_role["ledger"], *dirs_by_role["index"], *dirs_by_role["journal"]]
         existing_dirs = [directory for directory in all_dirs if (directory / "current").is_dir()]
@@ -119,12 +120,10 @@ class OwnedDirectories:
     # -- the cookie
 
     def check_cookie(self, bookie_id: str | None, instance_id: str | None = None) -> None:
-        """Raise `UnsupportedLayout` if the cookie does not match these directories, or belongs to
-        another bookie or cluster than given.
+        """Raise `UnsupportedLayout` if the cookie is not of these directories, bookie and cluster.
 
-        A copy may have other paths, but number and order of the directories must match the
-        cookie, as far as their names tell. A directory without a cookie next to others with one
-        is taken for a foreign or empty disk.
+        A copy may have other paths, but number and order of the directories must match the cookie,
+        as far as their names tell. One without a cookie is taken for a foreign or empty disk.
         """
         cookie = self.cookie
         _check_id("bookie_id", bookie_id), _check_id("instance_id", instance_id)

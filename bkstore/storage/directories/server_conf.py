@@ -65,8 +65,7 @@ class _Loader:
         self._file_count = 0
 
     def load(self, path: Path) -> None:
-        """Add a file's properties to `loaded`, its bytes to `text`; an included file's likewise, in
-        place of the line that includes it."""
+        """Add a file's properties to `loaded`, its bytes to `text`, those of included files too."""
         self._file_count += 1
         if self._file_count > _MAX_FILES:
             raise UnsupportedLayout(f"{path}: more than {_MAX_FILES} files include each other")

@@ -92,8 +92,7 @@ class LogContents:
         rows = np.flatnonzero((self.ledgers[:, 1] == number) & (self.ledgers[:, 0] == scope))
         if not rows.size:
             return Availability()
-        ledger_index = rows[0]
-        start, stop = self.bounds[ledger_index], self.bounds[ledger_index + 1]
+        start, stop = self.bounds[rows[0] : rows[0] + 2]  # of the ledger's groups
         return _to_availability(self.groups[start:stop])
 
     @property

@@ -80,7 +80,7 @@ class LogBytes(Closeable):
     def run_end(self, offset: int, value: int) -> int:
         """Return the end of a run of bytes `value` that starts at `offset`; at most `size`."""
         while offset < self.size:
-            if value == 0:
+            if value == 0:  # skip the hole of a sparse file
                 offset = self._next_data_offset(offset)
             data = self.read_array(offset, 1 << 16)
             run_length = run_end(data, 0, value)
@@ -301,7 +301,8 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
     sizes = integers_at_every_offset(data, ">i4")[:count].astype(np.int64)
     max_sizes = bytes_left - SIZE_FIELD_BYTES - np.arange(count)
     offsets = np.flatnonzero((sizes >= V1_HEADER) & (sizes <= max_sizes))
-    words = (read_int64s(data, offsets, SIZE_FIELD_BYTES + at) for at in (0, 8, 16, 24))
+    word_offsets = range(SIZE_FIELD_BYTES, SIZE_FIELD_BYTES + 32, 8)
+    words = (read_int64s(data, offsets, word_offset) for word_offset in word_offsets)
     first_words, second_words, lac, length = words
     is_version_1 = (first_words >= 0) & (second_words >= 0) & (lac >= -1) & (length >= 0)
     # Later checks accept it only for a LAC below its entry id, or for a valid digest.

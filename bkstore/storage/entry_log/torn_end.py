@@ -16,8 +16,8 @@ from bkstore.storage.entry_log.resynchronization import LogBytes, find_next_reco
 
 
 def find_torn_record(path: Path, damage: Sequence[Finding]) -> int | None:
-    """Return the offset of the torn last record (0: the header is cut), None if there is other or
-    no damage. `damage` is from a scan of the log."""
+    """Return the offset of the torn last record (0: the header is cut), None if the scan's `damage`
+    is none or other."""
     if len(damage) != 1 or damage[0].offset is None:
         return None
     record_offset = damage[0].offset

@@ -88,8 +88,7 @@ class LedgerJournals:
     def _append_run(
         self, batch: RecordBatch, ledgers: BatchLedgers, journals: list[int], start: int, stop: int
     ) -> Positions:
-        """Append the records start..stop (half open), with one write for each journal: ledger i of
-        `ledgers` has the journal of index ``journals[i]``."""
+        """Append the records start..stop (half open); ledger i has the journal ``journals[i]``."""
         if start == stop:
             return {}
         run = batch.between(start, stop)

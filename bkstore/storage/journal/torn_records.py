@@ -58,8 +58,7 @@ def find_suspicious_rows(offsets: Int64Array, batch: RecordBatch) -> Int64Array:
 
 def find_blank_sectors(offset: int, record: JournalRecord) -> list[int]:
     """Return the offsets of the later sectors in which a record has nothing but zeros, `offset`
-    being that of its length field; none for fence records, as a torn one reads as a record of
-    another kind. Under a microsecond for most records."""
+    being that of its length field; none for fence records: a torn one reads as another kind."""
     header_size = 0 if record.kind == "add" else 20 if record.ledger.scope == 0 else 29
     return _find_blank_sectors(offset, offset + SIZE_FIELD_BYTES + header_size, record.body)
 
@@ -95,8 +94,8 @@ def has_unwritten_ids(path: Path, offset: int, data: bytes) -> bool:
 
 def find_torn_reason(record: JournalRecord, storage: LedgerStorage) -> str | None:
     """Return what forbids to replay a record with an unwritten sector, as text, or None. A master
-    key that ends in four zeros is torn. An entry or explicit LAC with a matching CRC is whole; else
-    it is torn if its ledger's last entry has a CRC. (HMAC, no digest:) keep a stored entry."""
+    key that ends in four zeros is torn. An entry or explicit LAC with a matching CRC is whole; one
+    without is torn if its ledger's last entry has one. Others must not replace stored entries."""
     if record.kind == "master_key":
         key = record.body
         return "key" if key and not any(key[-_TORN_KEY_ZEROS:]) else None

@@ -260,8 +260,7 @@ class JournalWriter(Closeable):
             fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             with self._fail_on_error(convert_write_errors, path):
-                # Zeros at its end extend the file. The header is written after them: if the step is
-                # a single unit, they are written over the header's place.
+                # Zeros at its end extend the file, before the header, which they may overlap.
                 if self._preallocation_step:
                     zeros = bytes(self._alignment)
                     self._files.pwrite(fd, zeros, self._preallocation_step - self._alignment)
@@ -278,8 +277,7 @@ class JournalWriter(Closeable):
         self._commit.durable = LogMark(journal_id, self._written_bytes)
 
     def _roll(self) -> None:
-        """Sync the file and continue in the next one; an error is raised by the call that flushed,
-        although its own records are durable."""
+        """Sync the file and continue in the next one; errors are raised by the flushing call."""
         with self._lock:
             if self._failure is not None:  # an append since the flush failed and has raised it
                 return

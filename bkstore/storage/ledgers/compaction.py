@@ -230,8 +230,7 @@ def recover_compaction(write_path: WritePath, findings: list[Finding]) -> list[t
             for ledger_id, rows in batch.ledgers():
                 entry_ids = batch.entry_id[rows]
                 locations = write_path.get_locations(ledger_id, entry_ids)
-                is_present = locations != 0
-                is_old = is_present & (locations >> np.int64(32) == old_id)
+                is_old = (locations != 0) & (locations >> np.int64(32) == old_id)  # 0: absent
                 new_locations = make_locations(new_id, batch.position[rows])
                 moved_entries, old_locations = entry_ids[is_old], locations[is_old]
                 write_path.relocate(ledger_id, moved_entries, old_locations, new_locations[is_old])

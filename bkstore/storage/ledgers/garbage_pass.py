@@ -1,5 +1,4 @@
-"""The options of one garbage collection pass (upstream: `GarbageCollectorThread`'s settings), and
-the report of what it did (`GarbageCollectorStats`)."""
+"""The options of one garbage collection pass, and the report of what it did."""
 
 from __future__ import annotations
 

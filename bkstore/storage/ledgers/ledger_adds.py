@@ -33,7 +33,6 @@ _unpack_v1_header: Callable[[bytes], tuple[int, int, int]] = Struct(">qqq").unpa
 _check_batch = instance(RecordBatch)
 _MAX_BATCH_RECORDS, _MAX_BATCH_BYTES = 1000, 1 << 20  # an iterable's records are grouped so
 
-
 AddBatch = Callable[[RecordBatch], Int64Array]
 _PathRun = tuple[WritePath, int, int]  # with the first record and that after the last
 
@@ -127,7 +126,7 @@ class LedgerAdds(KnownLedgers):
             if well_formed_count < len(batch):
                 raise self._refusal_of_record(batch, well_formed_count)
         except BkstoreError as error:
-            error.stored = batch_add.stored
+            error.stored = batch_add.stored_count
             raise
         return batch.entries
 
@@ -233,7 +232,7 @@ class LedgerAdds(KnownLedgers):
             for ledger_id, lac in added_ledgers.highest_by_ledger(lacs):
                 self._lac_tracker.note_added(ledger_id, lac)
             start += count
-            batch_add.stored += count
+            batch_add.stored_count += count
 
 
 class _BatchAdd:
@@ -245,7 +244,7 @@ class _BatchAdd:
         self.ledgers = BatchLedgers.of(self.ids.scopes, self.ids.ledgers)
         self.master_key = master_key
         self.recovery = recovery
-        self.stored = 0
+        self.stored_count = 0
 
 
 def _refusal(ledger_id: LedgerId, state: LedgerState) -> BkstoreError:

@@ -95,7 +95,7 @@ class LogFinder:
         ledger_hash = hash_key(int(_filter_ids(np.array([ledger.signed]))[0]))
         newer_entries = _FoundEntries()
         with self._lock:
-            for log in self._logs_of(ledger):
+            for log in self._logs_of(ledger):  # newest first
                 entries = self._entries_in_log(log, ledger, ledger_hash, findings)
                 entries = _clip(entries, first_entry, last_entry)
                 if not copies:
@@ -199,7 +199,7 @@ def _clip(entries: Availability, low: int, high: int) -> Availability:
 
 def _read_map(log: LogFile, oddities: list[Finding]) -> LogMetadata | None:
     """Return the metadata in the ledgers map, None if it is missing or broken."""
-    with LogBytes(log.path) as data:
+    with LogBytes(log.path) as data:  # look at the header first: without a map, the next call scans
         try:
             header = decode_header(data.read(0, HEADER_SIZE))
         except (CorruptionError, UnsupportedLayout):

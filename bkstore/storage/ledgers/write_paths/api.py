@@ -153,7 +153,7 @@ class WritePath(Closeable):
             yield
         except SyncFailed as error:
             self._sync_failure = error
-            self.states.fast_path_ledgers.clear()
+            self.states.fast_path_ledgers.clear()  # the fast path checks no failure
             raise
 
     def check_writable(self) -> None:

@@ -161,9 +161,8 @@ class InterleavedWritePath(WritePath):
 class _PagewisePending(EntrySource):
     """Locations in memory over index files, listed page by page with an exclusive upper bound.
 
-    `IndexInMemPageMgr.PageEntriesIterableImpl` visits pages while their first entry is *below*
-    the highest entry in memory: if that is 0, 1024, 2048, ... and its page is not in the
-    file yet, the entry is missing from the listing.
+    `IndexInMemPageMgr.PageEntriesIterableImpl` visits pages while their first entry is *below* the
+    highest in memory: if that is 0, 1024, ... and its page is not in the file, it is not listed.
     """
 
     def __init__(self, pending: EntrySource, index: HierarchicalIndex, page_size: int) -> None:

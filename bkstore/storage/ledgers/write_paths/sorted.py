@@ -1,5 +1,4 @@
-"""The write path of sorted storage (`SortedLedgerStorage`, `EntryMemTable`): a skip list in front
-of the interleaved path."""
+"""The write path of sorted storage: a skip list (`EntryMemTable`) before the interleaved path."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ class SortedWritePath(CachedWritePath):
         return self.get_cached(ledger_id, entry_id) if record is None else record
 
     def has_ledger(self, ledger_id: LedgerId) -> bool:
-        """Return whether the ledger is known, or in a cache: there compat mode leaves deleted ones."""
+        """Return whether the ledger is known; if deleted in compat mode, it may be in a cache."""
         return (
             ledger_id in self._seen_ledgers
             or super().has_ledger(ledger_id)
