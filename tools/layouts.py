@@ -139,7 +139,7 @@ def _unpack_arguments(ask: Callable[..., object]) -> Callable[[Sequence[Any]], o
 
 def _rows(run: LabRun, shape: str, sides: dict[str, IndexSide], load: IndexLoad) -> Iterator[Row]:
     """Build all sides one after the other, then measure them in turns; yield a row for each."""
-    query_count = run.scaled(_QUERY_COUNT, MIN_P99_QUERIES)
+    query_count = run.scaled(_QUERY_COUNT, minimum=MIN_P99_QUERIES)
     queries = make_trace("zipf", load.expected, query_count, run.seed).queries
     rows: dict[str, Row] = {}
     sources: dict[str, Source] = {}
@@ -149,7 +149,7 @@ def _rows(run: LabRun, shape: str, sides: dict[str, IndexSide], load: IndexLoad)
             directory = run.directory / name
             memory, row = _measure_build(run, side, load, directory)
             closing.callback(shutil.rmtree, directory)
-            if side.open_index is not None:
+            if side.open_index is not None:  # it has files, not only a memtable
                 row["open"] = measure_milliseconds(partial(side.open_once, directory), run.rounds)
             sources[name] = closing.enter_context(side.open_source(directory, memory))
             rows[name] = row | _measure_first_reads(sources[name], load, queries)

@@ -159,6 +159,7 @@ def choose_pythons(
     """Return the Pythons to run on, and a line with the reason for each of the others. These are
     the oldest and the newest, counting `own`, which is not run again. `without` leaves out versions
     by prefix: 3.14 means all of 3.14."""
+    # Compare with a dot at the end, so that 3.1 does not leave out 3.14.
     excluded_prefixes = tuple(f"{version}." for version in without)
     dotted = {version: f"{_dotted_version(version)}." for version in found}
     included = {version for version in found if not dotted[version].startswith(excluded_prefixes)}

@@ -36,6 +36,7 @@ def _even_ticks(low: float, high: float) -> list[float]:
     while True:
         for factor in (5, 2, 1):
             step = float(f"{factor}e{power}")
+            # With a tolerance, as quotients of floats may be just off a whole number.
             first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
             if last - first + 1 >= _MIN_TICKS:
                 return [float(f"{multiple * step:.12g}") for multiple in range(first, last + 1)]

@@ -101,6 +101,7 @@ def _field_lines(owner: griffe.Class) -> list[str]:
 
 
 def _class_source(item: griffe.Class) -> str:
+    """Return a class with its fields and its constructor, which a dataclass's fields show."""
     bases = ", ".join(str(base) for base in item.bases)
     head = f"class {item.name}({bases})" if bases else f"class {item.name}"
     body = _field_lines(item)

@@ -66,9 +66,10 @@ class _LinkConverter:
         return f"{self.repository}/{'tree' if (self.root / path).is_dir() else 'blob'}/main/{path}"
 
     def find_code_page(self, text: str, page: str) -> str | None:
-        """Return the link to the reference of a file (``bkstore/ids.py``) or module, if any."""
+        """Return the link from the file `page` to the reference of the file (``bkstore/ids.py``) or
+        module that `text` names, if any; the name of the whole package is not linked."""
         path = self.page_of_source.get(text)
-        if path is None and text in self.library.modules and "." in text:  # `bkstore` is no link
+        if path is None and text in self.library.modules and "." in text:
             path = page_path(self.library, text)
         site_page = self.page_of(page)
         return os.path.relpath(path, os.path.dirname(site_page)) if path and site_page else None

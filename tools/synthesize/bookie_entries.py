@@ -111,6 +111,7 @@ class BookieEntries:
 
     def _locations(self, ledger_index: Int64Array, rank: Int64Array) -> Int64Array:
         """Return the locations of the records number `rank` of ledgers (indexes in `_ledgers`)."""
+        # A run is what one round writes of one ledger; runs follow each other in the logs.
         round_number = rank * ROUND_COUNT // np.maximum(self._entry_counts[ledger_index], 1)
         run = round_number, ledger_index
         record_number = self._records_before_run[run] + rank - self._round_bounds[run]

@@ -94,9 +94,9 @@ def _sort_rows(table: pa.Table, keys: list[tuple[str, str]], rows: int) -> pa.Ta
 
 
 def _sort_columns(table: pa.Table, names: list[str]) -> pa.Table:
+    """Return columns to sort by; those of ledger ids as unsigned integers."""
     import pyarrow as pa
 
-    """Return columns to sort by; those of ledger ids as unsigned integers."""
     columns: dict[str, Any] = {name: table.column(name) for name in names}
     for name in set(names) & set(LEDGER_COLUMNS):
         columns[name] = pa.array(table.column(name).to_numpy().view(np.uint64))

@@ -99,7 +99,7 @@ def read_journals(
 ) -> Iterator[CheckFinding]:
     """Read all journals into `facts`; yield findings on them and on last marks. 1 us a record."""
     for dir_index, current in enumerate(folders.journal):
-        journal_index = dir_index if len(folders.journal) > 1 else None
+        journal_index = dir_index if len(folders.journal) > 1 else None  # see `_check_marks`
         try:
             files = last_mark.list_journal_files(current)
         except BkstoreError as error:
@@ -107,7 +107,7 @@ def read_journals(
             continue
         marks: list[LogMark] = []
         yield from _check_marks(folders.ledger, journal_index, dict(files), marks)
-        mark = max(marks, default=last_mark.NO_MARK)
+        mark = max(marks, default=last_mark.NO_MARK)  # where a bookie's replay begins
         for journal_id, path in files:
             yield from _read_journal_file(path, journal_id, mark, facts, coverage)
 

@@ -31,7 +31,7 @@ def table_format(block_size: int = 64 << 10, bloom_bits: int | None = 10) -> Cha
     """Return a change of block size (bytes) and bloom filter (bits per key, None for no filter)."""
 
     def change(options: Options) -> None:
-        block_options = BlockBasedOptions()
+        block_options = BlockBasedOptions()  # other values as for a bookie
         block_options.set_format_version(5)
         block_options.set_block_cache(Cache(64 << 20))
         block_options.set_block_size(block_size)

@@ -168,12 +168,12 @@ def concatenate_groups(parts: list[GroupsByOwner]) -> GroupsByOwner:
 
 def _unite_overlaps(rows: GroupsByOwner) -> GroupsByOwner:
     """Return the rows; overlapping groups, as in tables merged from several dumps, are united."""
-    overlaps_next = rows.owner[1:] == rows.owner[:-1]
-    overlaps_next &= rows.groups.first[1:] < rows.groups.ends[:-1]
-    if not overlaps_next.any():
+    overlaps_previous = rows.owner[1:] == rows.owner[:-1]
+    overlaps_previous &= rows.groups.first[1:] < rows.groups.ends[:-1]
+    if not overlaps_previous.any():
         return rows
     parts, copied_rows = [], 0
-    for owner in np.unique(rows.owner[1:][overlaps_next]).tolist():
+    for owner in np.unique(rows.owner[1:][overlaps_previous]).tolist():
         begin, end = np.searchsorted(rows.owner, [owner, owner + 1]).tolist()
         parts.append(rows.cut(copied_rows, begin))
         union = _union(rows.groups, begin, end)

@@ -116,11 +116,12 @@ def _find_stripes(rows: GroupsByOwner, stored_counts: Int64Array) -> _Stripes:
 def _stripe_entries(stripes: _Stripes, low: Int64Array, high: Int64Array) -> GroupsByOwner:
     """Return the entries of each stripe from `low` to before `high`, as at most three groups."""
     owner, size, period, phase = stripes
+    # `low` is this far behind the beginning of a sequence; with 0 there is no head.
     phase_offset = (low - phase) % period
-    # The rest of the sequence that contains `low`; empty if `low` is between two sequences.
+    # Head: the rest of the sequence that contains `low`; empty if `low` is between two sequences.
     head_end = np.minimum(low + np.maximum(size - phase_offset, 0), high)
     head_end[phase_offset == 0] = low[phase_offset == 0]
-    # Whole sequences, then the part of the last one before `high`.
+    # Whole sequences from `start` on; tail: the part of the last one before `high`.
     start = np.where(phase_offset == 0, low, low + period - phase_offset)
     whole_count = np.maximum((high - size - start) // period + 1, 0)
     tail = start + whole_count * period

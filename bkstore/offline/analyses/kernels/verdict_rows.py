@@ -30,6 +30,7 @@ def _violation_rows(verdict: LedgerVerdict) -> Iterator[Row]:
 
 
 def _health_rows(verdict: LedgerVerdict) -> Iterator[Row]:
+    """Yield the row of a ledger; it ends with the reason why not all of the ledger was judged."""
     facts = verdict.facts
     verdict_cells: Row = (None,) * 5  # if the ledger is not judged
     reason = facts.skip_reason
