@@ -77,6 +77,7 @@ class _PageWriter:
         is_function = isinstance(scope_object, griffe.Function | griffe.Attribute)
 
         def find_address(text: str) -> str | None:
+            """Return the address of a name or page, linked from the docstring of `scope`."""
             text = text.removesuffix("()")
             if text.endswith(".md") and re.fullmatch(r"docs/[\w/.-]+", text):
                 page_folder = os.path.dirname(page_path(self.library, module))

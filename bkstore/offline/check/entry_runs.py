@@ -47,7 +47,7 @@ class EntryRuns:
         other._pending, other._runs = [], _NO_RUNS
 
     def _add_rows(self, rows: Int64Array) -> None:
-        """Add runs; merge them once as many are pending as were merged, so in amortized time."""
+        """Add runs. Merge only if as many are pending as have been merged: that is rare enough."""
         if not len(rows):
             return
         self._pending.append(rows)

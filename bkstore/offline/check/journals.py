@@ -178,9 +178,8 @@ def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[C
         yield from _compare_state(ledger, state, ledger_facts, facts.expected_lacs(ledger))
         if len(missing):
             ids = missing.entries()
-            scope, signed_ledger = ledger.signed
-            no_offsets = np.zeros(ids.size, np.int64)
-            lost.add(no_offsets + scope, no_offsets + signed_ledger, ids, no_offsets)
+            scopes, signed_ledgers = (np.full(ids.size, number) for number in ledger.signed)
+            lost.add(scopes, signed_ledgers, ids, np.zeros(ids.size, np.int64))  # no offsets
     detail = "in a journal before the last mark, but not in the index"
     yield from lost.findings("journal-entry", "damage", detail, None)
 

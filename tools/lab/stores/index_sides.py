@@ -83,9 +83,11 @@ class IndexSide:
         if self.open_index is None:
             yield memory
             return
-        with self.open_index(directory, False) as index:
-            is_layered = isinstance(index, RocksIndex) and self.in_memory
-            yield Layered(memory, index) if is_layered else index
+        with self.open_index(directory, False) as index:  # not writable
+            if self.in_memory and isinstance(index, RocksIndex):  # no other one is covered
+                yield Layered(memory, index)
+            else:
+                yield index
 
 
 def _split_load(load: IndexLoad, memory_share: float) -> tuple[list[Put], list[Put]]:
