@@ -139,13 +139,16 @@ def _workloads(
 def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each operation, location, payload and batch size; size 0 is single calls."""
     read_count = run.scaled(_ENTRIES_READ, minimum=40)
+    ledgers = [
+        _encode_records(run, ledger_id=payload_bytes, payload_bytes=payload_bytes, count=read_count)
+        for payload_bytes in _PAYLOADS
+    ]
     journal = JournalOptions(preallocate=1 << 20)
     with (
         LedgerStorage.open(run.directory / "storage", "db") as storage,
         Bookie.open(run.directory / "here", "db", journal=journal) as local_bookie,
     ):
-        for payload_bytes in _PAYLOADS:
-            records = _encode_records(run, payload_bytes, payload_bytes, read_count)
+        for records in ledgers:
             storage.add_batch(records, master_key=MASTER_KEY)
         storage.flush()
         for key, sides, entry_count in _workloads(run, storage, local_bookie):
@@ -155,8 +158,7 @@ def measure(run: LabRun) -> Iterator[Row]:
         bookie_process("db", run.directory / "bookie") as bookie,
         WireClient(bookie.address) as client,
     ):
-        for payload_bytes in _PAYLOADS:
-            records = _encode_records(run, payload_bytes, payload_bytes, read_count)
+        for records in ledgers:
             client.add_batch(records, MASTER_KEY)
         for key, sides, entry_count in _workloads(run, client, client):
             run.report_progress(f"{key['what']}, {key['payload']} bytes, over the socket")

@@ -94,7 +94,7 @@ class LedgerMetadata:
     c_token: int = 0
 
     def __post_init__(self) -> None:
-        set_field = object.__setattr__
+        set_field = object.__setattr__  # the dataclass is frozen
         set_field(self, "ledger", LedgerId.of(self.ledger))
         set_field(self, "segments", tuple(_to_segments(self.segments)))
         if self.state not in _STATES:
@@ -114,6 +114,7 @@ class LedgerMetadata:
         set_field(self, "custom_metadata", MappingProxyType(custom_bytes))
         for field_name in _INTEGER_FIELDS:
             value = getattr(self, field_name)
+            # The full check takes longer, and converts numbers of other types.
             if type(value) is not int or not _MIN_INT64 <= value <= _MAX_INT64:
                 set_field(self, field_name, _check_int64(value, field_name))
 

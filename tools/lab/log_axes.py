@@ -18,7 +18,7 @@ def choose_ticks(low: float, high: float) -> list[float]:
     """
     decades = list(_scaled_powers_of_ten((1,), low, high))
     if len(decades) >= _MIN_TICKS:
-        return decades[:: -(-len(decades) // MAX_TICKS)]
+        return decades[:: -(-len(decades) // MAX_TICKS)]  # every n-th, if there are too many
     halves = list(_scaled_powers_of_ten((1, 2, 5), low, high))
     return halves if len(halves) >= _MIN_TICKS else _even_ticks(low, high)
 

@@ -29,6 +29,7 @@ def format_missed(value: float, limit: float) -> str:
     """
     if as_text(value) != as_text(float(limit)):
         return as_text(value)
+    # Round away from the limit, to three significant digits.
     step = 10.0 ** min(math.floor(math.log10(abs(value))) - 2, 0) if value else 0.01
     towards = math.ceil if value > limit else math.floor
     return as_text(round(towards(value / step) * step, 10))

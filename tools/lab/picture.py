@@ -253,7 +253,7 @@ def _spaced_ticks(values: list[float]) -> list[float]:
         return values
     ticks, min_ratio = values[:1], (values[-1] / values[0]) ** (1 / log_axes.MAX_TICKS)
     for value in values[1:]:
-        if value >= ticks[-1] * min(min_ratio, 4):
+        if value >= ticks[-1] * min(min_ratio, 4):  # four times the value always has room
             ticks.append(value)
     return ticks if len(ticks) > 2 else log_axes.choose_ticks(values[0], values[-1])
 

@@ -85,7 +85,7 @@ class _LinkConverter:
             return link_code(line, lambda code: self.find_code_page(code, page))
 
         prose_and_code = _CODE_BLOCK_PATTERN.split(text)
-        for i in range(0, len(prose_and_code), 2):
+        for i in range(0, len(prose_and_code), 2):  # every second piece is a code block
             prose_and_code[i] = "\n".join(map(convert_line, prose_and_code[i].split("\n")))
         return "".join(prose_and_code)
 

@@ -249,9 +249,9 @@ class Check:
             wanted_logs = {*indexed_logs, *self._logs_with_ledger(chosen)}
             chosen = {key: log for key, log in chosen.items() if key in wanted_logs}
         tasks = []
-        for key in sorted(chosen):
-            segments, metadata = spill.segments(*key), cached_metadata.get(key)
-            tasks.append(LogTask(chosen[key], True, segments, cached_metadata=metadata))
+        for key, log in sorted(chosen.items()):
+            segments, cached = spill.segments(*key), cached_metadata.get(key)
+            tasks.append(LogTask(log, exists=True, segments=segments, cached_metadata=cached))
         for dir_index, log_id in indexed_logs:
             if (dir_index, log_id) not in present:
                 missing_log = LogFile(dir_index, log_id, f"{log_id:x}.log", bytes=0)

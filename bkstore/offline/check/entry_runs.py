@@ -103,7 +103,7 @@ def _merge_runs(rows: Int64Array) -> Int64Array:
     starts = np.flatnonzero(opens_run)
     last = np.maximum.reduceat(last, starts)
     offsets = np.minimum.reduceat(offsets, starts)
-    # An entry that was added twice counts once, if that is certain.
+    # No run has more entries than ids; an entry may have been added twice.
     counts = np.minimum(np.add.reduceat(counts, starts), last - first[starts] + 1)
     return np.column_stack((rows[starts, :3], last, counts, offsets))
 

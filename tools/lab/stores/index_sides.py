@@ -64,7 +64,7 @@ class IndexSide:
         """Write a load to disk, durably, except for the last share; return that in a memtable."""
         disk_puts, memory_puts = _split_load(load, self.in_memory)
         if self.open_index is not None:
-            with self.open_index(directory, True) as index:
+            with self.open_index(directory, True) as index:  # writable
                 _put_all(index, disk_puts)
         memory = MemtableIndex()
         _put_all(memory, memory_puts)

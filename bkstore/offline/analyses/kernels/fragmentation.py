@@ -127,6 +127,7 @@ class _LedgerRuns:
     def _merge_run(self, run: int, before: _Ledger | None) -> _Ledger:
         """Return a run as a ledger, added to the ledger `before` if the first run continues it."""
         first_row, last_row = int(self._bounds[run]), int(self._bounds[run + 1]) - 1
+        # All logs of the run are in the rows where it begins or goes on to another log.
         log_range = np.searchsorted(self._log_starts, (first_row, last_row + 1))
         logs = np.unique(self._log_keys[self._log_starts[slice(*log_range)]])
         merged = _Ledger(

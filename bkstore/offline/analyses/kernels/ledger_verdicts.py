@@ -84,8 +84,10 @@ def judge_ledgers(
     """Fill in `verdicts`, by ledger number; their worst shortages only with `find_worst`. The
     owners of each bookie's canonical groups in `groups_by_bookie` are ledger numbers too; groups of
     other ledgers are skipped. `bookies` are those that the dump has read."""
+    # `pairs.held.owner` and `pairs.due.ledger_number` are numbers of (bookie, ledger) pairs.
     pairs = _number_pairs(verdicts, groups_by_bookie, _due_rows(verdicts, bookies))
-    for number in np.unique(pairs.ledger[pairs.held.owner[run_starts(pairs.held.owner)]]).tolist():
+    pairs_with_entries = pairs.held.owner[run_starts(pairs.held.owner)]
+    for number in np.unique(pairs.ledger[pairs_with_entries]).tolist():
         verdicts[number].has_entries = True
     # Surplus of a pair = held - due + missing: what is held, less the due entries that are held.
     surplus_counts = count_entries(pairs.held, pairs.ledger.size)
@@ -187,7 +189,7 @@ def _count_due(due: DueEntries) -> Int64Array:
     span = due.last - due.first + 1
     # A round is the E entries that begin with the W due ones. `first` is at this offset in one:
     round_offset = (due.first - due.bookie_index + write_quorum - 1) % ensemble_size
-    # Any E entries have W due ones. The remaining ones may extend into the next round.
+    # Any E entries have W due ones. The remaining ones, from the offset on, may enter the next round.
     full_rounds, remaining = span // ensemble_size, span % ensemble_size
     partial_end = round_offset + remaining
     partial_due = np.minimum(write_quorum, partial_end) - np.minimum(write_quorum, round_offset)

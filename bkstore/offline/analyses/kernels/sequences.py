@@ -23,7 +23,7 @@ from bkstore.offline.analyses.kernels.groups_by_owner import (
     fold_many,
 )
 from bkstore.offline.analyses.kernels.index_columns import dictionary_codes, entry_ids, int64
-from bkstore.offline.reading.ledger_ranges import run_starts
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, run_starts
 from bkstore.tables import COMPARISON, GROUPS, SEQUENCES, Table
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Condense:
             bookie = batch.column("bookie").take(rows)
         else:
             bookie = pa.repeat(pa.scalar(self.bookie), len(rows))
-        ids = [batch.column(name).take(rows) for name in GROUPS.names[1:3]]
+        ids = [batch.column(name).take(rows) for name in LEDGER_COLUMNS]
         columns = [bookie, *ids, *map(pa.array, groups.groups)]
         return pa.RecordBatch.from_arrays(columns, schema=GROUPS.to_arrow())
 
