@@ -32,7 +32,7 @@ _STREAM_COUNTS = (40, 100, 300)
 FILTER_RATES = (0.5, 0.2, 0.1, 0.03, 0.01, 0.001)
 CACHED_OBJECTS = (0, 20, 200)
 LOAD_MS = (1, 4, 16)
-_QUERY_COUNT, _SLOW_QUERY_COUNT = 60, 3
+_QUERY_COUNT, _SLOW_QUERY_COUNT, _CLAIM_QUERY_COUNT = 60, 3, 390
 
 _Queries = Sequence[tuple[int, int, int, int]]
 
@@ -149,7 +149,8 @@ def measure(run: LabRun) -> Iterator[Row]:
     load_points = [usual._replace(load_ms=value) for value in LOAD_MS]
     yield from _measure_series(run, "load", load_points, slow_query_count, rounds=run.rounds)
     claim = WorldPoint(run.scaled(CLAIM_OBJECTS, minimum=40), run.scaled(CLAIM_STREAMS, minimum=24))
-    yield from _measure_series(run, "claim", [claim], run.scaled(390, minimum=12))
+    claim_query_count = run.scaled(_CLAIM_QUERY_COUNT, minimum=12)
+    yield from _measure_series(run, "claim", [claim], claim_query_count)
 
 
 def summarize(rows: Rows) -> list[str]:

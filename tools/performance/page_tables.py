@@ -111,7 +111,7 @@ def _row_tables(figures: Figures, names: Sequence[str]) -> str:
         if not any(origin.row["row"] == name for origin in origins):
             raise LookupError(f"no figures of the row {name!r}")
     rows = [origin.row for origin in origins]
-    plain_rows = [row for row in rows if ": " not in row["what"]]
+    plain_rows = [row for row in rows if ": " not in row["what"]]  # not "subject: figure"
     parts = [_describe_runs(origins)]
     if plain_rows:
         parts.append(to_markdown(_as_documents(BENCH.columns), plain_rows, BENCH.table_title))

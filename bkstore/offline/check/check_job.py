@@ -276,7 +276,7 @@ class Check:
         return log_keys
 
     def _read_metadata_cache(self, cached_metadata: _CachedMetadata) -> Iterator[CheckFinding]:
-        """Fill in the bookie's metadata caches; yield findings on damage and on missing logs."""
+        """Read the bookie's caches of log metadata; yield findings on damage and missing logs."""
         logs = {(log.dir_index, log.log_id) for log in self.bookie.entry_logs}
         log_ids = {log_id for _, log_id in logs}
         for dir_index, current in enumerate(self.bookie.folders.ledger):

@@ -224,8 +224,8 @@ class _LogCheck:
         self._in_journal.add(*missing[is_replayed, :4].T)
         missing = missing[~is_replayed]
         # If the ledger was deleted and made again, all of its rows point behind its old records.
-        locations = missing[:, 3] + (self._task.log.log_id << 32)
-        is_before_all_rows = locations < lowest_locations[ledger]
+        record_locations = missing[:, 3] + (self._task.log.log_id << 32)
+        is_before_all_rows = record_locations < lowest_locations[ledger]
         self._before_all_rows.add(*missing[is_before_all_rows, :4].T)
         missing = missing[~is_before_all_rows]
         # Records behind the last one with a row may just not have been flushed.

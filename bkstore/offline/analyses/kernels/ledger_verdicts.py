@@ -189,7 +189,7 @@ def _count_due(due: DueEntries) -> Int64Array:
     span = due.last - due.first + 1
     # A round is the E entries that begin with the W due ones. `first` is at this offset in one:
     round_offset = (due.first - due.bookie_index + write_quorum - 1) % ensemble_size
-    # Any E entries have W due ones. The remaining ones, from the offset on, may enter the next round.
+    # Any E entries have W due ones. The others lie from the offset on, maybe into the next round.
     full_rounds, remaining = span // ensemble_size, span % ensemble_size
     partial_end = round_offset + remaining
     partial_due = np.minimum(write_quorum, partial_end) - np.minimum(write_quorum, round_offset)
