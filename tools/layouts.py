@@ -118,7 +118,7 @@ def _measure_queries(
 
 
 def make_batches(load: IndexLoad) -> list[tuple[LedgerId, Int64Array]]:
-    """Return up to `MIN_P99_QUERIES` batches of up to `BATCH_ENTRIES` entries, spread over the
+    """Return `MIN_P99_QUERIES` batches of `BATCH_ENTRIES` entries, or fewer, spread over the
     load."""
     step = BATCH_ENTRIES * 2 // 5  # so that batches overlap
     starts = [

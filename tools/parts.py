@@ -209,8 +209,7 @@ def _run_python_versions(excluded_versions: Sequence[str], run_command: RunComma
 def _run_part(
     number: int, options: Sequence[str], excluded_versions: Sequence[str], run_command: RunCommand
 ) -> bool:
-    """Run a part, print how it went, record it if it passed on a commit; return whether it
-    passed."""
+    """Run a part, print how it went, record it if it passed on a commit; return if it passed."""
     part = PARTS[number - 1]
     commit, unrecorded_reason = _recordable_commit()
     title = f"== part {_part_name(number)}"

@@ -154,25 +154,25 @@ def find_pythons(path: str) -> tuple[dict[Version, Python], list[str]]:
 
 
 def choose_pythons(
-    found: dict[Version, Python], own: Version, without: Iterable[str] = ()
+    pythons: dict[Version, Python], own: Version, without: Iterable[str] = ()
 ) -> tuple[list[Python], list[str]]:
     """Return the Pythons to run on, and a line with the reason for each of the others. These are
     the oldest and the newest, counting `own`, which is not run again. `without` leaves out versions
     by prefix: 3.14 means all of 3.14."""
     # Compare with a dot at the end, so that 3.1 does not leave out 3.14.
     excluded_prefixes = tuple(f"{version}." for version in without)
-    dotted = {version: f"{_dotted_version(version)}." for version in found}
-    included = {version for version in found if not dotted[version].startswith(excluded_prefixes)}
+    dotted = {version: f"{_dotted_version(version)}." for version in pythons}
+    included = {version for version in pythons if not dotted[version].startswith(excluded_prefixes)}
     extremes = {min(included | {own}), max(included | {own})}
     left_out = []
-    for version, python in sorted(found.items()):
+    for version, python in sorted(pythons.items()):
         if version == own:
             left_out.append(f"{python}: the version of the main run")
         elif version not in included:
             left_out.append(f"{python}: left out by --without")
         elif version not in extremes:
             left_out.append(f"{python}: between the oldest and the newest")
-    return [found[version] for version in sorted(extremes - {own})], left_out
+    return [pythons[version] for version in sorted(extremes - {own})], left_out
 
 
 def prepare_venv(python: Python, root: Path, run: RunCommand = subprocess.run) -> Path:
@@ -210,8 +210,8 @@ def main(arguments: Sequence[str] | None = None, run: RunCommand = subprocess.ru
     parser.add_argument("--list", action="store_true", help="say what would be run on; run nothing")
     options = parser.parse_args(arguments)
     own: Version = sys.version_info[:3]
-    found, unfit = find_pythons(os.pathsep.join((os.environ.get("PATH", ""), USUAL_DIRECTORY)))
-    chosen, others = choose_pythons(found, own, options.without)
+    pythons, unfit = find_pythons(os.pathsep.join((os.environ.get("PATH", ""), USUAL_DIRECTORY)))
+    chosen, others = choose_pythons(pythons, own, options.without)
     print(f"main run: Python {platform.python_version()}")
     for line in unfit + others:
         print(f"left out: {line}")

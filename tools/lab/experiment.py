@@ -82,8 +82,7 @@ class Context:
         return max(round(count * self.scale), minimum)
 
     def import_optional(self, name: str) -> Any | None:
-        """Import a library to compare with; if absent, note it in `missing_libraries`, return
-        None."""
+        """Import a library; if it is absent, add it to `missing_libraries` and return None."""
         try:
             return importlib.import_module(name)
         except ImportError:

@@ -98,7 +98,7 @@ def _cached_cluster(shape: ClusterShape) -> SyntheticCluster:
 
 
 def _write_bookie(task: _BookieTask) -> list[WrittenFile]:
-    """Write a bookie's files: those of its index as a piece of a dump, then those about its logs."""
+    """Write a bookie's files: of its index, as a piece of a dump, then about its logs."""
     name = bookie_name(task.bookie)
     entries = BookieEntries(_cached_cluster(task.shape), task.bookie, task.log_bytes)
     piece = DumpPiece(name, "index", 0, entries.total, live=False, with_lengths=False, logs=())

@@ -1,8 +1,6 @@
-"""The catalog: every analysis by name, with its inputs, its SQL or kernel, and its row order.
-
-An analysis is a SQL text, or a kernel and its input rows, which are sorted first unless the files
-are. Engines run them (`local_engine`, `bkstore.spark.analysis`). Costs: `docs/analyses.md`.
-"""
+"""The catalog: every analysis by name, with its inputs, its SQL or kernel, and its row order. An
+analysis is a SQL text, or a kernel and its input rows, which are sorted first unless the files are.
+Engines run them (`local_engine`, `bkstore.spark.analysis`). Costs: `docs/analyses.md`."""
 
 from __future__ import annotations
 

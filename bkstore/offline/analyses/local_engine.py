@@ -1,7 +1,5 @@
-"""The local engine: DuckDB for SQL and sorting, kernels over its Arrow batches, no Java.
-
-Files that are declared sorted are read one after the other, without DuckDB.
-"""
+"""The local engine: DuckDB for SQL and sorting, kernels over its Arrow batches, no Java. Files that
+are declared sorted are read one after the other, without DuckDB."""
 
 from __future__ import annotations
 

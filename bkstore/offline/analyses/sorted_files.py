@@ -1,8 +1,6 @@
-"""Analyses of sorted dump files, read task by task without a sort or a shuffle.
-
-Files that the manifest declares sorted are split into tasks, each with all rows of its ledgers. The
-same code runs in this process and in Spark's executors.
-"""
+"""Analyses of sorted dump files, read task by task without a sort or a shuffle. Files that the
+manifest declares sorted are split into tasks, each with all rows of its ledgers. The same code runs
+in this process and in Spark's executors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Check a bookie's directories: the index against the logs, and the logs against the index.
-
-The steps and their findings come in this order: directories, journals, the index's own findings,
-ledger states, index rows (spilled by location), and then each log.
-"""
+"""Check a bookie's directories: the index against the logs, and the logs against the index. The
+steps and their findings come in this order: directories, journals, the index's own findings, ledger
+states, index rows (spilled by location), and then each log."""
 
 from __future__ import annotations
 

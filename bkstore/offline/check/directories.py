@@ -1,7 +1,5 @@
-"""Check the files in a bookie's directories other than logs, index and journals.
-
-Sources: `EntryLoggerAllocator`, `TransactionalEntryLogCompactor`, `bookie/Cookie`.
-"""
+"""Check the files in a bookie's directories other than logs, index and journals. Sources:
+`EntryLoggerAllocator`, `TransactionalEntryLogCompactor`, `bookie/Cookie`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Compare the bytes that each ledger has in a log with the sizes stated elsewhere.
-
-A closed log's ledgers map states them, and garbage collection's cache, without deleted ledgers.
-"""
+"""Compare the bytes that each ledger has in a log with the sizes stated elsewhere. A closed log's
+ledgers map states them, and garbage collection's cache, without deleted ledgers."""
 
 from __future__ import annotations
 

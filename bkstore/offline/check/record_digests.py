@@ -1,8 +1,5 @@
-"""Verify the digests of records.
-
-A record does not contain its digest type (unless it has a scope), so the client's type and
-password must be given, for one ledger or for all.
-"""
+"""Verify the digests of records. A record does not contain its digest type (unless it has a scope),
+so the client's type and password must be given, for one ledger or for all."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Sorted Arrow batches re-cut into blocks that do not split a ledger.
-
-A kernel needs all rows of a ledger at once. The rows of the last ledger in a batch wait for the
-next batch, so memory is a block, or the rows of the longest ledger.
-"""
+"""Sorted Arrow batches re-cut into blocks that do not split a ledger. A kernel needs all rows of a
+ledger at once. The rows of the last ledger in a batch wait for the next batch, so memory is a
+block, or the rows of the longest ledger."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Groups to `holes` rows: the entries missing from each ledger's stripe between first and last.
-
-The stripe is derived from the stored entries. Entries off it are counted, and do not fill holes.
-"""
+"""Groups to `holes` rows: the entries missing from each ledger's stripe between first and last. The
+stripe is derived from the stored entries. Entries off it are counted, and do not fill holes."""
 
 from __future__ import annotations
 

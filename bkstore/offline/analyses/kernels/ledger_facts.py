@@ -1,7 +1,5 @@
-"""LedgerFacts: the metadata that a ledger is judged by, as text that is sent to executors.
-
-A JSON list: small, of the same type in DuckDB and Spark, and without passwords.
-"""
+"""LedgerFacts: the metadata that a ledger is judged by, as text that is sent to executors. A JSON
+list: small, of the same type in DuckDB and Spark, and without passwords."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Verdicts on ledgers: the entries due, missing and surplus according to their metadata.
-
-The rules and the set algebra are the auditor's (`bkstore.cluster.audit`). All ledgers of all
-bookies are laid on one axis, so that each array operation runs once per block.
-"""
+"""Verdicts on ledgers: the entries due, missing and surplus according to their metadata. The rules
+and the set algebra are the auditor's (`bkstore.cluster.audit`). All ledgers of all bookies are laid
+on one axis, so that each array operation runs once per block."""
 
 from __future__ import annotations
 

@@ -54,8 +54,7 @@ class Condense:
             yield self._group_rows(batch, condense_by_owner(owner, entry_id))
 
     def _group_rows(self, batch: pa.RecordBatch, groups: GroupsByOwner) -> pa.RecordBatch:
-        """Return `groups` rows; an owner is the number of a row of `batch` with its bookie and
-        ledger."""
+        """Return `groups` rows; an owner is the number of a row of `batch` that has its ids."""
         import pyarrow as pa
 
         rows = pa.array(groups.owner)
