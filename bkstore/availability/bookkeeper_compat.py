@@ -68,10 +68,10 @@ class BookkeeperAvailability(Availability):
         order = np.argsort(groups.first, kind="stable")
         first = groups.first[order]
         is_last_of_equals = np.append(first[1:] != first[:-1], True)[: first.size]
-        answer = cls.__new__(cls)
-        answer._stored = groups.take(order[is_last_of_equals])
-        answer._visible = None
-        return answer
+        new_set = cls.__new__(cls)
+        new_set._stored = groups.take(order[is_last_of_equals])
+        new_set._visible = None  # made on demand
+        return new_set
 
     @property
     def _groups(self) -> Groups:  # type: ignore[override]

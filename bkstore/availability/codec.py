@@ -70,8 +70,7 @@ def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
 
 
 def _split_into_chunks(groups: Groups, ungroups: bool) -> Iterator[Groups]:
-    """Yield parts that encode to a limited number of rows: many groups, or a part of a long one.
-    With `ungroups` each sequence becomes a row."""
+    """Yield parts that encode to a limited number of rows: with `ungroups` a row a sequence."""
     for start in range(0, groups.first.size, _CHUNK_ROWS):
         chunk = Groups(*(column[start : start + _CHUNK_ROWS] for column in groups))
         is_small = not ungroups or count_sequences(chunk) <= 2 * _CHUNK_ROWS

@@ -257,10 +257,10 @@ class Availability:
             raise InvalidArgument(f"expected is an Availability, not {type(expected).__name__}")
         first, last = _check_bound(first, "first"), _check_bound(last, "last")
         if compat is not None:
-            answers = self._compat(compat)
+            compat_class = self._compat(compat)
             sequence_groups.check_sequence_count(self.range_count)
-            answer = answers.from_stored(codec.decode_unchecked(self.to_bytes("bookkeeper")))
-            return answer.missing(expected, first, last)
+            stored = codec.decode_unchecked(self.to_bytes("bookkeeper"))  # as a bookie sends it
+            return compat_class.from_stored(stored).missing(expected, first, last)
         if first is not None or last is not None:
             lo, hi = 0 if first is None else first, MAX_ENTRY_ID if last is None else last
             if hi < lo:

@@ -154,7 +154,7 @@ def _list_step_slots(groups: Groups) -> _StepSlots:
 
 def _group_slots(groups: Groups, slots: _StepSlots) -> tuple[Groups, npt.NDArray[np.intp]]:
     """Return the groups by the greedy rule, and how many slots precede each. `slots` are the steps
-    from each sequence of `groups` to the next."""
+    from each sequence of `groups` to the next: those inside of a group are one slot."""
     # The first step of a closing slot is the border between two new groups.
     closing = np.flatnonzero(_find_closing_slots(slots))
     first = np.concatenate((groups.first[:1], slots.after[closing]))

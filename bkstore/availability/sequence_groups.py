@@ -137,7 +137,7 @@ def list_sequences(groups: Groups, advice: str = "") -> tuple[Int64Array, Int64A
     counts = groups.counts
     if not counts.size or int(counts.max()) == 1:
         return groups.first, groups.ends
-    if (total := int(counts.sum())) - counts.size > MAX_SEQUENCES:
+    if (total := int(counts.sum())) - counts.size > MAX_SEQUENCES:  # one a group takes no more
         check_sequence_count(total, advice)
     starts = np.repeat(groups.first, counts) + _count_up(counts) * np.repeat(groups.period, counts)
     return starts, starts + np.repeat(groups.size, counts)

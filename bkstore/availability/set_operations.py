@@ -105,8 +105,7 @@ class _UnlikeStretches(NamedTuple):
         return np.maximum(self.a.period, self.b.period)
 
     def iterate_groups(self) -> Iterator[Groups]:
-        """Yield the result as groups, in no order. Raises `InvalidArgument`, before it lists them,
-        if too many sequences are to be listed."""
+        """Yield the result as groups, in no order. `InvalidArgument` for too many to be listed."""
         # Of the operand with fewer sequences so many are ungrouped on each stretch.
         periods = self.longer_period
         counts = (self.ends - self.starts) // periods + 1
@@ -129,8 +128,7 @@ class _UnlikeStretches(NamedTuple):
         return length if 2 * length <= int(self.ends[stretch] - self.starts[stretch]) else 0
 
     def _repeat_window(self, stretch: int, length: int, total: int) -> Iterator[Groups]:
-        """Yield the result on one stretch, from that of its first window, of `length` ids. Counts
-        its sequences from `total` on, for the limit."""
+        """Yield the result on one stretch, from that of its first window, of `length` ids."""
         lo, hi = int(self.starts[stretch]), int(self.ends[stretch])
         window = self._combine_within(stretch, lo, lo + length)
         if not window.first.size:
@@ -141,7 +139,7 @@ class _UnlikeStretches(NamedTuple):
             yield groups_of_pattern(pattern, *borders, np.ones(1, np.bool_))
             return
         repeats, tail_length = divmod(hi - lo, length)
-        check_sequence_count(total + repeats * window.first.size)
+        check_sequence_count(total + repeats * window.first.size)  # those so far, and these
         shift = np.repeat(np.arange(repeats, dtype=np.int64) * length, window.first.size)
         first, last, size, period = (np.tile(column, repeats) for column in window)
         yield Groups(first + shift, last + shift, size, period)

@@ -46,7 +46,7 @@ def _next_positions(columns: UInt64Array, shift: np.uint64, modulus: np.uint64) 
 
 def set_key_bits(bits: BitArray, hash_count: int, keys: Int64Array) -> None:
     """Set the bits of all keys. O(n); scratch is a few blocks and up to `MAX_FLAG_BYTES`."""
-    # Writing a byte for each bit is faster than writing bits, but takes a pass over all of them.
+    # To write a byte for each bit is faster, but takes a pass over all: not for a few keys.
     if bits.size * 8 > min(MAX_FLAG_BYTES, 16 * hash_count * keys.size):
         for _, columns in hash_blocks(keys):
             _set_bits(bits, hash_count, columns)

@@ -49,8 +49,7 @@ class _Run:
     same_detail: bool = True
 
     def finding(self) -> Finding:
-        """Return the finding for the run as it is now: what is damaged, and the reason. It is the
-        first damage (with the run's ledger and entries, see `add`) with another detail."""
+        """Return the finding for the run as it is now; its detail is what is damaged, and why."""
         first, last_entry = self.first, self.first.last_entry
         if self.count == 1:
             subject = "" if first.first_entry is None else f"entry {first.first_entry}"

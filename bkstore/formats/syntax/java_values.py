@@ -56,8 +56,7 @@ def parse_integer(text: str, bits: int) -> int:
 
 
 def parse_double(text: str) -> float:
-    """Return the double-precision number in a text. ``0x10`` is an integer, as for the properties
-    library; hexadecimal with an exponent ``p`` is Java's. Too large ones are infinite.
+    """Return the double-precision number in a text: Java's syntax, or an integer after ``0x``.
 
     >>> parse_double(" .5d"), parse_double("0x10"), parse_double("0X1p-1")
     (0.5, 16.0, 0.5)
@@ -106,7 +105,7 @@ def parse_boolean(text: str) -> bool:
     >>> [parse_boolean(word) for word in ("TRUE", "off", "1", "n")]
     [True, False, True, False]
     """
-    word = text.lower() if text.isascii() else text
+    word = text.lower() if text.isascii() else text  # no other letter counts as one of these
     if word not in _TRUE + _FALSE:
         raise ValueError(f"{text!r} is neither true nor false")
     return word in _TRUE

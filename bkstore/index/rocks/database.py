@@ -176,7 +176,7 @@ class Database:
 
     def get(self, key: bytes) -> bytes | None:
         """Return one value, None if absent."""
-        database = self._handle if self._db is None else self._db
+        database = self._handle if self._db is None else self._db  # `_handle` raises if closed
         try:
             return cast(bytes | None, database.get(key))
         except Exception:  # to enter the context before would double the cost of a look-up
