@@ -163,8 +163,8 @@ class BookkeeperAvailability(Availability):
         in_range = expected & Availability.from_ranges([(max(lo, 0), hi)])
         numbers = (number for span in self._iterate_spans(lo, hi) for number in span)
         group_indexes, starts, ends = np.fromiter(numbers, np.int64).reshape(-1, 3).T
-        found = _find_in_spans(self._stored.take(group_indexes), np.maximum(starts, 0), ends)
-        return in_range - Availability.from_canonical(canonicalize(found))
+        found_groups = _find_in_spans(self._stored.take(group_indexes), np.maximum(starts, 0), ends)
+        return in_range - Availability.from_canonical(canonicalize(found_groups))
 
     def _iterate_spans(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
         """Yield (group index, start, end): the group in which upstream looks up ids start..end-1.

@@ -245,7 +245,7 @@ class EntryIndex(EntrySource, Closeable):
         """Store a location for each entry; both sequences are equally long, in any order. An
         unknown ledger becomes known with state `LedgerState()`, even if `entries` is empty; a known
         ledger's state stays. Raises `InvalidArgument`, before anything changes, for what
-        `check_put` refuses and for entry ids that this backend cannot store."""
+        `check_put` refuses and for ids that this backend cannot store (they read as absent)."""
 
     @abstractmethod
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
