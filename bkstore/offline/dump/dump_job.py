@@ -180,14 +180,14 @@ def _open_and_plan(argument: _BookieArgument, length: bool, piece_rows: int, out
         return BookieDump(bookie_id, path, _read_failure(bookie_id, Finding.of(error))), None, error
 
 
-def _plan(bookie: BookieDir, length: bool, piece_rows: int, out: Path) -> _Planned:
+def _plan(bookie: BookieDir, with_lengths: bool, piece_rows: int, out: Path) -> _Planned:
     bookie.refuse_output(out)
-    folders = bookie.folders
+    folders, failure = bookie.folders, None
     roles = {"ledger": folders.ledger, "index": folders.index, "journal": folders.journal}
     directories = {role: list(map(str, currents)) for role, currents in roles.items()}
-    outcome = BookieDump(bookie.bookie_id, str(bookie.path), None, bookie.layout, directories)
+    outcome = BookieDump(bookie.bookie_id, str(bookie.path), failure, bookie.layout, directories)
     try:
-        plan = plan_bookie(bookie, length, piece_rows)
+        plan = plan_bookie(bookie, with_lengths, piece_rows)
     except BkstoreError as error:
         outcome.failure = _read_failure(outcome.bookie_id, Finding.of(error))
         return outcome, None, error

@@ -81,13 +81,13 @@ class Dump:
         """Return all rows of a table, in the manifest's order of files; raises as `check`."""
         import pyarrow as pa
 
-        schema = DUMP_TABLES[table].to_arrow()
+        schema = DUMP_TABLES[table]
         tables = []
         for dump_file in self.files[table]:
             with opened_parquet(dump_file.path) as file:
-                check_footer(dump_file.path, file, DUMP_TABLES[table], None, dump_file.rows)
-                tables.append(file.read().cast(schema))
-        return pa.concat_tables(tables) if tables else schema.empty_table()
+                check_footer(dump_file.path, file, schema, columns=None, rows=dump_file.rows)
+                tables.append(file.read().cast(schema.to_arrow()))
+        return pa.concat_tables(tables) if tables else schema.to_arrow().empty_table()
 
     def bookie_rows(self) -> pa.Table:
         """Return the table `BOOKIES`."""
@@ -102,7 +102,8 @@ class Dump:
 def check_file(file: DumpFile) -> None:
     """Raise unless the footer shows the declared columns, rows, bookie, ledgers and order."""
     with opened_parquet(file.path) as parquet_file:
-        check_footer(file.path, parquet_file, DUMP_TABLES[file.table], None, file.rows)
+        schema = DUMP_TABLES[file.table]
+        check_footer(file.path, parquet_file, schema, columns=None, rows=file.rows)
         if file.ledger_range is not None:
             check_row_groups(file.path, row_groups(parquet_file.metadata), file.ledger_range)
         if file.has_one_bookie:

@@ -70,7 +70,8 @@ def _cases(
     cluster: AuditCluster, open_directories: Callable[[Mapping[str, Layout]], Bookies]
 ) -> Iterator[Case]:
     """Yield the durability check alone, then audits with more and more of the real work: bytes to
-    be decoded, index directories. `open_directories` returns bookies of directories by layout."""
+    be decoded, index directories. Baselines are loops over entries; most compute write sets inline.
+    """
 
     def audit_case(name: str, store: MetadataStore, bookies: Bookies, baseline: TimedSide) -> Case:
         return _make_case(name, cluster, lambda: run_audit(store, bookies), baseline)
