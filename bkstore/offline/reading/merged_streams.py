@@ -23,22 +23,21 @@ def merge_sorted_streams(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterato
 
     Streams must be sorted by ledger. Memory: a batch of each, or the rows of the longest ledger.
     """
-    waiting_streams = [_Stream(number, batches) for number, batches in enumerate(streams)]
+    waiting = [_Stream(number, batches) for number, batches in enumerate(streams)]
     while True:
-        for stream in waiting_streams:
+        for stream in waiting:
             stream.fill()
-        last_ledgers = [s.last_ledger for s in waiting_streams if s.last_ledger is not None]
+        last_ledgers = [s.last_ledger for s in waiting if s.last_ledger is not None]
         # Each stream has all its rows of the ledgers before its last waiting one: what is before
         # the lowest of these is complete in all streams.
         limit = min(last_ledgers, default=None)
-        taken = [stream.take_before(limit) for stream in waiting_streams]
-        batches = [batch for batch in taken if batch is not None]
+        batches = [batch for stream in waiting if (batch := stream.take_before(limit)) is not None]
         if batches:
             yield _merge_by_ledger(batches)
         elif limit is None:
             return
         else:  # no row is before `limit`: read on where all waiting rows are of this ledger
-            for stream in waiting_streams:
+            for stream in waiting:
                 if stream.last_ledger == limit:
                     stream.read_batch()
 

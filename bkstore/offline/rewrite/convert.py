@@ -106,7 +106,7 @@ class _SourceRows:
             if not rows.entry_id.size:
                 continue
             if self._bookie.layout == "idx":
-                # Index files have no directories: they follow from the logs, for any ledger.
+                # With index files, a row's directory is that of its log; the ledger is not used.
                 dir_indexes = self._bookie.dir_indexes(ledger=0, locations=rows.location)
                 rows = rows._replace(dir_index=dir_indexes)
                 self.rows_without_log += int(np.count_nonzero(dir_indexes == NO_DIRECTORY))

@@ -72,5 +72,6 @@ def encode_target_conf(bookie: BookieDir, target: TargetDirectories) -> bytes | 
     """
     if not bookie.folders.configured:
         return None
+    removed_key = "indexDirectories" if target.index_moved else ""
     with convert_read_errors(bookie.path):
-        return flatten_server_conf(bookie.path, "indexDirectories" if target.index_moved else "")
+        return flatten_server_conf(bookie.path, without=removed_key)

@@ -129,8 +129,7 @@ def _write_cases(context: Context, ids: Int64Array, locations: Int64Array) -> Ca
 
 
 def _read_cases(directory: Path, stack: ExitStack, ids: Int64Array) -> Cases:
-    """Yield cases of reads from the RocksDB index in `directory`; its twin is code for 64-bit ids,
-    which reads the database of scope 0."""
+    """Yield cases of reads from RocksDB; a twin is the same code for 64-bit ids without a scope."""
     index = stack.enter_context(RocksIndex(directory))
     twin = Database(directory / "current" / "locations")
     stack.callback(twin.close)
@@ -149,8 +148,7 @@ def _read_cases(directory: Path, stack: ExitStack, ids: Int64Array) -> Cases:
 
 
 def _scope_cases(context: Context) -> Cases:
-    """Yield the cases of one ledger in scope 0 and in another scope: RocksDB, then index files. A
-    twin is the same code for 64-bit ids without a scope."""
+    """Yield the cases of a ledger in scope 0 and in another, beside twins: code without scopes."""
     ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
     ledgers: Ledgers = {SCOPE_0: ids, SCOPED: ids}
     with ExitStack() as stack:
