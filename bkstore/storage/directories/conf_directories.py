@@ -32,10 +32,10 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
     settings = read_server_conf(conf)
     roles: tuple[_Role, ...] = ("ledger", "index", "journal")
     try:
-        names = {role: directory_names(settings, role) for role in roles}
+        names_by_role = {role: directory_names(settings, role) for role in roles}
     except InvalidArgument as error:
         raise UnsupportedLayout(f"{conf}: {error}") from None
-    dirs_by_role = {str(role): _paths(conf, of_role) for role, of_role in names.items()}
+    dirs_by_role = {str(role): _paths(conf, names) for role, names in names_by_role.items()}
     if not dirs_by_role["ledger"]:
         raise not_a_conf_error(conf, "names no ledgerDirectories")
     return dirs_by_role

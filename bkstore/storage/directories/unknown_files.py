@@ -53,10 +53,9 @@ def _describe_unknown(name: str) -> str | None:
         return None
     if name.endswith((".idx", ".idx.rloc")):  # the index reports misplaced ones
         return None
-    compacted = _COMPACTED_NAME.fullmatch(name)
     if _COMPACTING_NAME.fullmatch(name):
         return "output of an interrupted compaction, which a bookie deletes at start"
-    if compacted:
+    if compacted := _COMPACTED_NAME.fullmatch(name):
         new, old = (int(part, 16) for part in compacted.groups())
         logs = f"log {old} to {new}"
         return f"compaction of {logs} is not in the index yet: a bookie finishes it at start"

@@ -118,7 +118,7 @@ class OpenLog:
         self.write_buffered()
         sizes = self.metadata.ledgers
         ledgers_map = entrylog.encode_ledgers_map(sizes)
-        if ledgers_map and self.written_bytes + len(ledgers_map) <= MAX_LOG_BYTES:
+        if ledgers_map and self.written_bytes + len(ledgers_map) <= MAX_LOG_BYTES:  # else none
             fields = entrylog.encode_map_fields(self.written_bytes, len(sizes))
             with convert_write_errors(self.path):
                 self._files.pwrite(self.fd, ledgers_map, self.written_bytes)

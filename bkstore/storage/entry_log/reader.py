@@ -271,7 +271,7 @@ class LogReader(Closeable):
             data = os.pread(handle.fd, read_size, max(file_offset, 0))
         except OSError as error:
             raise read_error(error, handle.path) from error
-        offsets = locations - (location - SIZE_FIELD_BYTES)
+        offsets = locations - (location - SIZE_FIELD_BYTES)  # of the records in `data`
         sizes = _sizes_if_all_match(data, offsets, ledger, entry_ids) if file_offset >= 0 else None
         if sizes is None:
             return self._take_intact(handle, file_offset, data, offsets, ledger, entry_ids)

@@ -248,7 +248,8 @@ def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
         return record_end
     if size >= V1_HEADER and _follow_chain(log, record_end, bad_offset, dead_ends):
         return record_end
-    # Otherwise no size can be trusted: try every offset at which a record could start, in order.
+    # Otherwise no size can be trusted: try every offset at which a record could start, in order,
+    # but none in the header of a doubtful frame at `start`.
     chain, chain_offsets, limit, is_ordered = list[int](), set[int](), log.size, False
     window_start = start + 1 if start == bad_offset else start + SIZE_FIELD_BYTES + V1_HEADER
     while window_start < limit:

@@ -224,7 +224,7 @@ class EntryLogger(Closeable):
                 self._rotate(ledger)
 
     def _create_log(self, suffix: str = "") -> OpenLog:
-        """Create a log of a new id, with its header, in a chosen directory."""
+        """Create a log of a new id, with a header, in some directory; `suffix` ends the name."""
         log_id = self._allocate_id(suffix)
         dir_index = self._choose(len(self._currents)) if len(self._currents) > 1 else 0
         path = self._currents[dir_index] / (entrylog.log_name(log_id) + suffix)

@@ -32,7 +32,7 @@ def ledger_tables(
         if len(rows) == ROWS_PER_TABLE:
             yield Table.from_rows(LEDGERS, rows)
             rows, has_yielded = [], True
-    if rows or not has_yielded:
+    if rows or not has_yielded:  # an empty bookie has an empty table
         yield Table.from_rows(LEDGERS, rows)
 
 
