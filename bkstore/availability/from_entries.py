@@ -45,7 +45,8 @@ def from_ids(ids: Int64Array) -> Groups:
 
 
 def from_range(ids: range) -> Groups:
-    """Return a range as canonical groups. O(1). `InvalidArgument` over 2^24 ids, if 2^31 apart."""
+    """Return the ids of a range as canonical groups. O(1). Raises `InvalidArgument` for more than
+    2^24 ids with a step above int32."""
     if not ids:
         return empty()
     low, high = sorted((check_entry_id(ids[0]), check_entry_id(ids[-1])))

@@ -76,7 +76,7 @@ class LogHeader:
 
 
 def encode_header(header: LogHeader, direct: bool = False) -> bytes:
-    """Return the header block: 1024 bytes, 4096 for a log of the direct-IO logger.
+    """Return the header block: 1024 bytes; 4096, with a filler entry, for the direct-IO logger.
 
     >>> encode_header(LogHeader())[:8].hex(), len(encode_header(LogHeader(), direct=True))
     ('424b4c4f00000001', 4096)

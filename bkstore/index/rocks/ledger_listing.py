@@ -64,7 +64,7 @@ class _ListingProgress:
         is_listed = (owner >= 0) & (entries >= 0) & (entries <= MAX_ENTRY_ID)
         if not is_listed.all():
             entries, owner = entries[is_listed], owner[is_listed]
-        # The last row's ledger may have more rows; if it is not to be listed, the next one is next.
+        # The last row's ledger may have more rows. If it is not to be listed, go on after it.
         next_index = int(run_indexes[-1])
         self.is_seek_due = next_index < 0
         if self.is_seek_due:

@@ -50,7 +50,7 @@ class FramedLogReader:
         record_offset: int | None = None
         parts: list[bytes] = []
         for fragment_offset, fragment_type, payload in self._fragments():
-            if (record_offset is None) != (fragment_type in (_FULL, _FIRST)):
+            if (record_offset is None) != (fragment_type in (_FULL, _FIRST)):  # begun twice, or not
                 reason = f"record fragment of type {fragment_type} out of order"
                 raise CorruptionError(self.path, fragment_offset, reason)
             if record_offset is None:
