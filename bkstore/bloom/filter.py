@@ -61,7 +61,7 @@ def filter_size(
     rate = float(number(0, 1, above=True)("fpp", fpp))
     if rate == 1:
         raise InvalidArgument("fpp must be below 1")
-    # Both optimal numbers, as Guava rounds them; the old rule has k from the truncated bits.
+    # The optimal numbers, as Guava rounds them; its old rule took the hashes from truncated bits.
     bits = math.trunc(-insertions * math.log(rate) / (_LN_2 * _LN_2))
     hashes = -math.log(rate) / _LN_2 if compat is None else bits / insertions * _LN_2
     hash_count = max(1, math.floor(hashes + 0.5))

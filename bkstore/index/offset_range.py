@@ -137,9 +137,8 @@ class OffsetRangeIndex:
         self._clock = function("clock", clock)
         self._renews_on_use = expire_after == "use"
         self._lock = Lock()
-        self._items: OrderedDict[ItemKey, _OffsetItem] = (
-            OrderedDict()
-        )  # in the order of `age_start`
+        # In the order of `age_start`.
+        self._items: OrderedDict[ItemKey, _OffsetItem] = OrderedDict()
         self._entries = 0  # of all items together
         # object -> (node, `age_start` of its oldest item), if all entries of the object are here
         self._complete_objects: dict[int, tuple[int, float]] = {}

@@ -128,7 +128,8 @@ def _padding_end(buffer: memoryview, offset: int) -> int:
 def _follow_equal(
     sizes: npt.NDArray[Any], end: int, offset: int, size: int
 ) -> tuple[Int64Array, int]:
-    """Follow frames of one size, thousands at a time; stop before the first of another size."""
+    """Follow frames of one size, thousands at a time; stop before the first of another size.
+    `sizes` has the integer at every offset of the buffer, `end` is the buffer's."""
     step, start = SIZE_FIELD_BYTES + size, offset
     while (count := min((end - offset) // step, _MAX_FRAMES_AT_ONCE)) > 0:
         is_same = sizes[offset : offset + (count - 1) * step + 1 : step] == size

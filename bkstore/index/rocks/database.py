@@ -117,7 +117,7 @@ class Database:
             self.oddities.append((log_path, offset, detail))
         if contents.torn_offset is not None:
             torn_tails.append((manifest, contents.torn_offset))
-        return self._open_links(torn_tails, None)
+        return self._open_links(torn_tails, open_files=None)
 
     def _open_links(
         self, torn_tails: Sequence[tuple[Path, int]], open_files: ExitStack | None

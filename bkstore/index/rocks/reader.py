@@ -365,9 +365,8 @@ class RocksReader(EntryIndex):
         for ledger_id in self.ledgers_with_entries():
             if ledger_id not in known_ledgers:
                 detail = f"ledger {ledger_id} has entries but no row in `ledgers`"
-                path = str(
-                    self._current_dir / ("locations-128" if ledger_id.scope else "locations")
-                )
+                folder = "locations-128" if ledger_id.scope else "locations"
+                path = str(self._current_dir / folder)
                 findings.append(Finding("oddity", detail, path, None, ledger_id))
         return findings
 
