@@ -77,6 +77,7 @@ def _split_into_chunks(groups: Groups, ungroups: bool) -> Iterator[Groups]:
         if is_small and int(chunk.size.max()) <= _MAX_PIECE_IDS:
             yield chunk
             continue
+        # Else each group by itself, a long one in parts.
         for group in np.stack(chunk, axis=1).tolist():
             for part in _split_group(group, ungroups):
                 yield Groups(*np.array([part], np.int64).T)

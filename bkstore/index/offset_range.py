@@ -52,9 +52,7 @@ class _OffsetItem:
 
     def __init__(self, age_start: float, start: int, object_id: int) -> None:
         self.age_start = age_start
-        self.starts_and_objects = array(
-            "q", (start, object_id)
-        )  # one array: half the fixed cost of two
+        self.starts_and_objects = array("q", (start, object_id))
 
     @property
     def size(self) -> int:
