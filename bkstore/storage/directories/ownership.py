@@ -46,11 +46,10 @@ class OwnedDirectories:
     def of_path(cls, path: StrPath) -> OwnedDirectories:
         """Return the directories below a root (or named by a `bk_server.conf`).
 
-        A missing root, or one without any, gets `ledgers` and `journal`; a single ledger
-        directory has its journal next to its logs. The paths of a conf are used literally, never
-        those of copies; without a journal in the conf, the cookie's is used, else BookKeeper's
-        default, `/tmp/bk-txn`. Raises `UnsupportedLayout` if some of the conf's directories are
-        missing while others have data.
+        A missing root, or one without any, gets `ledgers` and `journal`; a single ledger directory
+        has its journal next to its logs. The paths of a conf are used literally, never those of
+        copies; journals default to the cookie's, then to BookKeeper's `/tmp/bk-txn`. Raises
+        `UnsupportedLayout` if some of the conf's directories are missing while others have data.
         """
         root = Path(os.path.abspath(path))
         if root.is_file():

@@ -53,7 +53,7 @@ class WriterLock(Closeable):
             distinct: dict[str, Path] = {}
             for current in directories:
                 distinct.setdefault(os.path.realpath(current), current)
-            # Lock files work across machines too; network file systems do not lock directories so.
+            # Lock files also hold across machines, unlike directory locks of network file systems.
             lock_files = {_lock_path(current): current for current in distinct.values()}
             for lock_path, current in lock_files.items():
                 self._fds.append(acquire_lock(lock_path, _in_use(current)))

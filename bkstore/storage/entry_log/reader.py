@@ -109,7 +109,7 @@ class LogReader(Closeable):
         log_id, log_size = int(locations[0]) >> 32, 0
         with suppress(CorruptionError):
             log_size = os.fstat(self._open_log(log_id).fd).st_size
-        first_lost, stop, part_size = (log_id << 32) + log_size, 0, _READ_SIZE
+        first_lost, stop, part_size = (log_id << 32) + log_size, 0, 2048  # the parts grow
         while stop < locations.size:
             part = locations[stop : stop + part_size]
             is_other = (part < first_lost) | (part >> 32 != log_id)

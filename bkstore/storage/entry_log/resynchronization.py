@@ -171,7 +171,7 @@ def read_frames(log: LogBytes, offset: int) -> FrameRun:
     as `classify_at` returns it. Reads a window, or one frame that is longer."""
     size = int.from_bytes(log.read(offset, SIZE_FIELD_BYTES), "big")
     data = log.read_array(offset, max(WINDOW_BYTES, SIZE_FIELD_BYTES + size))
-    frames = find_frames(data, 0, V1_HEADER)
+    frames = find_frames(data, min_size=V1_HEADER)
     scopes, ledgers, entries, kinds = _classify_frames(data, frames.offsets, frames.sizes, offset)
     end = offset + frames.end
     run = FrameRun(data, offset, frames.offsets, frames.sizes, scopes, ledgers, entries, kinds, end)

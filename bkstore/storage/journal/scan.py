@@ -119,7 +119,7 @@ class JournalScan:
         except CorruptionError as error:
             raise error.relocate(self.path) from None
         self.version = header.version
-        self.start = start or header.size
+        self.start = start or header.size  # 0 means from the first record on
         self.stop = self.start
         self.findings: list[Finding] = []
 
@@ -209,7 +209,8 @@ class JournalScan:
                 return self._stop_with_finding(size, "damage", detail, position)
             if length > 0:  # take all adjacent records in the window at once
                 first_frame = window.load(position, SIZE_FIELD_BYTES + length)
-                frames = find_frames(np.frombuffer(window.data, np.uint8), first_frame, 1, padding)
+                data = np.frombuffer(window.data, np.uint8)
+                frames = find_frames(data, first_frame, padding=padding)
                 yield window.base, window.data, frames
                 position = window.base + frames.end
             elif length == 0:

@@ -82,7 +82,7 @@ class ForgetfulLacTracker(LacTracker):
         self._is_db = is_db
 
     def get(self, ledger_id: LedgerId) -> int:
-        """Return the ledger's LAC; `NoSuchEntry` if none is known and the ledger has no entry."""
+        """Return the LAC seen, else the last entry's, else raise `NoSuchEntry`, as upstream."""
         lac = self._lacs.get(ledger_id)
         if lac is None:
             lac = self._read_stored_lac(ledger_id).of_last_entry
