@@ -77,7 +77,7 @@ def find_irregular_files(paths: Iterable[str | Path]) -> Iterator[Finding]:
 
 def stat_files(folders: Iterable[Path], subfolders: Container[str] = ()) -> dict[str, SizeAndTime]:
     """Return (size, modification time in ns) of each file in these folders, and of those named in
-    `subfolders` in their subfolders; (-1, 0) if dead. A missing folder has no files."""
+    `subfolders` in their subfolders; (-1, 0) if unreadable. A missing folder has no files."""
     files = {}
     unread: list[str | Path] = list(folders)
     while unread:

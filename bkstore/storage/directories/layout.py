@@ -254,36 +254,37 @@ def order_by_residue(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]])
     >>> order_by_residue(["a", "b"], [[1, 3], [2]])
     [1, 0]
     """
-    size = len(dir_names)
+    dir_count = len(dir_names)
     dir_of_position: dict[int, int] = {}
     for index, ledger_ids in enumerate(ledgers):
-        residues = {ledger % size for ledger in ledger_ids}
+        residues = {ledger % dir_count for ledger in ledger_ids}
         if not residues:
             continue
         clash = next((dir_of_position[i] for i in residues if i in dir_of_position), None)
         if len(residues) > 1 or clash is not None:
             other = f" as {dir_names[clash]} does" if clash is not None else ""
+            held_positions = f"ledgers of positions {sorted(residues)} of {dir_count}{other}"
             raise UnsupportedLayout(
-                f"{dir_names[index]} holds ledgers of positions {sorted(residues)} of {size}{other}"
-                ": directories are missing, or their order is unknown; give a bk_server.conf"
+                f"{dir_names[index]} holds {held_positions}: directories are missing, or their "
+                "order is unknown; give a bk_server.conf"
             )
         dir_of_position[residues.pop()] = index
-    free_dirs = [index for index in range(size) if index not in dir_of_position.values()]
+    free_dirs = [index for index in range(dir_count) if index not in dir_of_position.values()]
     return [
         dir_of_position[position] if position in dir_of_position else free_dirs.pop(0)
-        for position in range(size)
+        for position in range(dir_count)
     ]
 
 
 def check_order(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]], source: str) -> None:
     """Raise `UnsupportedLayout` if a directory is at a position to which none of its ledgers belong
     (ledger L is at ``L mod n``): no look-up would find them. A single stray ledger is permitted."""
-    size = len(dir_names)
+    count = len(dir_names)
     for index, ledger_ids in enumerate(ledgers):
-        residues = {ledger % size for ledger in ledger_ids}
+        residues = {ledger % count for ledger in ledger_ids}
         if residues and index not in residues:
             raise UnsupportedLayout(
-                f"{dir_names[index]} is directory {index} of {size} by the {source}, but holds "
+                f"{dir_names[index]} is directory {index} of {count} by the {source}, but holds "
                 f"only ledgers of {sorted(residues)}: directories are missing or in another order"
             )
 

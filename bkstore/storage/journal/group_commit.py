@@ -100,7 +100,7 @@ class GroupCommit:
             wait_seconds = self._wait_deadline - time.monotonic()
             if wait_seconds > 0 and len(self._waiting) < self._expected_followers:
                 all_gathered = self._followers_gathered = threading.Lock()
-                all_gathered.acquire()
+                all_gathered.acquire()  # the last follower to come releases it
         if all_gathered is not None:
             all_gathered.acquire(timeout=wait_seconds)
         self._followers_gathered = None

@@ -63,11 +63,13 @@ def find_blank_sectors(offset: int, record: JournalRecord) -> list[int]:
     return _find_blank_sectors(offset, offset + SIZE_FIELD_BYTES + header_size, record.body)
 
 
-def _find_blank_sectors(offset: int, start: int, data: bytes) -> list[int]:
-    """Return the sectors after the one of `offset` in which `data`, at `start`, is all zeros."""
+def _find_blank_sectors(record_offset: int, data_offset: int, data: bytes) -> list[int]:
+    """Return the sectors after that of the record's offset in which its `data` has only zeros."""
     blank_offsets = []
-    for sector in range((offset // _SECTOR + 1) * _SECTOR, start + len(data), _SECTOR):
-        sector_data = data[max(sector - start, 0) : max(sector + _SECTOR - start, 0)]
+    first_sector = (record_offset // _SECTOR + 1) * _SECTOR
+    for sector in range(first_sector, data_offset + len(data), _SECTOR):
+        start = sector - data_offset  # negative if the sector begins before `data`
+        sector_data = data[max(start, 0) : max(start + _SECTOR, 0)]
         if sector_data and sector_data.count(0) == len(sector_data):
             blank_offsets.append(sector)
     return blank_offsets
@@ -87,9 +89,8 @@ def has_unwritten_sector(path: Path, sectors: Iterable[int]) -> bool:
 def has_unwritten_ids(path: Path, offset: int, data: bytes) -> bool:
     """Return whether a later sector with a part of the record's ids or size was not written, as
     after a power loss, which is no damage. `data` is the record at `offset`, without its length."""
-    return has_unwritten_sector(
-        path, _find_blank_sectors(offset, offset + SIZE_FIELD_BYTES, data[:_MAX_IDS_SIZE])[:1]
-    )
+    blank_sectors = _find_blank_sectors(offset, offset + SIZE_FIELD_BYTES, data[:_MAX_IDS_SIZE])
+    return has_unwritten_sector(path, blank_sectors[:1])
 
 
 def find_torn_reason(record: JournalRecord, storage: LedgerStorage) -> str | None:

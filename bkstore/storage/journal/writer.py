@@ -1,7 +1,6 @@
 """JournalWriter: appends records to journal files, pads, syncs, preallocates and rolls.
 
-Source: `bookie/Journal` (grouping, padding, rolling), `bookie/JournalChannel` (header,
-preallocation). Format: `docs/formats/journal.md`.
+Source: `bookie/Journal`, `bookie/JournalChannel`. Format: `docs/formats/journal.md`.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class CompactionThrottle:
     def acquire(self, entry_count: int, size: int) -> bool:
         """Wait until so much may pass; return False if the compaction is to be given up."""
         now = self._clock()
-        self._free_at = max(self._free_at, now - _MAX_SAVED_SECONDS)
+        self._free_at = max(self._free_at, now - _MAX_SAVED_SECONDS)  # idle time counts so far back
         if self._wait(max(0.0, self._free_at - now)):  # woken early, to give up
             self.is_given_up = True
             return False

@@ -215,8 +215,7 @@ def _read_map(log: LogFile, oddities: list[Finding]) -> LogMetadata | None:
 
 
 def _filter_ids(ledgers: Int64Array) -> Int64Array:
-    """Return an id for each (scope, ledger) row: the ledger itself in scope 0, else mixed. Equal
-    ids only cause false positives of a filter."""
+    """Return an id for each (scope, ledger) row, the ledger in scope 0; equal ones do no harm."""
     scopes, numbers = ledgers[:, 0], ledgers[:, 1]
     mixed = hash_keys(scopes)[0].view(np.int64) ^ numbers
     return np.where(scopes == 0, numbers, mixed)
