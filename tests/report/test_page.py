@@ -146,7 +146,7 @@ def test_every_analysis_has_its_part() -> None:
     assert {*SCHEMAS, "bookies"} == set(names) == set(SECTIONS)
     assert len(set(names)) == len(names)
     for name, schema in SCHEMAS.items():
-        columns = [c.column for c in SECTIONS[name].columns if c.column]
+        columns = [c.table_column for c in SECTIONS[name].columns if c.table_column]
         orders = [c.lstrip("-") for c in SECTIONS[name].order if c != "class"]
 
         assert [] == [c for c in [*columns, *orders] if c not in schema.names], name
