@@ -48,7 +48,7 @@ class UsageTable(NamedTuple):
 def _by_bookie(bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
     _complete_totals(usage.logs())
     ledgers, index_parts = usage.ledgers(), usage.index()
-    # The rows of locations: their sum is unknown if a part's is.
+    # Bytes of location rows: if those of one part are unknown, so is their sum.
     row_bytes = [part.row_bytes for part in index_parts if part.part != "ledgers"]
     known_row_bytes = [size for size in row_bytes if size is not None]
     yield (

@@ -116,7 +116,7 @@ class Screen:
         known_names = {*self._widths, *choice.constant_values, *choice.idle_columns}
         if self._screen_columns.as_records:
             known_names = {*self._screen_columns.columns}
-        # An id says as much as the other id columns, unless it was shortened with its scope.
+        # A complete `ledger_id` represents both other id columns, a shortened one only the scope.
         if "ledger_id" in known_names:
             known_names |= {"scope_id"} if self._has_shown_scope else {"scope_id", "qualified_name"}
         return [name for name in self._schema.names if name not in known_names]
