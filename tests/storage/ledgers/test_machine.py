@@ -124,7 +124,7 @@ def test_a_deleted_ledger_is_made_again(kind: Kind, remake: str) -> None:
             "count": 5,
             "step": 1,
             "size": 9,
-            "shuffle": None,
+            "rng": None,
         },
         "fence": {"ledger_id": ledger_id},
         "set_explicit_lac": {"ledger_id": ledger_id, "lac": 2},

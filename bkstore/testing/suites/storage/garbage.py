@@ -140,7 +140,10 @@ class StorageGarbageRules(StorageSuiteBase):
             storage.collect_garbage(threshold=1.0, transactional=transactional)
 
             assert live == read_content(storage)
-            assert live == read_content(home.reopen())
+
+            storage = home.reopen()
+
+            assert live == read_content(storage)
 
     @pytest.mark.parametrize("transactional", [False, True])
     def test_unflushed_adds_beside_compaction(self, home: StorageHome, transactional: bool) -> None:
