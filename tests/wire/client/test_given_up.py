@@ -36,10 +36,12 @@ def test_an_interrupt_while_sending(protocol: str, monkeypatch: pytest.MonkeyPat
             adds.append(len(message) > 1 << 20)
             peer.answer(answer(decoder.decode(message)))
 
-    def interrupt(stream: SocketStream, receive: bool, send: bool, seconds: float) -> bool:
+    def interrupt(
+        stream: SocketStream, seconds: float, *, receive: bool = False, send: bool = False
+    ) -> bool:
         if send:
             raise KeyboardInterrupt
-        return wait(stream, receive, send, seconds)
+        return wait(stream, seconds, receive=receive, send=send)
 
     wait = SocketStream.wait
     large = encode(Entry(LEDGER, 0, -1, 5_000_000, bytes(5_000_000)), "CRC32C")
