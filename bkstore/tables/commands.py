@@ -104,7 +104,7 @@ FINDINGS = make_schema(
 )
 """Oddities and damage. `entries` is the number of entries in first..last that are affected."""
 
-INSPECT = make_schema("inspect", "property value:string", fold="value")
+INSPECT = make_schema("inspect", "property value:string", wrap="value")
 """The properties that `bkstore inspect` prints, one per row."""
 
 CHECK_FINDINGS = make_schema(
