@@ -12,6 +12,7 @@ import pytest
 from bkstore.errors import DirectoryInUse
 from bkstore.files import lock_files
 from bkstore.files.lock_files import acquire_lock, is_locked, open_lock_file, release_lock
+from tests.patched_modules import patch_module
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def test_probe_is_waited_for(tmp_path: Path, probe: int, monkeypatch: pytest.Mon
     def pause(_: float) -> None:
         fcntl.flock(probe, fcntl.LOCK_UN)
 
-    monkeypatch.setattr(lock_files.time, "sleep", pause)
+    patch_module(monkeypatch, lock_files, "time", sleep=pause)
 
     release_lock(acquire_lock(tmp_path / "lock", "taken"))
 
@@ -50,7 +51,7 @@ def test_holder_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def pause(_: float) -> None:
         raise AssertionError("waited for a holder")
 
-    monkeypatch.setattr(lock_files.time, "sleep", pause)
+    patch_module(monkeypatch, lock_files, "time", sleep=pause)
     holder = acquire_lock(tmp_path / "lock", "first")
     try:
         with pytest.raises(DirectoryInUse, match="second"):

@@ -12,7 +12,9 @@ import pytest
 
 import bkstore
 from bkstore.errors import CorruptionError
+from bkstore.files import opening
 from bkstore.files.opening import next_data_offset, open_for_reading, open_regular, read_file
+from tests.patched_modules import patch_module
 
 BKSTORE = Path(bkstore.__file__).parent
 
@@ -44,7 +46,7 @@ def test_a_pipe_that_takes_the_files_place(tmp_path: Path, monkeypatch: pytest.M
     os.mkfifo(tmp_path / "pipe")
     seen = os.stat(tmp_path / "file")
     before = len(os.listdir("/dev/fd"))
-    monkeypatch.setattr("bkstore.files.opening.os.stat", lambda path: seen)
+    patch_module(monkeypatch, opening, "os", stat=lambda path: seen)
 
     with pytest.raises(CorruptionError, match="a pipe"):
         open_regular(tmp_path / "pipe")

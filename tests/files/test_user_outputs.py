@@ -19,6 +19,7 @@ from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files import user_outputs
 from bkstore.files.user_outputs import check_output, open_output, refuse_inputs, write_output
 from bkstore.tables import Column, Schema, Table
+from tests.patched_modules import patch_module
 
 ROWS = Schema("rows", (Column("n", "int64"),))
 
@@ -101,7 +102,7 @@ def test_other_names_keep_the_old_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["out.tmp", ".bkstore-0000000000000000.tmp", "out.partial"])
 def test_neighbours_stay(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of the user's beside the target is never taken for scratch; a link there neither."""
-    monkeypatch.setattr(user_outputs.os, "urandom", bytes)
+    patch_module(monkeypatch, user_outputs, "os", urandom=bytes)
     (tmp_path / "victim").write_bytes(b"precious")
     (tmp_path / name).symlink_to("victim")
     with suppress(WriteFailed):  # the name that was guessed is taken
@@ -149,11 +150,10 @@ def test_no_room_beside_an_old_file(
             if flags & os.O_CREAT and ".bkstore-" in str(path)
             else real(path, flags, *more)
         )
-        monkeypatch.setattr(user_outputs.os, "open", make)
+        patch_module(monkeypatch, user_outputs, "os", open=make)
     else:
-        monkeypatch.setattr(user_outputs.os, "fstat", lambda fd: _other_owner(fd))
-        monkeypatch.setattr(user_outputs.os, "fchown", refuse)
-        monkeypatch.setattr(user_outputs.os.path, "samestat", lambda *_: True)
+        patch_module(monkeypatch, user_outputs, "os", fstat=_other_owner, fchown=refuse)
+        patch_module(monkeypatch, user_outputs.os, "path", samestat=lambda *_: True)
     with pytest.raises(RuntimeError):
         _fail_halfway(target)
     assert b"a longer old content" == target.read_bytes()
@@ -182,7 +182,7 @@ def test_a_file_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     """A write-protected file is not replaced, though its folder would let it."""
     target = tmp_path / "out"
     target.write_bytes(b"precious")
-    monkeypatch.setattr(user_outputs.os, "access", lambda *_: False)
+    patch_module(monkeypatch, user_outputs, "os", access=lambda *_: False)
     for call in (lambda: write_output(target, b"new"), lambda: check_output(target)):
         with pytest.raises(WriteFailed, match=r"out: cannot be written: Permission denied"):
             call()

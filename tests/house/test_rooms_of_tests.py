@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.paths import ROOT
 
 TESTS = ROOT / "tests"
@@ -53,3 +55,29 @@ def test_no_test_module_is_a_helper() -> None:
     ]
 
     assert [] == found
+
+
+_PATCHED_FOR_ALL = re.compile(
+    r"setattr\(\s*(?:\w+\.(?:time|os|shutil), |\"bkstore[\w.]*\.(?:time|os|shutil)\.)"
+)
+
+
+def test_patches_do_not_reach_other_threads() -> None:
+    """A function of Python's is replaced for one module of ours (`patch_module`): a sleep that
+    raises would else end the threads of libraries, and fail the test that runs by then."""
+    found = [
+        str(path.relative_to(TESTS))
+        for path in MODULES
+        if _PATCHED_FOR_ALL.search(path.read_text(encoding="utf-8"))
+    ]
+
+    assert [] == found
+
+
+@pytest.mark.parametrize(
+    ("target", "member"),
+    [("(lock_files.time, ", '"sleep", f)'), ('("bkstore.files.opening.os', '.stat", f)')],
+)
+def test_patches_for_all_are_seen(target: str, member: str) -> None:
+    """The pattern finds both ways to write such a patch."""
+    assert _PATCHED_FOR_ALL.search(f"setattr{target}{member}")

@@ -40,6 +40,7 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.resynchronization import LogBytes
 from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.testing.faults import FaultPlan
+from tests.patched_modules import patch_module
 from tests.worlds.bookies import Made, make_bookie
 
 WRITERS: dict[str, Callable[..., Any]] = {
@@ -159,12 +160,12 @@ class _Entry:
 def test_looks_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that may not be looked at is not one that changed; one that is gone did."""
     for number in (errno.ENOENT, errno.ELOOP, errno.EIO):
-        monkeypatch.setattr(file_listing.os, "scandir", lambda _, n=number: [_Entry(n)])
+        patch_module(monkeypatch, file_listing, "os", scandir=lambda _, n=number: [_Entry(n)])
 
         assert {"/b/0.log": (-1, 0)} == file_listing.stat_files([Path("/b")])
 
     for number in (errno.EACCES, errno.ENOMEM, errno.EMFILE):
-        monkeypatch.setattr(file_listing.os, "scandir", lambda _, n=number: [_Entry(n)])
+        patch_module(monkeypatch, file_listing, "os", scandir=lambda _, n=number: [_Entry(n)])
         with pytest.raises(OSError, match=r"0\.log") as caught:
             file_listing.stat_files([Path("/b")])
 

@@ -22,6 +22,7 @@ from bkstore.errors import (
     SystemRefused,
     WriteFailed,
 )
+from bkstore.files import disk_changes, scratch
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import convert_own_read_errors, convert_sync_errors, read_error
 from bkstore.files.scratch import scratch_directory
@@ -34,6 +35,7 @@ from bkstore.testing.faults import FaultPlan
 from bkstore.testing.suites.storage.base import KEY, record
 from bkstore.wire.client.socket_stream import connect
 from bkstore.wire.status_codes import Status, status_for_error
+from tests.patched_modules import patch_module
 
 
 def _refused(number: int) -> Callable[..., Any]:
@@ -162,7 +164,7 @@ def test_a_scratch_directory_that_cannot_be_made(
         scratch_directory("test", tmp_path / "none"),
     ):
         pass
-    monkeypatch.setattr("bkstore.files.scratch.os.open", _refused(errno.EMFILE))
+    patch_module(monkeypatch, scratch, "os", open=_refused(errno.EMFILE))
     with (
         pytest.raises(WriteFailed, match=r"bkstore-test-.*Too many open files"),
         scratch_directory("test", tmp_path),
@@ -185,7 +187,7 @@ class _NoDescriptors(Files):
             super().sync_dir(path)
             return
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bkstore.files.disk_changes.os.open", _refused(errno.EMFILE))
+            patch_module(patch, disk_changes, "os", open=_refused(errno.EMFILE))
             super().sync_dir(path)
 
 

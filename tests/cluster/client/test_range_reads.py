@@ -24,6 +24,7 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.testing.factories import ClusterFactory
 from tests.cluster.client.calls import Calls
 from tests.cluster.client.ensembles import ensemble
+from tests.patched_modules import patch_module
 
 
 @pytest.fixture(params=["one after another", "side by side"])
@@ -219,7 +220,7 @@ def test_a_bookie_without_batches(
     ledger = cluster.create_ledger(3, 3, 2)
     ledger.append_many([b"x"] * 300)
     now = [100.0]
-    monkeypatch.setattr(range_reads.time, "monotonic", lambda: now[0])
+    patch_module(monkeypatch, range_reads, "time", monotonic=lambda: now[0])
     for error in (IllegalOperation("what?"), BookieUnavailable("the connection is lost")):
         reader, calls = _reader(cluster, None, ledger)
 

@@ -16,12 +16,14 @@ import pytest
 from bkstore import LedgerId, open_index
 from bkstore.cli.main import main
 from bkstore.errors import CorruptionError, MissingDependency, UnsupportedLayout, WriteFailed
+from bkstore.files import disk_changes
 from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
 from bkstore.offline.load import LocalLoadEngine, load
 from bkstore.tables import ENTRIES
 from bkstore.testing.faults import FaultPlan
+from tests.patched_modules import patch_module
 from tests.worlds.loads import (
     World,
     entry_row,
@@ -258,7 +260,7 @@ def test_no_room_for_the_lock(
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("bkstore.offline.staging_directory.os.pwrite", full)
+    patch_module(monkeypatch, disk_changes, "os", pwrite=full)
     with pytest.raises(WriteFailed, match="No space left on device"):
         load(plain[0], tmp_path / "out", "idx")
 

@@ -19,6 +19,7 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.testing.suites.storage.base import KEY, record
+from tests.patched_modules import patch_module
 
 
 def _link_to_directory(top: Path) -> Path:
@@ -149,7 +150,7 @@ def test_reader_that_asks_does_not_refuse_a_writer(
         waits.append(seconds)
         fcntl.flock(fd, fcntl.LOCK_UN)
 
-    monkeypatch.setattr(lock_files.time, "sleep", pause)
+    patch_module(monkeypatch, lock_files, "time", sleep=pause)
     try:
         LedgerStorage.open(tmp_path, storage).close()
         assert 1 == len(waits)
