@@ -147,9 +147,8 @@ def _list_step_slots(groups: Groups) -> _StepSlots:
         column = np.empty(inner.size + outer.size, inner.dtype)
         column[0::2], column[1::2] = inner, outer
         columns.append(column)
-    slots = _StepSlots(*columns)
-    keep = slots.step_count > 0  # no slot inside of a group of one sequence
-    return _StepSlots(*(column[keep] for column in slots))
+    keep = _StepSlots(*columns).step_count > 0  # no slot inside of a group of one sequence
+    return _StepSlots(*[column[keep] for column in columns])
 
 
 def _group_slots(groups: Groups, slots: _StepSlots) -> tuple[Groups, npt.NDArray[np.intp]]:

@@ -109,11 +109,11 @@ def encode_ledgers_map(sizes: Mapping[LedgerId, int]) -> bytes:
     Version 2 batches if any ledger has a scope other than 0. Empty for no ledgers."""
     is_scoped = any(ledger_id.scope for ledger_id in sizes)
     map_entry = _SCOPED_MAP_ENTRY if is_scoped else _MAP_ENTRY
-    ids = slice(None) if is_scoped else slice(1, None)  # of (scope, ledger)
+    id_part = slice(0 if is_scoped else 1, None)  # of (scope, ledger)
     remaining = iter(sizes.items())
     parts = []
     while batch := list(islice(remaining, _LEDGERS_PER_BATCH)):
-        rows = [(*ledger_id.signed[ids], size) for ledger_id, size in batch]
+        rows = [[*tuple(ledger_id.signed)[id_part], size] for ledger_id, size in batch]
         row_bytes = np.array(rows, ">i8").tobytes()
         record_size = _BATCH_FIELDS_BYTES + len(row_bytes)
         parts += [_BATCH_HEADER.pack(record_size, _MAP_LEDGER, map_entry, len(batch)), row_bytes]

@@ -87,10 +87,9 @@ class BookieEntries:
         size = self._ensemble_size
         is_stored = (np.arange(size)[:, None] - np.arange(size)) % size < self._write_quorum
         no_entries = np.zeros((size, 1), np.int64)
-        stored_below = np.concatenate((no_entries, np.cumsum(is_stored, axis=1)), axis=1)
-        below: Int64Array = entries // size * self._write_quorum
-        below += stored_below[slot, entries % size]
-        return below
+        counts = np.cumsum(is_stored, axis=1, dtype=np.int64)
+        stored_below = np.concatenate((no_entries, counts), axis=1)
+        return entries // size * self._write_quorum + stored_below[slot, entries % size]
 
     @property
     def total(self) -> int:

@@ -56,11 +56,11 @@ def compile_messages(
         message = declared[name] = siblings.add(name=own_name)
         for declaration in declarations:
             label, type_name, field_name, number = declaration.split()
-            field = message.field.add(name=field_name, number=int(number), label=_LABELS[label])
-            if type_name in _TYPES:
-                field.type = _TYPES[type_name]
-            else:
-                field.type = _ENUM_TYPE if type_name in enums else _MESSAGE_TYPE
+            type_number = _TYPES.get(type_name, _ENUM_TYPE if type_name in enums else _MESSAGE_TYPE)
+            field = message.field.add(
+                name=field_name, number=int(number), label=_LABELS[label], type=type_number
+            )
+            if type_name not in _TYPES:
                 field.type_name = f".{package}.{type_name}"
     for name, values in enums.items():
         parent, _, own_name = name.rpartition(".")
