@@ -94,6 +94,16 @@ class BatchAdder(Protocol):
 
 
 @runtime_checkable
+class LacWaiter(Protocol):
+    """A bookie that answers once a ledger's LAC advances (a long poll); readers that follow a
+    writer use that if it is available."""
+
+    def wait_for_lac(self, ledger: LedgerLike, previous: int, seconds: float = 1.0) -> object:
+        """Return once the bookie knows a LAC above `previous`, or after `seconds`; raises as
+        `read_lac`."""
+
+
+@runtime_checkable
 class BulkReader(Protocol):
     """A bookie that can read several entries in one call; readers use that if it is available."""
 

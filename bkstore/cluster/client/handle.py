@@ -5,20 +5,29 @@ Source: `client/LedgerHandle`, `client/ReadOnlyLedgerHandle`, `client/api`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from bkstore.arguments import bytes_like as as_data, iterable
+from bkstore.arguments import bytes_like as as_data, iterable, number
 from bkstore.cluster.client.appends.pending_append import PendingAppend
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.batch_reads import BatchReader
-from bkstore.cluster.client.last_add_confirmed import LacRead, read_lac
+from bkstore.cluster.client.last_add_confirmed import LacRead, read_lac, wait_for_advance
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.cluster.client.range_reads import RangeReader
 from bkstore.errors import IllegalOperation, InvalidArgument, NoSuchEntry
 from bkstore.formats.entry import NO_ENTRY, Entry
 from bkstore.ids import Int64Array, LedgerId, check_entry_id, check_integer
 from bkstore.ledger_metadata import LedgerMetadata
+
+_check_seconds = number(0)
+
+_LONG_POLL_SECONDS = 1.0
+"""How long a bookie is asked to wait for a LAC; by then the metadata are read again."""
+
+_MIN_POLL_SECONDS = 0.1
+"""Time from one question for the LAC to the next, if it did not advance."""
 
 
 class LedgerHandle:
@@ -240,6 +249,44 @@ class LedgerHandle:
         if self._writer is None:
             self._follow(read_lac(self._access))
         return self.last_add_confirmed
+
+    def wait_for_last_confirmed(self, seconds: float) -> int:
+        """Wait until the LAC advances or the ledger is closed, for about `seconds` at most; return
+        the LAC, as `read_last_confirmed` does.
+
+        Over a network, a bookie that will have the next entries answers when it learns of a higher
+        LAC (a long poll). Bookies in one process, and ones that do not support long polls, are
+        asked every 0.1 s. A writer's handle returns its LAC at once.
+        """
+        deadline = time.monotonic() + _check_seconds("seconds", seconds)
+        lac = self.last_add_confirmed
+        while self._writer is None and not self.closed:
+            started = time.monotonic()
+            seconds_left = max(0.0, deadline - started)
+            wait_for_advance(self._access, lac, min(seconds_left, _LONG_POLL_SECONDS))
+            if self.read_last_confirmed() > lac or time.monotonic() >= deadline:
+                break
+            # A bookie answers at once if the ledger is fenced, or if it cannot wait.
+            time.sleep(max(0.0, min(started + _MIN_POLL_SECONDS, deadline) - time.monotonic()))
+        return self.last_add_confirmed
+
+    def tail(self, first: int = 0) -> Iterator[Entry]:
+        """Yield the entries from `first` on, each once it is confirmed, until the ledger is closed.
+
+        Waits as `wait_for_last_confirmed` does, without a limit, and raises as `read` does. A
+        writer states its LAC with the next entry: its last one comes with the next append, with
+        `write_explicit_lac`, or when the ledger is closed.
+        """
+        next_entry = check_entry_id(first)
+        while True:
+            lac = self.last_add_confirmed
+            if next_entry <= lac:
+                yield from self.scan(next_entry, lac)
+                next_entry = lac + 1
+            elif self.closed:
+                return
+            else:
+                self.wait_for_last_confirmed(_LONG_POLL_SECONDS)
 
     def read_explicit_lac(self) -> int:
         """Return the highest explicit LAC of the last ensemble's bookies, -1 if there is none or

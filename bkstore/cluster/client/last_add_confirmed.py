@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
-from bkstore.cluster.client.bookie_client import BookieClient
+from bkstore.cluster.client.bookie_client import BookieClient, LacWaiter
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import NotEnoughBookies
 from bkstore.formats.entry import NO_ENTRY, Entry
@@ -41,6 +41,34 @@ def read_lac(access: LedgerAccess) -> LacRead:
             f"{describe_answers(answers)}"
         )
     return _highest_lac(segment_start - 1, answers)
+
+
+def wait_for_advance(access: LedgerAccess, lac: int, seconds: float) -> None:
+    """Return when a bookie reports a LAC above `lac`, or after `seconds`; at once if none can wait.
+
+    One bookie is asked, preferably of those that will have the next entries and, with them, the
+    LAC. The LAC is not returned: a long poll's answer has no digest, so the caller reads it again.
+    """
+    _, ensemble = access.metadata.segments[-1]
+    # Entry `lac` + 2 is the first one that can state, in its record, a LAC above `lac`.
+    next_write_set = access.write_set_of(lac + 2, ensemble)
+    others = [bookie for bookie in ensemble if bookie not in next_write_set]
+    for bookie in [*next_write_set, *others]:
+        answer = access.call_bookie(
+            bookie, lambda client: _wait_for_lac_from(access, client, lac, seconds)
+        )
+        if answer.value:
+            return
+
+
+def _wait_for_lac_from(
+    access: LedgerAccess, client: BookieClient, lac: int, seconds: float
+) -> bool:
+    """Wait until a bookie knows a LAC above `lac`, or for `seconds`; return whether it can."""
+    if not isinstance(client, LacWaiter):
+        return False
+    client.wait_for_lac(access.ledger, lac, seconds)
+    return True
 
 
 def _read_lac_from(access: LedgerAccess, client: BookieClient) -> tuple[int, Entry | None]:

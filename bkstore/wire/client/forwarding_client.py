@@ -56,6 +56,7 @@ class ForwardingClient(ABC):
     read_many = _forward(WireClient.read_many)
     read_entries = _forward(WireClient.read_entries)
     read_lac = _forward(WireClient.read_lac)
+    wait_for_lac = _forward(WireClient.wait_for_lac)
     write_lac = _forward(WireClient.write_lac)
     force = _forward(WireClient.force)
     availability = _forward(WireClient.availability)
