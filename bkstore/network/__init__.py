@@ -1,11 +1,12 @@
 """A cluster over sockets: a client that takes a service URI, and bookies that register there.
 
-`client` has `Client`: read it first. It finds bookies by their registrations (`registrations`) and
-reaches each by a `scoped_client`, which chooses the protocol; `audited_bookies` reads lists of
-entries for audits. On the server's side `registered_bookie` has `RegisteredBookie`; `cookie_check`
-decides whether a directory belongs to that bookie of that cluster, `disk_watch` and `checkpoints`
-whether it accepts writes, `advertised` builds its registration, `sanity` tests whether it works,
-`settings` reads a `bk_server.conf`. Page: `docs/network.md`.
+`client` has `Client`: read it first; `aio` has the same for asyncio. It finds bookies by their
+registrations (`registrations`) and reaches each by a `scoped_client`, which chooses the protocol;
+`audited_bookies` reads lists of entries for audits. On the server's side `registered_bookie` has
+`RegisteredBookie`; `cookie_check` decides whether a directory belongs to that bookie of that
+cluster, `disk_watch` and `checkpoints` whether it accepts writes, `advertised` builds its
+registration, `sanity` tests whether it works, `settings` reads a `bk_server.conf`. Page:
+`docs/network.md`.
 """
 
 from __future__ import annotations

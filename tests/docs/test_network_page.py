@@ -13,7 +13,10 @@ from tests.cluster.store.samples import new_uri
 from tests.paths import ROOT
 
 
-@pytest.mark.parametrize(("page", "name"), [("network", "ensemble"), ("live-audit", "live-audit")])
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [("network", "ensemble"), ("network", "asyncio"), ("live-audit", "live-audit")],
+)
 def test_example(
     page: str,
     name: str,

@@ -14,6 +14,7 @@ import pytest
 from bkstore import Bookie
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.client import handle
+from bkstore.cluster.client.last_add_confirmed import LacRead, read_lac
 from bkstore.errors import (
     BkstoreError,
     IllegalOperation,
@@ -189,19 +190,24 @@ def test_blocking_tail(store: MemoryStore) -> None:
 
 
 def test_a_long_poll_ends_the_wait(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bookie answers when the LAC advances; without that it would be asked a minute later."""
-    monkeypatch.setattr(handle, "_MIN_POLL_SECONDS", 60.0)
+    """The bookie answers when the LAC has advanced: it need not be asked again and again."""
     monkeypatch.setattr(handle, "_LONG_POLL_SECONDS", 30.0)
+    reads: list[LacRead] = []
+    monkeypatch.setattr(
+        handle, "read_lac", lambda access: reads.append(read_lac(access)) or reads[-1]
+    )
     with Client(store) as writing, Client(store, timeout=60) as reading:
         ledger = writing.create_ledger(3, 3, 2)
         ledger.append(b"a")
         reader = reading.open_ledger_no_recovery(ledger.id)
+        reads.clear()
         appending = threading.Timer(0.1, ledger.append, [b"b"])
         appending.start()
 
         assert 0 == reader.wait_for_last_confirmed(20)
 
         appending.join()
+    assert [0] == [read.lac for read in reads]
 
 
 def test_waiting_for_the_lac(store: MemoryStore) -> None:
