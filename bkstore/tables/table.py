@@ -36,6 +36,7 @@ class ScreenColumns(NamedTuple):
     drop_first: left out first if space is short, before the last columns. may_cut: may be
     shortened, the first of them last. wrap: the column that is wrapped to several lines at the end
     of the terminal, and never left out. as_records: rows are shown as fields, one per line.
+    keep_idle: columns are shown even if every row has the value that `COLUMNS` declares idle.
     """
 
     columns: tuple[str, ...]
@@ -45,6 +46,7 @@ class ScreenColumns(NamedTuple):
     may_cut: tuple[str, ...] = ()
     wrap: str = ""
     as_records: bool = False
+    keep_idle: bool = False
 
 
 class Schema(NamedTuple):

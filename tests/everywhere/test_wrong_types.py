@@ -203,7 +203,8 @@ CALLS: dict[type, str] = {
     LedgerHandle: (
         "append append_later append_many read read_batch read_batch_unconfirmed read_entry "
         "read_batch_with_fallback read_batch_unconfirmed_with_fallback read_unconfirmed scan "
-        "force read_explicit_lac read_last read_last_confirmed write_explicit_lac"
+        "force read_explicit_lac read_last read_last_confirmed tail wait_for_last_confirmed "
+        "write_explicit_lac"
     ),
     Cluster: (
         "create_ledger open_ledger open_ledger_no_recovery delete_ledger bookie corrupt lose "

@@ -20,8 +20,7 @@ from bkstore.testing.zookeeper_server import ZooKeeperServer
 from bkstore.wire.server import server_tls
 from tests.cluster.store.samples import new_uri
 from tests.models.audit import BOOKIES, random_world
-from tests.network.bookies_on_sockets import registered
-from tests.network.live_audits import audited, cluster_of, rows_of
+from tests.network.bookies_on_sockets import audited, cluster_of, registered, rows_of
 from tests.wire.certificates import made_certificate, needs_openssl
 from tests.wire.server.peer import AUTHORITY, CLIENT, SERVER
 from tests.worlds.audits import closed

@@ -18,8 +18,7 @@ from bkstore.ids import LedgerId
 from bkstore.network import AuditedBookies, Client, RegisteredBookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import new_uri
-from tests.network.bookies_on_sockets import registered, serving
-from tests.network.live_audits import audited, cluster_of
+from tests.network.bookies_on_sockets import audited, cluster_of, registered, serving
 from tests.worlds.audits import closed
 from tests.worlds.zookeeper import expire, raw_client
 

@@ -4,7 +4,8 @@
 work on Arrow batches; `sorted_files` and `metadata_tasks` read sorted files without sorting them
 again. `metadata_table` has ledger metadata as a table, `engine_steps` what the engines share,
 `local_engine` the engine for a single machine (DuckDB and numpy); Spark's is
-`bkstore.spark.analysis`. Rules, columns and costs: `docs/analyses.md`.
+`bkstore.spark.analysis`. `duckdb_tables` reads a dump's files in DuckDB, `sql_connection` has
+`connect`, for queries of a user's own. Rules, columns and costs: `docs/analyses.md`.
 """
 
 from __future__ import annotations

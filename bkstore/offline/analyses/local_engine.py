@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,22 +16,13 @@ from bkstore.files.os_errors import parse_rocksdb_error, read_error
 from bkstore.files.scratch import scratch_directory
 from bkstore.offline.analyses import engine_steps
 from bkstore.offline.analyses.catalog import Analysis, Inputs, KernelInput, KernelJob
+from bkstore.offline.analyses.duckdb_tables import open_duckdb, select_rows
 from bkstore.offline.analyses.sorted_files import SortedFileScan, SortedPlan
-from bkstore.offline.reading.dump_file import DumpFile
-from bkstore.offline.reading.file_locations import remote_dataset
-from bkstore.offline.reading.read_tasks import plan_unsorted_tasks, split_repeating
+from bkstore.offline.reading.read_tasks import plan_unsorted_tasks
 from bkstore.tables import GROUPS
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-MACROS = (
-    "create macro bk_div(a, b) as a // b",
-    "create macro bk_unsigned(a) as xor(a, (-9223372036854775808)::bigint)",
-    "create macro bk_qualified(a, b) as"
-    " lower(concat(lpad(hex(a), 16, '0'), lpad(hex(b), 16, '0')))",
-)
-"""The functions that the texts in `sql` call, defined for DuckDB."""
 
 _QUOTED_PATH = re.compile('"(/[^"]*)"')
 _BATCH_ROWS = 1 << 16
@@ -60,6 +50,10 @@ class LocalEngine:
             self._settings["threads"] = threads
         self._threaded = threads != 1  # for work outside DuckDB
         self._scratch = scratch
+
+    def settings(self, spill_path: Path) -> dict[str, Any]:
+        """Return DuckDB's settings: the limits, and where it spills to."""
+        return {**self._settings, "temp_directory": str(spill_path)}
 
     def run(self, analysis: Analysis, inputs: Inputs) -> pa.Table:
         """Return the analysis's table, with the declared schema and in the declared order. Raises
@@ -103,11 +97,8 @@ class LocalEngine:
     def _connect(self, inputs: Inputs, sql_text: str) -> Iterator[Any]:
         """Yield a DuckDB connection with the macros and the tables that a SQL text reads."""
         with scratch_directory("local", self._scratch) as scratch:
-            settings = {**self._settings, "temp_directory": str(scratch)}
             try:
-                with self._duckdb.connect(":memory:", config=settings) as connection:
-                    for macro in MACROS:
-                        connection.execute(macro)
+                with open_duckdb(self.settings(scratch)) as connection:
                     _create_views(connection, inputs, sql_text)
                     yield connection
             except self._duckdb.Error as error:
@@ -166,8 +157,9 @@ def _unsorted_source(
     assert plan is not None
     if job.condenser is None:
         inputs.dump.check(job.sorted_reader.table)
-        _create_files_view(connection, "others", plan.unsorted_files, inputs.dump.is_remote)
-        return f"select bookie, {', '.join(job.sorted_reader.columns)} from others"  # noqa: S608
+        columns, is_remote = ", ".join(job.sorted_reader.columns), inputs.dump.is_remote
+        rows_query = select_rows(connection, "others", plan.unsorted_files, is_remote)
+        return f"select bookie, {columns} from ({rows_query})"  # noqa: S608
     connection.register("others", pa.RecordBatchReader.from_batches(GROUPS.to_arrow(), rows))
     return "select * from others"
 
@@ -180,38 +172,11 @@ def _create_views(connection: Any, inputs: Inputs, sql_text: str) -> None:
             continue
         dump.check(*names)
         for name in names:
-            _create_table_view(connection, f"{prefix}{name}", dump.files[name], dump.is_remote)
+            query = select_rows(connection, f"{prefix}{name}", dump.files[name], dump.is_remote)
+            connection.execute(f'create view "{prefix}{name}" as {query}')
         connection.register(f"{prefix}bookies", dump.bookie_rows())
     if inputs.metadata is not None:
         connection.register("metadata", inputs.metadata.table)
-
-
-def _create_table_view(
-    connection: Any, view_name: str, files: Sequence[DumpFile], is_remote: bool
-) -> None:
-    """Create the view of a table. Rows of files that may repeat some are made distinct."""
-    distinct_files, repeating_files = split_repeating(files)
-    if not repeating_files:
-        _create_files_view(connection, view_name, distinct_files, is_remote)
-        return
-    _create_files_view(connection, f"{view_name}_repeated", repeating_files, is_remote)
-    sql_text = f'select distinct * from "{view_name}_repeated"'  # noqa: S608
-    if distinct_files:
-        _create_files_view(connection, f"{view_name}_once", distinct_files, is_remote)
-        sql_text += f' union all select * from "{view_name}_once"'  # noqa: S608
-    connection.execute(f'create view "{view_name}" as {sql_text}')
-
-
-def _create_files_view(
-    connection: Any, view_name: str, files: Sequence[DumpFile], is_remote: bool
-) -> None:
-    paths = [file.path for file in files]
-    if is_remote:
-        connection.register(view_name, remote_dataset(paths))
-        return
-    # `read_parquet` takes glob patterns, so each path is escaped for that, then quoted for SQL.
-    path_list = ", ".join("'" + escape(path).replace("'", "''") + "'" for path in paths)
-    connection.execute(f'create view "{view_name}" as select * from read_parquet([{path_list}])')  # noqa: S608
 
 
 def _sort_query(sql_text: str, kernel_input: KernelInput) -> str:

@@ -17,7 +17,7 @@ from bkstore.network import Client, RegisteredBookie
 from bkstore.schedule import expected
 from tests.interop.clusters.conftest import MakeClient, MakeCluster
 from tests.interop.clusters.real_bookies import RealBookies
-from tests.network.live_audits import audited
+from tests.network.bookies_on_sockets import audited
 
 Capsys = pytest.CaptureFixture[str]
 Rows = Sequence[Mapping[str, Any]]

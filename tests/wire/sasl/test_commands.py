@@ -17,7 +17,7 @@ from bkstore.wire.client import SaslUser, WireClient
 from bkstore.wire.sasl import SaslUsers
 from bkstore.wire.status_codes import Status
 from tests.cluster.store.samples import new_uri
-from tests.network.live_audits import audited, cluster_of
+from tests.network.bookies_on_sockets import audited, cluster_of
 from tests.wire.serve_process import served
 from tests.wire.server.peer import KEY, Peer, record
 from tests.worlds.audits import B3, closed

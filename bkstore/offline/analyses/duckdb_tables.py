@@ -1,0 +1,56 @@
+"""The files of a dump as DuckDB reads them: functions and table expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from glob import escape
+from typing import TYPE_CHECKING, Any
+
+from bkstore.offline.reading.dump_file import DumpFile
+from bkstore.offline.reading.file_locations import remote_dataset
+from bkstore.offline.reading.read_tasks import split_repeating
+
+if TYPE_CHECKING:
+    import duckdb
+
+_FUNCTIONS = (
+    "create macro bk_div(a, b) as a // b",
+    "create macro bk_unsigned(a) as xor(a, (-9223372036854775808)::bigint)",
+    "create macro bk_qualified(a, b) as"
+    " lower(concat(lpad(hex(a), 16, '0'), lpad(hex(b), 16, '0')))",
+)
+"""The functions that the texts in `sql` call, defined for DuckDB."""
+
+
+def open_duckdb(settings: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
+    """Return a new database in memory that has the functions of `sql`'s texts."""
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config=dict(settings))
+    for statement in _FUNCTIONS:
+        connection.execute(statement)
+    return connection
+
+
+def select_rows(connection: Any, label: str, files: Sequence[DumpFile], is_remote: bool) -> str:
+    """Return the query for all rows of a table's files. Rows of files that may repeat some are made
+    distinct. Files of a remote dump are registered with the connection, by a name with `label`."""
+    distinct_files, repeating_files = split_repeating(files)
+    queries = []
+    if repeating_files:
+        source = _source(connection, f"{label} repeated", repeating_files, is_remote)
+        queries.append(f"select distinct * from {source}")  # noqa: S608
+    if distinct_files or not repeating_files:
+        source = _source(connection, label, distinct_files, is_remote)
+        queries.append(f"select * from {source}")  # noqa: S608
+    return " union all ".join(queries)
+
+
+def _source(connection: Any, label: str, files: Sequence[DumpFile], is_remote: bool) -> str:
+    paths = [file.path for file in files]
+    if is_remote:
+        connection.register(f"bkstore files of {label}", remote_dataset(paths))
+        return f'"bkstore files of {label}"'
+    # `read_parquet` takes glob patterns, so each path is escaped for that, then quoted for SQL.
+    path_list = ", ".join("'" + escape(path).replace("'", "''") + "'" for path in paths)
+    return f"read_parquet([{path_list}])"
