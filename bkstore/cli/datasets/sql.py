@@ -70,10 +70,10 @@ def add_arguments(parser: Parser) -> None:
 
 def _parse_attachment(text: str) -> tuple[str, Any]:
     """Return the name and the location of an attached dump, for use as argparse's `type`."""
-    name, separator, location = text.partition("=")
-    if not (name and separator and location):
+    schema, separator, location = text.partition("=")
+    if not (schema and separator and location):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DUMP")
-    return name, parse_dump_location(location)
+    return schema, parse_dump_location(location)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -108,10 +108,10 @@ def _result_schema(arrow_schema: pa.Schema) -> Schema:
     """Return the schema of a result; a name that occurs before gets a number."""
     columns: dict[str, Column] = {}
     for field in arrow_schema:
-        name, number = field.name, 2
-        while name in columns:
-            name, number = f"{field.name}_{number}", number + 1
-        columns[name] = Column(name, _column_kind(field.type), nullable=True)
+        label, number = field.name, 2
+        while label in columns:
+            label, number = f"{field.name}_{number}", number + 1
+        columns[label] = Column(label, _column_kind(field.type), nullable=True)
     text_columns = tuple(c.name for c in columns.values() if c.kind in ("string", "binary"))
     is_record = any(column.kind == "rows" for column in columns.values())
     screen = ScreenColumns(tuple(columns), may_cut=text_columns, as_records=is_record, keep_idle=True)

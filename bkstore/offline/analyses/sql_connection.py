@@ -75,15 +75,15 @@ def open_connection(
     """Return what `connect` does, and the analyses, which keep the exception they failed with."""
     engine = LocalEngine(memory, threads)
     inputs = open_inputs(dump, metadata)
-    attached = {name: open_inputs(other) for name, other in (attach or {}).items()}
+    attached = {schema: open_inputs(other) for schema, other in (attach or {}).items()}
     _check_schema_names(attached)
     connection = open_duckdb(engine.settings(_new_spill_path()))
     try:
         lazy = _create_views(connection, engine, "main", inputs)
-        for name, other in attached.items():
-            connection.execute(f'create schema "{name}"')
+        for schema, other in attached.items():
+            connection.execute(f'create schema "{schema}"')
             other_inputs = replace(other, metadata=inputs.metadata)
-            lazy += _create_views(connection, engine, name, other_inputs, earlier=inputs)
+            lazy += _create_views(connection, engine, schema, other_inputs, earlier=inputs)
     except BaseException:
         connection.close()
         raise
@@ -95,10 +95,10 @@ def _new_spill_path() -> Path:
     return Path(tempfile.gettempdir()) / f"bkstore-sql-{uuid.uuid4().hex}"
 
 
-def _check_schema_names(names: Mapping[str, object]) -> None:
-    for name in names:
-        if not name.isidentifier() or name.lower() in ("main", "temp", "system", "pg_catalog"):
-            raise InvalidArgument(f"{name!r} cannot be the name of an attached dump")
+def _check_schema_names(schemas: Mapping[str, object]) -> None:
+    for schema in schemas:
+        if not schema.isidentifier() or schema.lower() in ("main", "temp", "system", "pg_catalog"):
+            raise InvalidArgument(f"{schema!r} cannot be the name of an attached dump")
 
 
 def _create_views(
@@ -108,9 +108,9 @@ def _create_views(
     is from that dump to this one."""
     dump = inputs.dump
     dump.check(*DUMP_TABLES)
-    for name in DUMP_TABLES:
-        query = select_rows(connection, f"{schema}.{name}", dump.files[name], dump.is_remote)
-        connection.execute(f'create view "{schema}"."{name}" as {query}')
+    for table in DUMP_TABLES:
+        query = select_rows(connection, f"{schema}.{table}", dump.files[table], dump.is_remote)
+        connection.execute(f'create view "{schema}"."{table}" as {query}')
     registered: dict[str, Any] = {"bookies": dump.bookie_rows()}
     if inputs.metadata is not None:
         registered["metadata"] = inputs.metadata.table
@@ -121,11 +121,11 @@ def _create_views(
             analysis_inputs = replace(earlier, other=dump)
         lazy.append(LazyAnalysis(engine, analysis, analysis_inputs))
         registered[analysis.name] = lazy[-1]
-    for name, source in registered.items():
+    for view, source in registered.items():
         # DuckDB registers objects for the whole connection; the view puts one into its schema.
-        source_name = f"bkstore {schema}.{name}"
+        source_name = f"bkstore {schema}.{view}"
         connection.register(source_name, source)
-        connection.execute(f'create view "{schema}"."{name}" as select * from "{source_name}"')  # noqa: S608
+        connection.execute(f'create view "{schema}"."{view}" as select * from "{source_name}"')  # noqa: S608
     return lazy
 
 
