@@ -62,6 +62,7 @@ _COMPARING = {
 }
 _ANALYZING = {
     "analyze": "analyze DUMP --engine local --only sequences,violations --metadata METADATA",
+    "sql": 'sql DUMP --metadata METADATA from"violations"',
     "report": "analyze DUMP --engine local --report OUT/report.html",
 }
 READING, REWRITING, LOADING = (

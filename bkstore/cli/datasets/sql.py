@@ -17,14 +17,13 @@ from bkstore.cli.terminal.metadata_options import (
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, output_format_from_args
 from bkstore.cli.terminal.table_output import write_tables
-from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.errors import InvalidArgument
 from bkstore.tables.table import Column, ColumnKind, Schema, ScreenColumns, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from bkstore.cli.terminal.parser import Parser
-    from bkstore.offline.analyses.sql_connection import LazyAnalysis
 
 _BATCH_ROWS = 4096
 _VIEWS = Schema(
@@ -82,16 +81,16 @@ def run(args: argparse.Namespace) -> int:
     require_packages("sql", "duckdb", "pyarrow")
     import duckdb
 
-    from bkstore.offline.analyses.sql_connection import open_connection
+    from bkstore.offline.analyses.sql_connection import SqlSession
 
     query = sys.stdin.read() if args.query == "-" else args.query
     attached = dict(args.attach)
     if len(attached) < len(args.attach):
         raise InvalidArgument("--attach: two dumps have the same name")
-    connection, analyses = open_connection(args.dump, args.metadata, attach=attached)
-    with connection:
+    session = SqlSession.open(args.dump, args.metadata, attach=attached)
+    with session.connection:
         try:
-            relation = connection.sql(_LIST_VIEWS if query is None else query)
+            relation = session.connection.sql(_LIST_VIEWS if query is None else query)
             if relation is None:  # a statement without rows
                 return 0
             reader = relation.to_arrow_reader(_BATCH_ROWS)
@@ -100,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
             batches = _tables(schema, reader)
             write_tables(schema, batches, form, args.output, requested=requested)
         except duckdb.Error as error:
-            raise _query_error(error, analyses) from error
+            raise session.explain(error) from error
     return 0
 
 
@@ -114,7 +113,9 @@ def _result_schema(arrow_schema: pa.Schema) -> Schema:
         columns[label] = Column(label, _column_kind(field.type), nullable=True)
     text_columns = tuple(c.name for c in columns.values() if c.kind in ("string", "binary"))
     is_record = any(column.kind == "rows" for column in columns.values())
-    screen = ScreenColumns(tuple(columns), may_cut=text_columns, as_records=is_record, keep_idle=True)
+    screen = ScreenColumns(
+        tuple(columns), may_cut=text_columns, as_records=is_record, keep_idle=True
+    )
     return Schema("query", tuple(columns.values()), screen)
 
 
@@ -158,11 +159,3 @@ def _as_float(value: Any) -> float | None:
 
 
 _CONVERTERS = {"string": _as_text, "int64": _as_int, "float64": _as_float}
-
-
-def _query_error(error: Exception, analyses: list[LazyAnalysis]) -> BkstoreError:
-    """Return the error to report: that of an analysis that failed, else DuckDB's."""
-    for analysis in analyses:
-        if isinstance(analysis.error, BkstoreError):
-            return analysis.error
-    return InvalidArgument(f"the query failed: {' '.join(str(error).split())}")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from glob import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bkstore.errors import BkstoreError, SystemRefused
+from bkstore.files.os_errors import parse_rocksdb_error, read_error
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.file_locations import remote_dataset
 from bkstore.offline.reading.read_tasks import split_repeating
@@ -13,6 +18,7 @@ from bkstore.offline.reading.read_tasks import split_repeating
 if TYPE_CHECKING:
     import duckdb
 
+_QUOTED_PATH = re.compile('"(/[^"]*)"')
 _FUNCTIONS = (
     "create macro bk_div(a, b) as a // b",
     "create macro bk_unsigned(a) as xor(a, (-9223372036854775808)::bigint)",
@@ -30,6 +36,19 @@ def open_duckdb(settings: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
     for statement in _FUNCTIONS:
         connection.execute(statement)
     return connection
+
+
+def refusal_of_system(line: str, spill_path: Path) -> BkstoreError | None:
+    """Return the error for a line of DuckDB's message that tells of a file that the system refused,
+    one of its spills or one that it read; None for any other message."""
+    # DuckDB quotes the system's error texts as RocksDB does.
+    refusal, quoted_path = parse_rocksdb_error(line), _QUOTED_PATH.search(line)
+    if refusal.errno is None or quoted_path is None:
+        return None
+    path, error = quoted_path[1], OSError(refusal.errno, os.strerror(refusal.errno))
+    if Path(path).is_relative_to(spill_path):  # a file of ours, so no input is damaged
+        return SystemRefused(path, error)
+    return read_error(error, path)
 
 
 def select_rows(connection: Any, label: str, files: Sequence[DumpFile], is_remote: bool) -> str:

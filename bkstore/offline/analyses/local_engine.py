@@ -3,20 +3,17 @@ are declared sorted are read one after the other, without DuckDB."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.arguments import integer, optional
-from bkstore.errors import BkstoreError, MissingDependency, SystemRefused
-from bkstore.files.os_errors import parse_rocksdb_error, read_error
+from bkstore.errors import BkstoreError, MissingDependency
 from bkstore.files.scratch import scratch_directory
 from bkstore.offline.analyses import engine_steps
 from bkstore.offline.analyses.catalog import Analysis, Inputs, KernelInput, KernelJob
-from bkstore.offline.analyses.duckdb_tables import open_duckdb, select_rows
+from bkstore.offline.analyses.duckdb_tables import open_duckdb, refusal_of_system, select_rows
 from bkstore.offline.analyses.sorted_files import SortedFileScan, SortedPlan
 from bkstore.offline.reading.read_tasks import plan_unsorted_tasks
 from bkstore.tables import GROUPS
@@ -24,7 +21,6 @@ from bkstore.tables import GROUPS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_QUOTED_PATH = re.compile('"(/[^"]*)"')
 _BATCH_ROWS = 1 << 16
 _UNLIMITED_ROWS = 1 << 62
 """Rows per task: in effect unlimited, because one process gains nothing from small tasks."""
@@ -102,19 +98,9 @@ class LocalEngine:
                     _create_views(connection, inputs, sql_text)
                     yield connection
             except self._duckdb.Error as error:
-                raise _duckdb_error(str(error).splitlines()[0], scratch) from error
-
-
-def _duckdb_error(line: str, scratch: Path) -> BkstoreError:
-    """Return the error for DuckDB's message; it names the file if the system refused one."""
-    # DuckDB quotes the system's error texts as RocksDB does.
-    refusal, quoted_path = parse_rocksdb_error(line), _QUOTED_PATH.search(line)
-    if refusal.errno is None or quoted_path is None:
-        return BkstoreError(f"the analysis failed: {line}")
-    path, error = quoted_path[1], OSError(refusal.errno, os.strerror(refusal.errno))
-    if Path(path).is_relative_to(scratch):  # a file of ours, so no input is damaged
-        return SystemRefused(path, error)
-    return read_error(error, path)
+                line = str(error).splitlines()[0]
+                refusal = refusal_of_system(line, scratch)
+                raise refusal or BkstoreError(f"the analysis failed: {line}") from error
 
 
 class _ErrorKeepingBatches:

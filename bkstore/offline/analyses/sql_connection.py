@@ -8,12 +8,12 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from bkstore.cluster.store.api import MetadataStore
-from bkstore.errors import InvalidArgument
+from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs
-from bkstore.offline.analyses.duckdb_tables import open_duckdb, select_rows
+from bkstore.offline.analyses.duckdb_tables import open_duckdb, refusal_of_system, select_rows
 from bkstore.offline.analyses.engine_steps import open_inputs
 from bkstore.offline.analyses.local_engine import LocalEngine
 from bkstore.offline.analyses.metadata_table import Metadata
@@ -60,39 +60,54 @@ def connect(
     ...         connection.sql("select ledger_id, entries, holes from holes").fetchall()
     [(7, 3, 1)]
     """
-    connection, _ = open_connection(dump, metadata, attach=attach, memory=memory, threads=threads)
-    return connection
+    session = SqlSession.open(dump, metadata, attach=attach, memory=memory, threads=threads)
+    return session.connection
 
 
-def open_connection(
-    dump: _DumpLike,
-    metadata: Metadata | MetadataStore | str | os.PathLike[str] | None = None,
-    *,
-    attach: Mapping[str, _DumpLike] | None = None,
-    memory: int = 1024,
-    threads: int | None = None,
-) -> tuple[duckdb.DuckDBPyConnection, list[LazyAnalysis]]:
-    """Return what `connect` does, and the analyses, which keep the exception they failed with."""
-    engine = LocalEngine(memory, threads)
-    inputs = open_inputs(dump, metadata)
-    attached = {schema: open_inputs(other) for schema, other in (attach or {}).items()}
-    _check_schema_names(attached)
-    connection = open_duckdb(engine.settings(_new_spill_path()))
-    try:
-        lazy = _create_views(connection, engine, "main", inputs)
-        for schema, other in attached.items():
-            connection.execute(f'create schema "{schema}"')
-            other_inputs = replace(other, metadata=inputs.metadata)
-            lazy += _create_views(connection, engine, schema, other_inputs, earlier=inputs)
-    except BaseException:
-        connection.close()
-        raise
-    return connection, lazy
+class SqlSession(NamedTuple):
+    """A connection of `connect`, with what its errors are explained by."""
 
+    connection: duckdb.DuckDBPyConnection
+    analyses: list[LazyAnalysis]
+    spill_path: Path
 
-def _new_spill_path() -> Path:
-    """Return the path of a folder that DuckDB makes when it spills, and removes at its end."""
-    return Path(tempfile.gettempdir()) / f"bkstore-sql-{uuid.uuid4().hex}"
+    @classmethod
+    def open(
+        cls,
+        dump: _DumpLike,
+        metadata: Metadata | MetadataStore | str | os.PathLike[str] | None = None,
+        *,
+        attach: Mapping[str, _DumpLike] | None = None,
+        memory: int = 1024,
+        threads: int | None = None,
+    ) -> Self:
+        """Open the connection; raises as `connect` does."""
+        engine = LocalEngine(memory, threads)
+        inputs = open_inputs(dump, metadata)
+        attached = {schema: open_inputs(other) for schema, other in (attach or {}).items()}
+        _check_schema_names(attached)
+        spill_path = Path(tempfile.gettempdir()) / f"bkstore-sql-{uuid.uuid4().hex}"
+        connection = open_duckdb(engine.settings(spill_path))  # makes and removes that folder
+        try:
+            analyses = _create_views(connection, engine, "main", inputs)
+            for schema, other in attached.items():
+                connection.execute(f'create schema "{schema}"')
+                other_inputs = replace(other, metadata=inputs.metadata)
+                analyses += _create_views(connection, engine, schema, other_inputs, earlier=inputs)
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection, analyses, spill_path)
+
+    def explain(self, error: Exception) -> BkstoreError:
+        """Return the error to raise for one of DuckDB's: that of an analysis that failed, that of a
+        file that the system refused, else `InvalidArgument` for the query."""
+        for analysis in self.analyses:
+            if isinstance(analysis.error, BkstoreError):
+                return analysis.error
+        message = " ".join(str(error).split())
+        refusal = refusal_of_system(message, self.spill_path)
+        return refusal or InvalidArgument(f"the query failed: {message}")
 
 
 def _check_schema_names(schemas: Mapping[str, object]) -> None:
