@@ -17,7 +17,7 @@ from bkstore.testing.generators import with_holes
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.bitmaps import build_bitmap, serialize_bitmap
 from tools.lab.experiment import Rows
-from tools.lab.number_format import as_text
+from tools.lab.number_format import as_text, compare
 from tools.lab.timing import TimedSide, run_samples
 
 ENTRIES = 300_000
@@ -151,7 +151,7 @@ def summarize(rows: Rows) -> list[str]:
         f"{as_text(row_of['2 of 3', 'bit vector']['bytes'])} as bits.",
         f"Groups are the smallest form of: {'; '.join(grouped_patterns) or 'none'}. "
         f"Elsewhere: {'; '.join(f'{others[name]} ({name})' for name in others) or 'nothing'}.",
-        f"Making groups of the stripe takes {1 / encode:.2f} times as long as making bits; what "
+        f"Making groups of the stripe takes {compare(1 / encode, 'long')} as making bits; what "
         f"is missing is counted in {as_text(stripe['missing'])} ms, from bits in "
         f"{as_text(row_of['2 of 3', 'bit vector']['missing'])} ms.",
     ]

@@ -16,7 +16,7 @@ from bkstore.wire.client import WireClient
 from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
-from tools.lab.number_format import as_text
+from tools.lab.number_format import as_text, compare
 from tools.lab.timing import TimedSide, run_samples
 
 _ENTRIES_READ, _ENTRIES_ADDED = 1_000, 200
@@ -185,7 +185,7 @@ def _finding(what: str, where: str, payload: int, rates: dict[int, float]) -> st
     return (
         f"{what.capitalize()} {where}, {payload} bytes: single ones make "
         f"{as_text(rates[_SINGLE_CALLS])}k entries a second, batches of {best} "
-        f"{as_text(rates[best])}k, {as_text(rates[best] / rates[_SINGLE_CALLS])} times as many; "
+        f"{as_text(rates[best])}k, {compare(rates[best] / rates[_SINGLE_CALLS], 'many')}; "
         f"{others if nearly_best else 'no other size comes within a fifth of that'}."
     )
 

@@ -14,7 +14,7 @@ from bkstore.bloom import BloomFilter, filter_size
 from bkstore.ids import Int64Array
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
-from tools.lab.number_format import as_text
+from tools.lab.number_format import as_text, compare
 from tools.lab.timing import TimedSide, run_samples
 
 _IDS = (10, 100, 1_000, 10_000, 100_000)
@@ -161,8 +161,8 @@ def summarize(rows: Rows) -> list[str]:
     peers = [row for row in rows if row["side"] != _OURS and row["series"] == "rate"]
     return sentences + [
         f"Against {peer['side']}, given a list that was made before, making takes "
-        f"{usual['make'] / peer['make']:.2f} times the time and asking "
-        f"{usual['ask'] / peer['ask']:.2f} times; its filter takes "
+        f"{compare(usual['make'] / peer['make'], 'long')}, asking "
+        f"{compare(usual['ask'] / peer['ask'], 'long')}; its filter takes "
         f"{peer['bits_per_id']:.2f} bits an id and measures {peer['measured']:.2%}."
         for peer in peers
         if peer["rate"] == _USUAL_RATE

@@ -28,7 +28,7 @@ from tools.lab.latencies_and_costs import (
     measure_latencies_of,
     run_in_turns,
 )
-from tools.lab.number_format import as_text
+from tools.lab.number_format import as_text, compare
 from tools.lab.stores.other_stores import Store, other_store_openers
 from tools.lab.timing import TimedSide
 
@@ -241,17 +241,17 @@ def summarize(rows: Rows) -> list[str]:
         f"{difference('table_per_entry'):+.2f} in its tables (compressed; "
         f"{difference('table_per_entry', uuids):+.2f} with UUIDs), and "
         f"{difference('record_bytes'):g} in the record that journal and entry log have.",
-        f"With it, rows are written at {scoped['write_rate'] / usual['write_rate']:.2f} times the "
-        f"rate, a row is found in {scoped['point_p50'] / usual['point_p50']:.2f} times the time, "
-        f"a ledger listed in {scoped['list_p50'] / usual['list_p50']:.2f} times.",
+        f"With it, rows are written {compare(scoped['write_rate'] / usual['write_rate'], 'fast')}; "
+        f"finding a row takes {compare(scoped['point_p50'] / usual['point_p50'], 'long')}, listing "
+        f"a ledger {compare(scoped['list_p50'] / usual['list_p50'], 'long')}.",
         "With entries before ledgers a ledger can be listed only by a scan of everything: "
-        f"{as_text(by_entry['list_p50'] / usual['list_p50'])} times as long. An entry takes "
+        f"{compare(by_entry['list_p50'] / usual['list_p50'], 'long')}. An entry takes "
         f"{by_entry_bytes} bytes, not {usual_bytes}.",
     ] + [
         f"{row['key'].rpartition(' ')[2]} takes {as_text(row['table_per_entry'])} bytes an entry; "
-        f"it is written at {row['write_rate'] / usual['write_rate']:.2f} times RocksDB's rate, a "
-        f"row found in {row['point_p50'] / usual['point_p50']:.2f} times the time, a ledger "
-        f"listed in {row['list_p50'] / usual['list_p50']:.2f} times."
+        f"it is written {compare(row['write_rate'] / usual['write_rate'], 'fast')} as RocksDB; "
+        f"finding a row takes {compare(row['point_p50'] / usual['point_p50'], 'long')}, listing a "
+        f"ledger {compare(row['list_p50'] / usual['list_p50'], 'long')}."
         for row in rows
         if row["key"].startswith(f"{USUAL};")
     ]

@@ -27,7 +27,7 @@ from tools.lab.latencies_and_costs import (
     measure_milliseconds,
     median_cost,
 )
-from tools.lab.number_format import as_text
+from tools.lab.number_format import as_text, compare
 from tools.lab.stores.index_sides import IndexSide, Source, open_index_files, rocksdb_opener
 from tools.lab.stores.tuned_rocks import compression, table_format, write_buffer
 from tools.lab.workloads.index_loads import SHAPES, IndexLoad, make_index_load, read_index_load
@@ -185,12 +185,13 @@ def summarize(rows: Rows) -> list[str]:
         f"RocksDB {as_text(by_key[large, 'rocksdb']['bytes_per_entry'])}; of many small ones "
         f"{as_text(by_key[small, 'idx files']['bytes_per_entry'])} and "
         f"{as_text(by_key[small, 'rocksdb']['bytes_per_entry'])}.",
-        f"A single read of RocksDB takes {ratio('point_p50', 'rocksdb', 'idx files', large):.1f} "
-        f"times as long as one of index files, the availability of a large ledger "
-        f"{ratio('availability_p50', 'rocksdb', 'idx files', large):.0f} times.",
+        f"A single read of RocksDB takes "
+        f"{compare(ratio('point_p50', 'rocksdb', 'idx files', large), 'long')} as one of index "
+        f"files, the availability of a large ledger "
+        f"{compare(ratio('availability_p50', 'rocksdb', 'idx files', large), 'long')}.",
         f"Many small ledgers are written to RocksDB "
-        f"{ratio('write_rate', 'rocksdb', 'idx files', small):.1f} times as fast as to files, "
-        f"few large ones {ratio('write_rate', 'rocksdb', 'idx files', large):.2f} times.",
+        f"{compare(ratio('write_rate', 'rocksdb', 'idx files', small), 'fast')} as to files, few "
+        f"large ones {compare(ratio('write_rate', 'rocksdb', 'idx files', large), 'fast')}.",
         f"Of RocksDB's options tried, {smallest['side']} gives the smallest index: "
         f"{as_text(smallest['bytes_per_entry'])} bytes an entry.",
         *_describe_dump(by_key),
@@ -205,8 +206,9 @@ def _describe_dump(by_key: dict[tuple[str, str], Row]) -> list[str]:
         f"The dump's {files['entries']:,} entries in {format_count(files['ledgers'], 'ledger')} "
         f"take {as_text(files['bytes_per_entry'])} bytes each in index files, "
         f"{as_text(rocks['bytes_per_entry'])} in RocksDB, which takes "
-        f"{rocks['point_p50'] / files['point_p50']:.1f} times as long for a single read and "
-        f"{rocks['availability_p50'] / files['availability_p50']:.1f} times for an availability."
+        f"{compare(rocks['point_p50'] / files['point_p50'], 'long')} for a single read and "
+        f"{compare(rocks['availability_p50'] / files['availability_p50'], 'long')} for an "
+        "availability."
     ]
 
 

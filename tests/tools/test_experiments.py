@@ -81,6 +81,19 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_panel_has_one_figure_for_each_value(name: str, result: Result) -> None:
+    """Tables by panel leave none out: x and series together name one row."""
+    experiment, rows = _experiment(name), result(name)["rows"]
+    for panel in experiment.panels:
+        keys = [
+            (row[panel.x], panel.series_column and row[panel.series_column])
+            for row in panel.rows(rows)
+        ]
+
+        assert len(keys) == len(set(keys)), panel.title
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_tiny_run_is_whole(name: str, result: Result) -> None:
     """There are rows, a finding of sentences, and a value in each column at least once."""
     document = result(name)

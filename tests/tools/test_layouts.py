@@ -35,7 +35,7 @@ def test_a_dump_has_a_sentence_of_its_own() -> None:
     assert plain == dumped[:-1]
     assert (
         "The dump's 4 entries in 4 ledgers take 4 bytes each in index files, 2 in RocksDB, which "
-        "takes 0.5 times as long for a single read and 0.5 times for an availability."
+        "takes 50 % as long for a single read and 50 % as long for an availability."
     ) == dumped[-1]
 
 

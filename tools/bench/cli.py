@@ -104,6 +104,7 @@ EXPERIMENT = Experiment(
     summarize=summarize,
     add_options=_add_options,
     table_title=lambda row: "other figures" if row["what"] else "ratios of CPU time",
+    tables_by_row=True,
     group_columns=("row",),
 )
 

@@ -19,7 +19,8 @@ from tools.lab.experiment import Experiment, LabRun
 from tools.lab.page import build_page
 from tools.lab.picture import draw_picture
 from tools.lab.result_folder import add_to_folder, read_folder
-from tools.lab.table import print_document, to_markdown
+from tools.lab.table import to_markdown
+from tools.lab.terminal_tables import print_document
 
 _DATA_OPTIONS = {
     "dump": ("DIR", "a dump's entries as data"),
@@ -81,7 +82,7 @@ def _print_result(
     if options.markdown:
         print(to_markdown(document["columns"], document["rows"], experiment.table_title))
     else:
-        print_document(document, experiment.table_title)
+        print_document(experiment, document, wide=options.wide)
     if earlier_document is not None:
         print(f"\nagainst {earlier_document['command']} ({earlier_document['made']}):")
         lines = list_differences(experiment, document, earlier_document) or ["nothing moved"]
@@ -155,6 +156,7 @@ def _build_parser(experiment: Experiment) -> argparse.ArgumentParser:
     add("--into", type=Path, metavar="DIR", help="add it to these results, in place of older rows")
     picture_help = "draw it here: .svg, .html or .png"
     add("--picture", type=_parse_picture_path, metavar="FILE", help=picture_help)
+    add("--wide", action="store_true", help="print every column of every row")
     add("--markdown", action="store_true", help="print the tables as a page has them")
     add("--from", dest="read", type=Path, metavar="JSON", help="take this result, measure nothing")
     add("--compare", type=Path, metavar="JSON", help="say what differs from this earlier result")

@@ -121,9 +121,9 @@ class Experiment:
 
     `data_sources` names the user's own data that it can measure; options for other data are
     refused. `add_options` adds command-line options. `table_title` returns the title of the table
-    that a row belongs to. `group_columns` names the given columns that identify rows measured
-    together: measured again, they replace the older ones in a folder of results; without
-    `group_columns` all rows do.
+    that a row belongs to; with `tables_by_row` the terminal has those, else one for each panel.
+    `group_columns` names the given columns that identify rows measured together: measured again,
+    they replace the older ones in a folder of results; without `group_columns` all rows do.
     """
 
     name: str
@@ -137,6 +137,7 @@ class Experiment:
     data_sources: tuple[DataSource, ...] = ()
     add_options: Callable[[ArgumentParser], None] | None = None
     table_title: Callable[[Row], str] = lambda _: ""
+    tables_by_row: bool = False
     group_columns: tuple[str, ...] = ()
 
     def column(self, name: str) -> ResultColumn:

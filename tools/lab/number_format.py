@@ -21,6 +21,18 @@ def as_text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def compare(ratio: float, adverb: str) -> str:
+    """Return a ratio as words that are followed by "as", or end a sentence.
+
+    >>> compare(2.468, "long"), compare(1.04, "long"), compare(0.4512, "long")
+    ('2.47 times as long', 'about as long', '45 % as long')
+    """
+    if 0.95 <= ratio <= 1.05:
+        return f"about as {adverb}"
+    amount = f"{ratio:.0%}".replace("%", " %") if ratio < 1 else f"{as_text(float(ratio))} times"
+    return f"{amount} as {adverb}"
+
+
 def format_missed(value: float, limit: float) -> str:
     """Return a figure that misses a limit as text that differs from the limit's.
 

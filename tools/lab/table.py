@@ -1,14 +1,9 @@
-"""The tables of a document, and how tables and findings format numbers."""
+"""The tables of a document: its rows split by title, as Markdown, and how they were made."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from tools.lab.document import Document
 from tools.lab.experiment import Row, Rows
@@ -36,27 +31,9 @@ def split_tables(
     return tables
 
 
-def _has_words(column: dict[str, Any], rows: Rows) -> bool:
+def has_words(column: dict[str, Any], rows: Rows) -> bool:
     """Return whether a column has text, which is aligned to the left."""
     return any(isinstance(row[column["name"]], str | bool) for row in rows)
-
-
-def print_document(document: Document, table_title: TableTitle = lambda _: "") -> None:
-    """Print the rows as tables, then the findings, then how the document was made."""
-    width = None if sys.stdout.isatty() else 240  # a pipe has no width: do not wrap
-    console = Console(file=sys.stdout, width=width, highlight=False)
-    for title, columns, rows in split_tables(document["columns"], document["rows"], table_title):
-        table = Table(title=title or document["question"])
-        for column in columns:
-            unit = f"\n{column['unit']}" if column["unit"] else ""
-            has_words = _has_words(column, rows)
-            table.add_column(f"{column['label']}{unit}", justify="left" if has_words else "right")
-        for row in rows:
-            table.add_row(*(escape(as_text(row[column["name"]])) for column in columns))
-        console.print(table)
-    for sentence in document["finding"]:
-        console.print(f"- {escape(sentence)}")
-    console.print(escape(describe_run(document)))
 
 
 def to_markdown(columns: Columns, rows: Rows, table_title: TableTitle = lambda _: "") -> str:
@@ -68,7 +45,7 @@ def to_markdown(columns: Columns, rows: Rows, table_title: TableTitle = lambda _
 def _markdown_table(columns: Columns, rows: Rows) -> str:
     labels = ([column["label"], column["unit"]] for column in columns)
     head_cells = [", ".join(filter(None, label_and_unit)) for label_and_unit in labels]
-    alignments = ["---" if _has_words(column, rows) else "---:" for column in columns]
+    alignments = ["---" if has_words(column, rows) else "---:" for column in columns]
     body_rows = [[as_text(row[column["name"]]) for column in columns] for row in rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head_cells, alignments, *body_rows))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row
 from tools.lab.experiment import Rows
+from tools.lab.number_format import compare
 from tools.pipeline.other_programs import DUCKDB_QUESTIONS
 from tools.pipeline.step_process import run_in_process
 from tools.pipeline.steps import KERNELS, LOADS, SQL_ANALYSES, STEPS
@@ -105,10 +106,10 @@ def summarize(rows: Rows) -> list[str]:
     for (entries, step, engine), row in row_of.items():
         local = row_of.get((entries, step, "local"))
         if local is not None and engine != "local":
-            times, memory = (row[name] / local[name] for name in ("seconds", "peak"))
+            seconds, memory = (row[name] / local[name] for name in ("seconds", "peak"))
             sentences.append(
-                f"{step}, {entries:,} entries: {engine} takes {times:.2f} times the seconds of the "
-                f"local engine, and {memory:.1f} times its memory."
+                f"{step}, {entries:,} entries: {engine} takes {compare(seconds, 'long')} as the "
+                f"local engine, and {compare(memory, 'much')} memory."
             )
     return sentences
 
