@@ -20,7 +20,6 @@ from bkstore.index.memtable import MemtableIndex
 from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main
 from tools.lab.experiment import Rows
 from tools.lab.latencies_and_costs import (
-    INDEX_FILE_ENDINGS,
     measure_cost,
     measure_files,
     measure_latencies,
@@ -28,6 +27,7 @@ from tools.lab.latencies_and_costs import (
     median_cost,
 )
 from tools.lab.number_format import as_text, compare
+from tools.lab.stores.chosen_sides import add_side_options, choose_sides
 from tools.lab.stores.index_sides import IndexSide, Source, open_index_files, rocksdb_opener
 from tools.lab.stores.tuned_rocks import compression, table_format, write_buffer
 from tools.lab.workloads.index_loads import SHAPES, IndexLoad, make_index_load, read_index_load
@@ -70,7 +70,7 @@ def _measure_build(
         with measure_cost() as cost:
             memory = side.fill(load, directory)
         costs.append(cost)
-    cost, file_bytes = median_cost(costs), measure_files(directory, INDEX_FILE_ENDINGS).bytes
+    cost, file_bytes = median_cost(costs), measure_files(directory, side.file_endings).bytes
     arrays = chain.from_iterable(map(memory.items, memory.ledgers()))
     memory_bytes = sum(array.nbytes for array in arrays)
     return memory, {
@@ -164,21 +164,33 @@ def measure(run: LabRun) -> Iterator[Row]:
     loads = {shape: make_index_load(shape, count, run.seed) for shape in SHAPES}
     if run.dump is not None:
         loads[DUMP_SHAPE] = read_index_load(run.dump, count)
+    all_sides = choose_sides(run.options, INDEX_SIDES | TUNED_SIDES)
+    shape_sides = {name: side for name, side in all_sides.items() if name not in TUNED_SIDES}
     for shape, load in loads.items():
-        sides = INDEX_SIDES | TUNED_SIDES if shape == DETAILED_SHAPE else INDEX_SIDES
+        sides = all_sides if shape == DETAILED_SHAPE else shape_sides
         yield from _rows(run, shape, sides, load)
 
 
 def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     by_key = {(row["shape"], row["side"]): row for row in rows}
+    sides = {row["side"] for row in rows}
+    sentences = _describe_layouts(by_key) if {"idx files", "rocksdb"} <= sides else []
+    tuned = [row for row in rows if row["side"] in TUNED_SIDES]
+    if tuned:
+        smallest = min(tuned, key=lambda row: row["bytes_per_entry"])
+        sentences.append(
+            f"Of RocksDB's options tried, {smallest['side']} gives the smallest index: "
+            f"{as_text(smallest['bytes_per_entry'])} bytes an entry."
+        )
+    return [*sentences, *_describe_dump(by_key), *_describe_own_sides(by_key)]
 
+
+def _describe_layouts(by_key: dict[tuple[str, str], Row]) -> list[str]:
     def ratio(column: str, numerator: str, denominator: str, shape: str) -> float:
         return float(by_key[shape, numerator][column] / by_key[shape, denominator][column])
 
     large, small = DETAILED_SHAPE, "many small"
-    tuned = [row for row in rows if row["side"] in TUNED_SIDES]
-    smallest = min(tuned, key=lambda row: row["bytes_per_entry"])
     idx = by_key[large, "idx files"]
     return [
         f"Of few large ledgers index files take {as_text(idx['bytes_per_entry'])} bytes an entry, "
@@ -192,10 +204,27 @@ def summarize(rows: Rows) -> list[str]:
         f"Many small ledgers are written to RocksDB "
         f"{compare(ratio('write_rate', 'rocksdb', 'idx files', small), 'fast')} as to files, few "
         f"large ones {compare(ratio('write_rate', 'rocksdb', 'idx files', large), 'fast')}.",
-        f"Of RocksDB's options tried, {smallest['side']} gives the smallest index: "
-        f"{as_text(smallest['bytes_per_entry'])} bytes an entry.",
-        *_describe_dump(by_key),
     ]
+
+
+def _describe_own_sides(by_key: dict[tuple[str, str], Row]) -> list[str]:
+    """Return a sentence for each side of the user's, compared with index files where these are."""
+    sentences = []
+    for (shape, side), row in by_key.items():
+        if shape != DETAILED_SHAPE or side in INDEX_SIDES or side in TUNED_SIDES:
+            continue
+        sentence = (
+            f"Of few large ledgers {side} takes {as_text(row['bytes_per_entry'])} bytes an entry"
+        )
+        idx = by_key.get((shape, "idx files"))
+        if idx is not None:
+            sentence += (
+                f"; it is written {compare(row['write_rate'] / idx['write_rate'], 'fast')} as "
+                f"index files, and a single read takes "
+                f"{compare(row['point_p50'] / idx['point_p50'], 'long')}"
+            )
+        sentences.append(f"{sentence}.")
+    return sentences
 
 
 def _describe_dump(by_key: dict[tuple[str, str], Row]) -> list[str]:
@@ -213,7 +242,8 @@ def _describe_dump(by_key: dict[tuple[str, str], Row]) -> list[str]:
 
 
 def _shape_panel(title: str, y: str, high: str | None = None, log: Literal["", "y"] = "") -> Panel:
-    return Panel(title, "shape", y, "side", {"side": tuple(INDEX_SIDES)}, high, log)
+    tuned = {"side": tuple(TUNED_SIDES)}
+    return Panel(title, "shape", y, "side", tick_column=high, log=log, leave_out=tuned)
 
 
 def _option_panel(title: str, y: str, high: str | None = None) -> Panel:
@@ -271,6 +301,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     summarize=summarize,
     data_sources=("dump",),
+    add_options=add_side_options,
 )
 
 

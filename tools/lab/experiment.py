@@ -42,7 +42,9 @@ class Panel:
     """A part of the picture: column `y` over column `x`, a series per value of `series_column`.
     Numbers in `x` are drawn as lines, text as bars. `where` selects rows by column values; a tuple
     lists the values allowed. `tick_column` is a column whose values are ticks above the bars. `log`
-    names the logarithmic axes, which omit values not above 0. `label` is the x axis's title."""
+    names the logarithmic axes, which omit values not above 0. `label` is the x axis's title. Rows
+    that have a value of `leave_out` are not shown.
+    """
 
     title: str
     x: str
@@ -52,6 +54,7 @@ class Panel:
     tick_column: str | None = None
     log: Literal["", "x", "y", "xy"] = ""
     label: str = ""
+    leave_out: Mapping[str, Any] = field(default_factory=dict)
 
     def rows(self, rows: Rows) -> list[Row]:
         """Return the rows that the panel shows: selected ones that have an x and a y value."""
@@ -60,11 +63,13 @@ class Panel:
             for row in rows
             if row.get(self.x) is not None
             and row.get(self.y) is not None
-            and all(
-                row[column] in allowed if isinstance(allowed, tuple) else row[column] == allowed
-                for column, allowed in self.where.items()
-            )
+            and all(_is_one_of(row[column], allowed) for column, allowed in self.where.items())
+            and not any(_is_one_of(row[column], out) for column, out in self.leave_out.items())
         ]
+
+
+def _is_one_of(value: Any, allowed: Any) -> bool:
+    return value in allowed if isinstance(allowed, tuple) else bool(value == allowed)
 
 
 @dataclass(frozen=True, slots=True)

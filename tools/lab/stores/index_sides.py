@@ -15,6 +15,7 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.layered import LayeredSource
 from bkstore.index.memtable import MemtableIndex
 from bkstore.index.rocks import RocksIndex
+from tools.lab.latencies_and_costs import INDEX_FILE_ENDINGS
 from tools.lab.stores.tuned_rocks import Change, TunedFiles
 from tools.lab.workloads.index_loads import IndexLoad, Put
 
@@ -55,10 +56,12 @@ def rocksdb_opener(*changes: Change) -> OpenIndex:
 
 @dataclass(frozen=True)
 class IndexSide:
-    """An implementation: how its index on disk (if any) is opened, and the share kept in memory."""
+    """An implementation: how its index on disk (if any) is opened, the share kept in memory, and
+    the endings of the files that count as index."""
 
     open_index: OpenIndex | None
     in_memory: float = 0.0
+    file_endings: tuple[str, ...] = INDEX_FILE_ENDINGS
 
     def fill(self, load: IndexLoad, directory: Path) -> MemtableIndex:
         """Write a load to disk, durably, except for the last share; return that in a memtable."""
