@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -14,7 +15,13 @@ from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.user_outputs import check_output, write_output
 from bkstore.report.charts import require_matplotlib
 from tools.lab.comparison import list_differences
-from tools.lab.document import Document, build_document, read_document, save_document
+from tools.lab.document import (
+    Document,
+    SummaryError,
+    build_document,
+    read_document,
+    save_document,
+)
 from tools.lab.experiment import Experiment, LabRun
 from tools.lab.page import build_page
 from tools.lab.picture import draw_picture
@@ -38,6 +45,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
         earlier_document = _check_options(experiment, options)
         if options.read is not None:
             document = read_document(experiment, options.read)
+            document["finding"] = document["finding"] or experiment.summarize(document["rows"])
         else:
             document = _run_experiment(experiment, options, given_arguments)
         if options.json is not None:
@@ -97,7 +105,19 @@ def _run_experiment(
         given = {"rounds": options.rounds, "dump": options.dump, "trace": options.trace}
         run = LabRun(Path(directory), options.scale, options.seed, **given, options=options)
         rows = list(experiment.measure(run))
-    return build_document(experiment, run, rows, arguments, time.perf_counter() - started)
+    try:
+        return build_document(experiment, run, rows, arguments, time.perf_counter() - started)
+    except SummaryError as failed:
+        target = options.json or _new_result_path(experiment)
+        save_document(failed.document, target)
+        print(f"the rows are in {target}: --from that file measures nothing again", file=sys.stderr)
+        raise
+
+
+def _new_result_path(experiment: Experiment) -> Path:
+    fd, path = tempfile.mkstemp(".json", f"bkstore-{experiment.name}-")
+    os.close(fd)
+    return Path(path)
 
 
 def _render_picture(experiment: Experiment, document: Document, suffix: str) -> bytes:

@@ -29,13 +29,14 @@ def build_document(
     seconds: float,
 ) -> Document:
     """Return the document of a run, given its command-line arguments and duration. Raises
-    `ValueError` if two rows have the same values in the given columns."""
+    `ValueError` if two rows have the same values in the given columns, and `SummaryError` if the
+    experiment's `summarize` fails."""
     complete_rows = [experiment.complete_row(row) for row in rows]
     keys = [experiment.key(row) for row in complete_rows]
     if len(set(keys)) != len(keys):
         raise ValueError(f"{experiment.name}: two rows with the same given columns")
     module, options = f"tools.{experiment.name}", map(_strip_directory, arguments)
-    return {
+    document: Document = {
         "format": FORMAT,
         "experiment": experiment.name,
         "command": shlex.join(["python", "-m", module, *options]),
@@ -52,9 +53,22 @@ def build_document(
         "method": experiment.method,
         "columns": [asdict(column) for column in experiment.columns],
         "rows": complete_rows,
-        "finding": experiment.summarize(complete_rows),
+        "finding": [],
         "seconds": seconds,
     }
+    try:
+        document["finding"] = experiment.summarize(complete_rows)
+    except Exception as error:
+        raise SummaryError(document) from error
+    return document
+
+
+class SummaryError(Exception):
+    """The findings could not be made; `document` has everything else. Its cause is the error."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__("the findings could not be made")
+        self.document = document
 
 
 def _strip_directory(argument: str) -> str:

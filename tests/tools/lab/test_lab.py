@@ -22,7 +22,8 @@ from tests.patched_modules import patch_module
 from tests.tools.lab.toys import TOY, measure_toys
 from tools.lab import LabRun, ResultColumn, Row, latencies_and_costs, log_axes, main, number_format
 from tools.lab.comparison import list_differences
-from tools.lab.document import FORMAT, build_document, read_document, save_document
+from tools.lab.document import FORMAT, SummaryError, build_document, read_document, save_document
+from tools.lab.experiment import Rows
 from tools.lab.latencies_and_costs import (
     measure_cost,
     measure_files,
@@ -224,6 +225,31 @@ def test_a_row_may_have_an_error(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert 1 == main(broken, [])
     assert "it broke" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["--json", "kept.json"]])
+def test_rows_are_kept_if_the_summary_fails(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In the file of --json, else in one of the temporary directory; read again, they are
+    summarized by what was mended."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def fail(rows: Rows) -> list[str]:
+        raise KeyError("a column")
+
+    with pytest.raises(SummaryError) as caught:
+        main(replace(TOY, summarize=fail), words)
+    (kept,) = tmp_path.glob("*.json")
+
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert f"the rows are in {kept.name if words else kept}" in capsys.readouterr().err
+    assert 0 == main(TOY, ["--from", str(kept)])
+    assert "- 7 rows, the largest 2000." in capsys.readouterr().out
 
 
 def test_an_experiment_has_options_and_tables_of_its_own(
