@@ -90,7 +90,8 @@ def run(args: argparse.Namespace) -> int:
     session = SqlSession.open(args.dump, args.metadata, attach=attached)
     with session.connection:
         try:
-            relation = session.connection.sql(_LIST_VIEWS if query is None else query)
+            text = _LIST_VIEWS if query is None else query
+            relation: duckdb.DuckDBPyRelation | None = session.connection.sql(text)
             if relation is None:  # a statement without rows
                 return 0
             reader = relation.to_arrow_reader(_BATCH_ROWS)

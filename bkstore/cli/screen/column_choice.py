@@ -50,9 +50,8 @@ def _idle_values(schema: Schema) -> dict[str, int | None]:
     screen = screen_columns(schema)
     values: dict[str, int | None] = {}
     for name, _, nullable in schema.columns:
-        declared = COLUMNS.get(name)
-        has_idle_value = declared is not None and declared.idle is not None
-        if has_idle_value and name in screen.columns and not screen.keep_idle:
+        declared = None if screen.keep_idle else COLUMNS.get(name)
+        if declared and declared.idle is not None and name in screen.columns:
             values[name] = declared.idle
         elif name in screen.hide_idle:
             values[name] = None if nullable else 0
