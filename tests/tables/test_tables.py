@@ -131,7 +131,7 @@ def test_arrays_as_cells() -> None:
 def test_every_column_is_used_and_means_something() -> None:
     """A described column is in a table, or on the page of a report, and has a meaning."""
     schemas = [each for name in tables.__all__ if isinstance(each := getattr(tables, name), Schema)]
-    on_page = {column.column for section in SECTIONS.values() for column in section.columns}
+    on_page = {column.table_column for section in SECTIONS.values() for column in section.columns}
     used = {name for each in schemas for name in each.names} | on_page | {"analysis", "finding"}
 
     assert set() == COLUMNS.keys() - used - {"says"}

@@ -114,6 +114,7 @@ def write_sources(root: Path, package: str, into: Path) -> Path:
     links = _LinkConverter(root, library)
     docs = into / "docs"
     shutil.copytree(root / "docs", docs)
+    reference_pages = build_pages(library)
     # The pages of docs/ and beside the README, with converted links.
     top_pages = [root / name for name in _TOP_PAGES if (root / name).is_file()]
     for path in [*sorted((root / "docs").glob("**/*.md")), *top_pages]:
@@ -121,7 +122,6 @@ def write_sources(root: Path, package: str, into: Path) -> Path:
         text = links.convert_page(path.read_text(encoding="utf-8"), page)
         (docs / (links.page_of(page) or page)).write_text(text, encoding="utf-8")
     # The reference; its pages link files of the repository as (repository:PATH).
-    reference_pages = build_pages(library)
     for reference_page in reference_pages:
         target = docs / reference_page.path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -61,18 +61,30 @@ def add_arguments(parser: Parser) -> None:
         metavar="NAME=DUMP",
         action="append",
         default=[],
-        type=_parse_attachment,
+        type=_check_attachment,
         help="another dump, whose tables are NAME.entries and so on; may be repeated",
     )
     add_output(parser, None)
 
 
-def _parse_attachment(text: str) -> tuple[str, Any]:
-    """Return the name and the location of an attached dump, for use as argparse's `type`."""
-    schema, separator, location = text.partition("=")
-    if not (schema and separator and location):
+def _check_attachment(text: str) -> str:
+    """Return the text if it is NAME=DUMP, for use as argparse's `type`."""
+    schema, _, location = text.partition("=")
+    if not (schema and location):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DUMP")
-    return schema, parse_dump_location(location)
+    parse_dump_location(location)
+    return text
+
+
+def _attached_dumps(texts: list[str]) -> dict[str, Any]:
+    """Return the location of each attached dump by its name."""
+    attached: dict[str, Any] = {}
+    for text in texts:
+        schema, _, location = text.partition("=")
+        if schema in attached:
+            raise InvalidArgument(f"--attach: two dumps have the name {schema!r}")
+        attached[schema] = parse_dump_location(location)
+    return attached
 
 
 def run(args: argparse.Namespace) -> int:
@@ -84,9 +96,7 @@ def run(args: argparse.Namespace) -> int:
     from bkstore.offline.analyses.sql_connection import SqlSession
 
     query = sys.stdin.read() if args.query == "-" else args.query
-    attached = dict(args.attach)
-    if len(attached) < len(args.attach):
-        raise InvalidArgument("--attach: two dumps have the same name")
+    attached = _attached_dumps(args.attach)
     session = SqlSession.open(args.dump, args.metadata, attach=attached)
     with session.connection:
         try:

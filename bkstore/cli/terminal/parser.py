@@ -20,7 +20,7 @@ _NUMBER_PATTERN = re.compile(r"-\d+|-\d*\.\d+")  # argparse does not take such w
 OUTPUT_ARGUMENTS = frozenset({"out", "output", "report", "resume", "target", "textfile"})
 """Arguments that are paths to be written; every other path is read."""
 
-_NAME_DIR_ARGUMENTS = frozenset({"bookies", "directories"})
+_NAME_DIR_ARGUMENTS = frozenset({"attach", "bookies", "directories"})
 """Arguments whose values are NAME=DIR or DIR."""
 
 

@@ -117,7 +117,7 @@ def test_a_query_from_stdin_over_two_dumps(
         (["selec 1"], "the query failed: Parser Error"),
         (["select * from violations"], "^bkstore: violations needs ledger metadata$"),
         (["select 1", "--attach", "main=DUMP"], "'main' cannot be the name"),
-        (["select 1", "--attach", "x=DUMP", "--attach", "x=DUMP"], "two dumps have the same name"),
+        (["select 1", "--attach", "x=DUMP", "--attach", "x=DUMP"], "two dumps have the name 'x'"),
         (["select 1", "--attach", "DUMP"], "is not NAME="),
         (["select 1", "-o", "DUMP/rows.csv"], "DUMP"),
     ],

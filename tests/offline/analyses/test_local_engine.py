@@ -377,7 +377,7 @@ def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
     }
     feed = [(*ledger.signed, 0, "", 0, 0, 0, 0, extract_facts(said).to_json())]
     feed += [(*ledger.signed, 2, b, *g, None) for b, its in groups.items() for g in its]
-    names = ["scope_id", "ledger_id", "role", "bookie", *GROUPS.names[3:], "said"]
+    names = ["scope_id", "ledger_id", "role", "bookie", *GROUPS.names[3:], "facts_json"]
     columns = [pa.array(list(each)) for each in zip(*feed)]
     batch = pa.RecordBatch.from_arrays(columns, names)
     answers = {
