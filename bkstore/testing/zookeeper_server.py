@@ -1,4 +1,4 @@
-"""ZooKeeperServer: a real ZooKeeper on loopback, from the jars that come with pyspark.
+"""ZooKeeperServer: a real ZooKeeper on loopback, from jars that `zookeeper_jars` finds.
 
 For tests and trials: one server, one directory, Java 17 or newer. Page: `docs/zookeeper.md`.
 """
@@ -9,24 +9,14 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
-from bkstore.errors import IllegalOperation, MetadataUnavailable, MissingDependency
+from bkstore.errors import IllegalOperation, MetadataUnavailable
+from bkstore.files.disk_changes import StrPath
 from bkstore.spark.java import find_java_home
+from bkstore.testing.zookeeper_jars import find_zookeeper_jars
 
 _MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
-# Without snappy-java the process runs but never serves; with log4j-core it prints nothing.
-_JAR_PATTERNS = (
-    "zookeeper-[0-9]*.jar",
-    "zookeeper-jute-*.jar",
-    "slf4j-api-*.jar",
-    "snappy-java-*.jar",
-    "metrics-core-*.jar",
-    "log4j-api-*.jar",
-    "log4j-core-*.jar",
-    "log4j-slf4j2-impl-*.jar",
-)
 _SERVING_MARK = b"Mode:"
 _MAX_ATTEMPTS = 3
 _POLL_SECONDS = 0.02
@@ -37,8 +27,10 @@ class ZooKeeperServer:
     """One server over a directory, which may have an earlier server's data. A context manager.
 
     `tick` is its unit of time in milliseconds: sessions last 2 to 20 ticks. Without `sync` the
-    server does not wait for the disk. `port` 0 chooses a free one. `spawn` starts the process of
-    a command line. Raises `MissingDependency` without pyspark's jars or without Java.
+    server does not wait for the disk. `port` 0 chooses a free one. `jars` is a ZooKeeper's home
+    (default: as `find_zookeeper_jars` finds one), and `jars_origin` says whose are used. `spawn`
+    starts the process of a command line. Raises `MissingDependency` without jars or without Java,
+    `InvalidArgument` for a home without jars.
     """
 
     def __init__(
@@ -48,6 +40,7 @@ class ZooKeeperServer:
         tick: int = 500,
         sync: bool = False,
         port: int = 0,
+        jars: StrPath | None = None,
         spawn: Callable[[list[str]], subprocess.Popen[bytes]] | None = None,
     ) -> None:
         self.path = Path(path)
@@ -55,7 +48,7 @@ class ZooKeeperServer:
         self._spawn = spawn or _spawn_quietly
         self._tick = tick
         self._sync = sync
-        self._jars = _find_class_path()
+        self._class_path, self.jars_origin = find_zookeeper_jars(jars)
         self.path.mkdir(parents=True, exist_ok=True)
         self._java = find_java_home(self.path, "ZooKeeper") / "bin" / "java"
         self._process: subprocess.Popen[bytes] | None = None
@@ -113,7 +106,7 @@ class ZooKeeperServer:
         )
         options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         options += [] if self._sync else ["-Dzookeeper.forceSync=no"]
-        return [str(self._java), *options, "-cp", self._jars, _MAIN_CLASS, str(config)]
+        return [str(self._java), *options, "-cp", self._class_path, _MAIN_CLASS, str(config)]
 
     def _await_serving(self, process: subprocess.Popen[bytes], port: int, deadline: float) -> bool:
         """Return True once it answers (it accepts before that), False if it ends or is late."""
@@ -147,16 +140,6 @@ class ZooKeeperServer:
 def _spawn_quietly(command: list[str]) -> subprocess.Popen[bytes]:
     nowhere = subprocess.DEVNULL
     return subprocess.Popen(command, stdin=nowhere, stdout=nowhere)  # noqa: S603
-
-
-def _find_class_path() -> str:
-    spec = find_spec("pyspark")
-    package_dirs = [] if spec is None else spec.submodule_search_locations or []
-    for package_dir in package_dirs:
-        matches = [sorted((Path(package_dir) / "jars").glob(pattern)) for pattern in _JAR_PATTERNS]
-        if all(matches):
-            return ":".join(str(jars[0]) for jars in matches)
-    raise MissingDependency.of("pyspark", "spark", "a ZooKeeper server of its jars")
 
 
 def _find_free_port() -> int:
