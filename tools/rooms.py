@@ -61,7 +61,7 @@ ROOMS = (
     "cluster.client.bookie_answers",
     "cluster.client.workers",
     "cluster.client.options",
-    "cluster.client.open_ledger",
+    "cluster.client.ledger_access",
     "cluster.client.appends",
     "cluster.client",
     "cluster.in_process",

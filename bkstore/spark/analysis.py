@@ -22,9 +22,10 @@ from bkstore.offline.analyses.catalog import Analysis, Inputs, KernelJob, Option
 from bkstore.offline.analyses.kernels.holes import Holes
 from bkstore.offline.analyses.sorted_files import SortedFileScan
 from bkstore.offline.analyses.sql import READ_GROUPS
+from bkstore.offline.reading.disjoint_files import split_repeating
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.open_dump import Dump, open_dump
-from bkstore.offline.reading.read_tasks import plan_unsorted_tasks, split_repeating
+from bkstore.offline.reading.read_tasks import plan_unsorted_tasks
 from bkstore.spark.errors import convert_spark_errors
 from bkstore.spark.parquet_readers import files_frame
 from bkstore.spark.read_tasks import (

@@ -1,7 +1,7 @@
 """A client of several bookies: it creates, writes, reads, recovers and deletes ledgers.
 
 Read `client` (`Client`) and `handle` (the ledger that it opens) first. A handle is built on
-`open_ledger`: one ledger's metadata, keys and bookies. `options` are the settings; `appends` has
+`ledger_access`: one ledger's metadata, keys and bookies. `options` are the settings; `appends` has
 the writers; `workers` has the threads that send requests to several bookies at a time.
 `range_reads` reads consecutive entries from all bookies, with `many_entries` for each of them;
 `batch_reads` has the batch reads of BP-62, `last_add_confirmed` reads the LAC, and `recovery`
@@ -17,8 +17,8 @@ __all__ = [
     "client",
     "handle",
     "last_add_confirmed",
+    "ledger_access",
     "many_entries",
-    "open_ledger",
     "options",
     "range_reads",
     "recovery",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bkstore.cluster.client.bookie_answers import BookieAnswer, combine_errors, describe_answers
 from bkstore.cluster.client.bookie_client import BookieClient
-from bkstore.cluster.client.open_ledger import LedgerAccess
+from bkstore.cluster.client.ledger_access import LedgerAccess
 from bkstore.errors import (
     BkstoreError,
     BookieUnavailable,

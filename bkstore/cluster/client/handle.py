@@ -14,7 +14,7 @@ from bkstore.cluster.client.appends.pending_append import PendingAppend
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.batch_reads import BatchReader
 from bkstore.cluster.client.last_add_confirmed import LacRead, read_lac, wait_for_advance
-from bkstore.cluster.client.open_ledger import LedgerAccess
+from bkstore.cluster.client.ledger_access import LedgerAccess
 from bkstore.cluster.client.range_reads import RangeReader
 from bkstore.errors import IllegalOperation, InvalidArgument, NoSuchEntry
 from bkstore.formats.entry import NO_ENTRY, Entry

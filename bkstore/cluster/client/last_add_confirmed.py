@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
 from bkstore.cluster.client.bookie_client import BookieClient, LacWaiter
-from bkstore.cluster.client.open_ledger import LedgerAccess
+from bkstore.cluster.client.ledger_access import LedgerAccess
 from bkstore.errors import NotEnoughBookies
 from bkstore.formats.entry import NO_ENTRY, Entry
 from bkstore.schedule import is_covered

@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from bkstore.cluster.client.bookie_client import BookieClient, BulkReader
-from bkstore.cluster.client.open_ledger import LedgerAccess
+from bkstore.cluster.client.ledger_access import LedgerAccess
 from bkstore.errors import BkstoreError, BookieUnavailable
 from bkstore.formats.entry import Entry, RecordBatch
 

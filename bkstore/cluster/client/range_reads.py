@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from bkstore.cluster.client.batch_reads import BatchReader
 from bkstore.cluster.client.bookie_client import BookieClient
+from bkstore.cluster.client.ledger_access import LedgerAccess
 from bkstore.cluster.client.many_entries import ManyEntries, read_entries_from, verify_batch
-from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import BookieUnavailable, IllegalOperation
 from bkstore.formats.entry import Entry
 

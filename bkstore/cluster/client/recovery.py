@@ -23,8 +23,8 @@ from bkstore.cluster.client.appends.quorum_add import (
 )
 from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
 from bkstore.cluster.client.bookie_client import BookieClient
+from bkstore.cluster.client.ledger_access import LedgerAccess
 from bkstore.cluster.client.many_entries import ManyEntries, read_entries_from
-from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import BookieUnavailable, CorruptionError, IllegalOperation, NotEnoughBookies
 from bkstore.formats.entry import Entry, RecordBatch
 from bkstore.ledger_metadata import LedgerMetadata

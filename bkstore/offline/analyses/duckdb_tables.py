@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.files.os_errors import parse_rocksdb_error, read_error
+from bkstore.offline.reading.disjoint_files import split_repeating
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.file_locations import remote_dataset
-from bkstore.offline.reading.read_tasks import split_repeating
 
 if TYPE_CHECKING:
     import duckdb

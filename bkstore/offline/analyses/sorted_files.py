@@ -15,6 +15,7 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.offline.analyses.kernels.index_columns import check_columns, int64
 from bkstore.offline.analyses.metadata_table import Metadata
+from bkstore.offline.reading.disjoint_files import group_by_bookie, split_disjoint
 from bkstore.offline.reading.dump_file import DumpFile, check_footer, has_nulls, has_only_bookie
 from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, run_starts
@@ -23,10 +24,8 @@ from bkstore.offline.reading.open_dump import Dump
 from bkstore.offline.reading.read_tasks import (
     FileRead,
     ReadTask,
-    group_by_bookie,
     plan_sorted_tasks,
     plan_unsorted_tasks,
-    split_disjoint,
 )
 from bkstore.offline.reading.row_stream import BATCH_ROWS, read_rows
 from bkstore.tables.dump import DUMP_TABLES, LEDGERS

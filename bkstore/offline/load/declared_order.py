@@ -14,8 +14,9 @@ import numpy as np
 from bkstore.errors import CorruptionError
 from bkstore.index.api import IndexBatch
 from bkstore.offline.load.dump_rows import LoadSource, read_file_part
+from bkstore.offline.reading.disjoint_files import split_disjoint
 from bkstore.offline.reading.dump_file import DumpFile
-from bkstore.offline.reading.read_tasks import ReadTask, plan_sorted_tasks, split_disjoint
+from bkstore.offline.reading.read_tasks import ReadTask, plan_sorted_tasks
 
 
 class DirectoryFiles(NamedTuple):

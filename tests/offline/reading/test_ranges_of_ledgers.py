@@ -13,6 +13,7 @@ import pytest
 from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
 from bkstore.offline.reading import DumpFile, FileRead, LedgerRange, read_rows
+from bkstore.offline.reading.disjoint_files import split_disjoint
 from bkstore.offline.reading.dump_file import (
     RowGroup,
     check_row_groups,
@@ -20,7 +21,7 @@ from bkstore.offline.reading.dump_file import (
     row_groups,
 )
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, OrderCheck
-from bkstore.offline.reading.read_tasks import plan_read, plan_sorted_tasks, split_disjoint
+from bkstore.offline.reading.read_tasks import plan_read, plan_sorted_tasks
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -24,16 +24,12 @@ from bkstore.offline.reading import (
     file_locations,
     read_rows,
 )
+from bkstore.offline.reading.disjoint_files import split_disjoint
 from bkstore.offline.reading.dump_file import row_groups
 from bkstore.offline.reading.file_parts import FilePart, locate_part
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
 from bkstore.offline.reading.merged_streams import merge_sorted_streams
-from bkstore.offline.reading.read_tasks import (
-    plan_read,
-    plan_sorted_tasks,
-    plan_unsorted_tasks,
-    split_disjoint,
-)
+from bkstore.offline.reading.read_tasks import plan_read, plan_sorted_tasks, plan_unsorted_tasks
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

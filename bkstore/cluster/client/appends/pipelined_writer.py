@@ -23,7 +23,7 @@ from bkstore.cluster.client.appends.quorum_add import make_sender, raise_if_fata
 from bkstore.cluster.client.appends.send_queues import AppendBatch, SendQueue
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
-from bkstore.cluster.client.open_ledger import LedgerAccess
+from bkstore.cluster.client.ledger_access import LedgerAccess
 from bkstore.cluster.client.workers import Workers
 from bkstore.errors import (
     BkstoreError,

@@ -14,7 +14,7 @@ import numpy as np
 
 from bkstore.cluster.client.bookie_answers import BookieAnswer, describe_answers
 from bkstore.cluster.client.bookie_client import BatchAdder, BookieClient
-from bkstore.cluster.client.open_ledger import LedgerAccess
+from bkstore.cluster.client.ledger_access import LedgerAccess
 from bkstore.errors import (
     BookieUnavailable,
     IllegalOperation,

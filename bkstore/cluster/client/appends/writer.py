@@ -24,7 +24,7 @@ from bkstore.cluster.client.appends.quorum_add import (
     choose_replacement,
 )
 from bkstore.cluster.client.bookie_answers import describe_answers
-from bkstore.cluster.client.open_ledger import LedgerAccess
+from bkstore.cluster.client.ledger_access import LedgerAccess
 from bkstore.errors import IllegalOperation, InvalidArgument, LedgerFenced, NotEnoughBookies
 from bkstore.formats.entry import NO_ENTRY, V1_HEADER, V2_HEADER, Entry, RecordBatch
 from bkstore.ids import Int64Array

@@ -1,0 +1,51 @@
+"""Which files of a dump share no ledger with another, and so can be read alone, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from bkstore.ids import LedgerId
+from bkstore.offline.reading.dump_file import DumpFile
+
+
+def split_disjoint(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
+    """Split a bookie's files into (sorted files that share no ledger with another, all others).
+
+    If a file is not declared sorted, all are others. Drops files without rows. O(n log n).
+    """
+    non_empty = [file for file in files if file.rows]
+    sorted_files = [
+        (file.ledger_range, file)
+        for file in non_empty
+        if file.ledger_range is not None and file.has_one_bookie
+    ]
+    if len(sorted_files) < len(non_empty):
+        return [], non_empty
+    sorted_files.sort(key=lambda pair: pair[0])
+    alone: list[DumpFile] = []
+    others: list[DumpFile] = []
+    overlapping: list[DumpFile] = []
+    last_ledger: LedgerId | None = None
+    for ledgers, file in sorted_files:
+        if last_ledger is None or ledgers.first > last_ledger:  # a gap: no file spans it
+            (others if len(overlapping) > 1 else alone).extend(overlapping)
+            overlapping = []
+        overlapping.append(file)
+        last_ledger = ledgers.last if last_ledger is None else max(last_ledger, ledgers.last)
+    (others if len(overlapping) > 1 else alone).extend(overlapping)
+    return alone, others
+
+
+def group_by_bookie(files: Iterable[DumpFile]) -> dict[str, list[DumpFile]]:
+    """Return the files of each bookie."""
+    ordered = sorted(files, key=lambda file: file.bookie)
+    return {bookie: list(group) for bookie, group in groupby(ordered, key=lambda file: file.bookie)}
+
+
+def split_repeating(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
+    """Return (files `split_disjoint` or without rows, files that may repeat rows). O(n log n)."""
+    by_bookie = group_by_bookie(files).values()
+    repeating = [file for bookie_files in by_bookie for file in split_disjoint(bookie_files)[1]]
+    paths = {file.path for file in repeating}
+    return [file for file in files if file.path not in paths], repeating
