@@ -63,6 +63,17 @@ def add_arguments(parser: Parser) -> None:
         type=float,
         help="time between two passes of garbage collection of a bookie (600)",
     )
+    up.add_argument(
+        "--zookeeper-home",
+        metavar="DIR",
+        type=Path,
+        help="the ZooKeeper to run (default: ZOOKEEPER_HOME, libzookeeper-java's, or pyspark's)",
+    )
+    up.add_argument(
+        "--metadata",
+        metavar="URI",
+        help="use a ZooKeeper that runs: a service URI whose root does not exist yet",
+    )
     up.add_argument("--detach", action="store_true", help="return when all are up; requires --dir")
     up.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)
     what = "the bookies of an ensemble, one row each; exit code 1 unless all are writable"
@@ -98,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _up(args: argparse.Namespace) -> int:
     """Run an ensemble until an interrupt or SIGTERM, or with --detach in the background."""
-    require_packages("ensemble up", "kazoo", "pyspark")
+    require_packages("ensemble up", "kazoo")
     if args.detach:
         return _detach(args)
     from bkstore.testing.ensemble import Ensemble
@@ -113,10 +124,13 @@ def _up(args: argparse.Namespace) -> int:
         port=args.port,
         sync=is_permanent,  # temporary data need not survive a crash
         gc_wait=args.gc_wait,
+        zookeeper_home=args.zookeeper_home,
+        metadata=args.metadata,
         command=True,  # so that `ensemble down` may stop this process
     ) as ensemble:
         try:  # a reader of the URI may already end the ensemble while the rest is printed
             _print_ensemble(ensemble)
+            print_stderr(f"bkstore: ZooKeeper: {ensemble.zookeeper_origin}")
             if args.detached:
                 redirect_output(ensemble.path / LOG_NAME)
             else:
@@ -136,6 +150,9 @@ def _detach(args: argparse.Namespace) -> int:
         raise InvalidArgument("--detach needs --dir: status and down find the ensemble by it")
     command_line = ["ensemble", "up", "--detached", "--dir", str(args.dir)]
     command_line += ["--port", str(args.port), "--storage", ",".join(args.storage)]
+    home, metadata = args.zookeeper_home, args.metadata
+    command_line += [] if home is None else ["--zookeeper-home", str(home)]
+    command_line += [] if metadata is None else ["--metadata", metadata]
     command_line += [] if args.gc_wait is None else ["--gc-wait", str(args.gc_wait)]
     command_line += [] if args.bookies is None else [str(args.bookies)]
     started = start_detached(command_line)
@@ -181,7 +198,7 @@ def _row(
 def _watch_processes(ensemble: Ensemble) -> None:
     """Report processes that end unexpectedly, and keep the state file current; never returns."""
     running = {bookie.id: bookie.running for bookie in ensemble.bookies.values()}
-    zookeeper_runs = True
+    zookeeper_runs = ensemble.zookeeper_pid is not None
     while True:
         time.sleep(_POLL_SECONDS)
         for bookie in ensemble.bookies.values():

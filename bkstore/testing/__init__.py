@@ -9,7 +9,8 @@ records; they need only numpy, and are used by the demo and the tools, too.
 `socket_cluster` has a `Cluster` whose bookies are reached over sockets. `stream_worlds` makes
 worlds of stream objects and their events. `crash` simulates power losses (`crash_image` is their
 state), `faults` makes calls fail and damages files, `leaks` finds files that were left open.
-`zookeeper_server` runs a real ZooKeeper, `ensemble` one with bookies, each a process of its own.
+`zookeeper_server` finds a real ZooKeeper's jars and runs it, `ensemble` one with bookies, each a
+process of its own.
 
 The suites need pytest, and every pytest run loads the plugin, so modules are loaded on first use.
 """

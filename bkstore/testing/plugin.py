@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
 
@@ -163,13 +163,20 @@ def bkstore_ensemble(request: _Request, bkstore_kind: StorageKind) -> Iterator[E
     """Yield a factory: ``bkstore_ensemble(3, "db")`` is a running `Ensemble` of processes.
 
     Its `uri` is for clients in any language; see `Ensemble` for `bookies`, `kill`, `start`. Without
-    kazoo, pyspark or Java the test is skipped, and the reason says what to install.
+    kazoo, a ZooKeeper or Java the test is skipped, and the reason says what to install.
     """
-    from bkstore.testing.ensemble.factory import EnsembleFactory
-
-    factory = EnsembleFactory(_new_directory(request), bkstore_kind, pytest.skip)
+    try:
+        from bkstore.testing.ensemble.factory import EnsembleFactory
+    except ImportError as error:  # of kazoo
+        pytest.skip(f"bkstore_ensemble: {error}")
+    factory = EnsembleFactory(_new_directory(request), bkstore_kind, _skip_ensemble)
     yield factory
     _close_all(factory)
+
+
+def _skip_ensemble(reason: str) -> NoReturn:
+    __tracebackhide__ = True
+    pytest.skip(f"bkstore_ensemble: {reason}")
 
 
 _FACTORIES_WITHOUT_PLAN = pytest.StashKey[dict[str, Any]]()

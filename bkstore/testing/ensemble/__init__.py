@@ -1,10 +1,11 @@
 """An ensemble on loopback: a real ZooKeeper and bookies, each a process of its own.
 
 `ensemble` has `Ensemble`, which starts, kills and stops them: read it first. `bookie_process` is
-one bookie; `process_group` ends all processes with the one that started them; `state_file` keeps
-an ensemble's state in its directory, for other processes and for the next start. `stop_and_remove`
-lets another process inspect, stop or remove an ensemble, given its directory; `background` starts
-`bkstore ensemble up` as a background process. `factory` makes ensembles for tests.
+one bookie, `zookeeper` the ZooKeeper that an ensemble runs or finds; `process_group` ends all
+processes with the one that started them; `state_file` keeps an ensemble's state in its directory,
+for other processes and for the next start. `stop_and_remove` lets another process inspect, stop or
+remove an ensemble, given its directory; `background` starts `bkstore ensemble up` as a background
+process. `factory` makes ensembles for tests.
 """
 
 from bkstore.testing.ensemble.bookie_process import BookieProcess

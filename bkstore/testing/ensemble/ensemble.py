@@ -6,10 +6,10 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from bkstore import forks
 from bkstore.arguments import boolean, choice, integer, number, optional
@@ -33,6 +33,7 @@ from bkstore.testing.ensemble.state_file import (
     process_namespace,
     remove_unfinished_states,
 )
+from bkstore.testing.ensemble.zookeeper import EnsembleZooKeeper, RunningZooKeeper
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 
 _SESSION_SECONDS = 4.0
@@ -59,10 +60,15 @@ class Ensemble(Closeable):
     the disk; `gc_wait` is the number of seconds between two garbage collections, `timeout` for a
     start. ``with`` starts and closes it. `command` is set by `bkstore ensemble`, which may stop it.
 
+    `zookeeper_home` is the ZooKeeper to run (default: `find_zookeeper_jars`'s). With `metadata`, a
+    service URI, the ensemble uses a ZooKeeper that runs already, in which the URI's root must not
+    exist yet; the cluster's nodes stay there.
+
     All processes end with this one, however it ends; killed, if `close` was not called. Raises
-    `MissingDependency` without kazoo, pyspark's jars or Java; `DirectoryInUse` if the directory's
-    ensemble is running; `InvalidArgument` for a directory with other contents, for fewer bookies
-    than it has, and for a port that is taken; `CorruptionError` for a damaged state file.
+    `MissingDependency` without kazoo, a ZooKeeper's jars or Java; `DirectoryInUse` if the
+    directory's ensemble is running; `InvalidArgument` for a directory with other contents, for
+    fewer bookies than it has, for a port that is taken, and for another `metadata` than the
+    directory's; `CorruptionError` for a damaged state file.
 
     Threads: safe; calls for different bookies run concurrently. Fork: closed in the child.
     """
@@ -79,8 +85,12 @@ class Ensemble(Closeable):
         sync: bool = False,
         gc_wait: float | None = None,
         timeout: float = _START_SECONDS,
+        zookeeper_home: StrPath | None = None,
+        metadata: str | None = None,
         command: bool = False,
     ) -> None:
+        if metadata is not None and (port or manager or zookeeper_home):
+            raise InvalidArgument("metadata is of a ZooKeeper that runs: no port, manager or home")
         storages: Sequence[StorageKind] = [storage] if isinstance(storage, str) else list(storage)
         self._storages = [check_storage("storage", kind) for kind in storages]
         self._timeout = number(0, 3600, above=True)("timeout", timeout)
@@ -101,17 +111,17 @@ class Ensemble(Closeable):
             self.path, self._lock_fd = _acquire_directory(path, undo)
             self._state_file = StateFile(self.path)
             undo.callback(self._state_file.close)
-            state = self._load_state(_check_manager("manager", manager))
+            state = self._load_state(_check_manager("manager", manager), metadata)
             self._manager, self._formatted = state.manager, state.formatted
+            self._metadata = state.metadata
             self._group = ProcessGroup()
             undo.callback(self._group.close)
             self.zookeeper_log = self.path / "zookeeper.log"
-            self._zookeeper = ZooKeeperServer(
-                self.path / "zookeeper",
+            self._zookeeper = self._make_zookeeper(
                 tick=tick_ms,
                 sync=boolean("sync", sync),
                 port=_choose_port(port, state.port),
-                spawn=lambda command: self._group.start(command, self.zookeeper_log),
+                jars=zookeeper_home,
             )
             for bookie_state in _plan(state, bookie_count, self._storages):
                 self._make_bookie(bookie_state)
@@ -135,8 +145,17 @@ class Ensemble(Closeable):
 
     @property
     def zookeeper_pid(self) -> int | None:
-        """The id of ZooKeeper's process; None if it is not running."""
+        """The id of ZooKeeper's process; None if it is not running, or not the ensemble's."""
         return self._zookeeper.pid
+
+    @property
+    def zookeeper_origin(self) -> str:
+        """Whose jars ZooKeeper runs from, or where the one is that ran already."""
+        return self._zookeeper.jars_origin
+
+    @property
+    def _is_zookeeper_down(self) -> bool:
+        return self._metadata is None and self._zookeeper.pid is None
 
     def start(self, bookie: str | BookieProcess | None = None) -> Self:
         """Start one bookie, or ZooKeeper and all bookies; return when they have registered.
@@ -149,7 +168,7 @@ class Ensemble(Closeable):
             if bookie is not None:
                 self._start_all([self._find_bookie(bookie)])
                 return self
-            was_down = self._zookeeper.pid is None
+            was_down = self._is_zookeeper_down
             try:
                 if was_down:
                     self.start_zookeeper()
@@ -166,7 +185,7 @@ class Ensemble(Closeable):
 
         A bookie is killed after 30 seconds, or 2 if it cannot deregister without ZooKeeper.
         """
-        stop_timeout = _SHORT_STOP_SECONDS if self._zookeeper.pid is None else STOP_TIMEOUT_SECONDS
+        stop_timeout = _SHORT_STOP_SECONDS if self._is_zookeeper_down else STOP_TIMEOUT_SECONDS
         with self._saving_state():
             if bookie is not None:
                 self._find_bookie(bookie).stop(stop_timeout)
@@ -216,13 +235,24 @@ class Ensemble(Closeable):
         self.start(new)
         return new
 
+    def _make_zookeeper(self, **options: Any) -> EnsembleZooKeeper:
+        """Return the ZooKeeper that runs already, else a server of these options, not started."""
+        if self._metadata is not None:
+            return RunningZooKeeper(self._metadata)
+        return ZooKeeperServer(
+            self.path / "zookeeper",
+            spawn=lambda command: self._group.start(command, self.zookeeper_log),
+            **options,
+        )
+
     def _make_bookie(self, state: BookieState) -> BookieProcess:
         process = BookieProcess(state, self.path, self._group, self._serve_options)
         self._bookies[state.id] = process
         return process
 
     def kill_zookeeper(self) -> None:
-        """Send SIGKILL to ZooKeeper; `start_zookeeper` continues with its data."""
+        """Send SIGKILL to ZooKeeper; `start_zookeeper` continues with its data. Raises
+        `IllegalOperation` if it is not the ensemble's."""
         with self._saving_state():
             self._zookeeper.kill()
 
@@ -230,7 +260,7 @@ class Ensemble(Closeable):
         """Start ZooKeeper, on its last port if it had one. Raises `MetadataUnavailable` with its
         last lines if it does not serve, `IllegalOperation` if it is running."""
         with self._saving_state():
-            if self._zookeeper.pid is not None:
+            if not self._is_zookeeper_down:
                 raise IllegalOperation(f"ZooKeeper of {self.path} is running")
             self._zookeeper.kill()  # else `start` refuses while an ended process is not reaped
             log = self.zookeeper_log
@@ -266,22 +296,32 @@ class Ensemble(Closeable):
                 member.kill()
             raise
 
-    def _load_state(self, manager: str | None) -> EnsembleState:
-        """Return the directory's state, else write and return a new one. None: any manager."""
+    def _load_state(self, manager: str | None, metadata: str | None) -> EnsembleState:
+        """Return the directory's state, else write and return a new one. None: any manager, and
+        the directory's ZooKeeper."""
         contents = StateFile.read(self.path)
         if contents is None:
-            state = EnsembleState(manager=manager or "hierarchical")
+            if metadata is not None:
+                manager = RunningZooKeeper(metadata).manager
+            state = EnsembleState(manager=manager or "hierarchical", metadata=metadata)
             self._state_file.write(state)
             return state
         state, _ = contents
         if manager not in (None, state.manager):
             raise InvalidArgument(f"{self.path}: has the ledger manager {state.manager}")
+        if metadata not in (None, state.metadata):
+            raise InvalidArgument(f"{self.path}: its cluster is at {state.uri}")
         return state
 
     def _format_once(self) -> None:
         if not self._formatted:
-            with suppress(IllegalOperation):  # by a start that was killed before `save_state`
+            try:
                 ZooKeeperStore.format(self.uri, timeout=self._timeout).close()
+            except IllegalOperation as error:
+                # In the ensemble's own ZooKeeper, a start that was killed before `save_state`.
+                if self._metadata is not None:
+                    message = f"{error}: an ensemble needs a root of its own, such as /trial"
+                    raise IllegalOperation(message) from None
             self._formatted = True
             self.save_state()
 
@@ -306,6 +346,7 @@ class Ensemble(Closeable):
                 pid=os.getpid(),
                 zookeeper_pid=self._zookeeper.pid,
                 bookies=tuple(bookie.state() for bookie in self._bookies.values()),
+                metadata=self._metadata,
             )
             if state != self._last_written:
                 self._state_file.write(state)

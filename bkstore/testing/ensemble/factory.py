@@ -21,7 +21,7 @@ from bkstore.testing.ensemble.ensemble import Ensemble
 class EnsembleFactory:
     """Makes running `Ensemble`s, each with a ZooKeeper and bookies of its own.
 
-    `top` is the parent of their directories. Without kazoo, pyspark's jars or Java `missing` is
+    `top` is the parent of their directories. Without kazoo, a ZooKeeper or Java `missing` is
     called with what to install; if it is None, `MissingDependency` is raised.
     """
 

@@ -52,7 +52,8 @@ class EnsembleState:
     """An ensemble: `port` is ZooKeeper's; `pid` the process that runs it, if any.
 
     `formatted`: whether the cluster's nodes exist; `command`: whether `bkstore ensemble up` runs
-    it. `namespace` is the `process_namespace` to which the process ids belong.
+    it. `namespace` is the `process_namespace` to which the process ids belong. `metadata` is the
+    service URI if the ensemble uses a ZooKeeper that it does not run.
     """
 
     port: int = 0
@@ -63,11 +64,12 @@ class EnsembleState:
     pid: int | None = None
     zookeeper_pid: int | None = None
     bookies: tuple[BookieState, ...] = ()
+    metadata: str | None = None
 
     @property
     def uri(self) -> str:
         """The service URI while ZooKeeper has this port."""
-        return f"zk+{self.manager}://127.0.0.1:{self.port}/ledgers"
+        return self.metadata or f"zk+{self.manager}://127.0.0.1:{self.port}/ledgers"
 
 
 class StateFile:
@@ -162,7 +164,8 @@ def _decode_state(data: bytes, path: Path) -> EnsembleState:
         manager=_decode_choice(fields, "manager", _MANAGERS, path),
         formatted=fields.get("formatted") is True,
         command=fields.get("command") is True,
-        namespace=_decode_namespace(fields, path),
+        namespace=_decode_text(fields, "namespace", path),
+        metadata=_decode_text(fields, "metadata", path),
         pid=_decode_number(fields, "pid", path),
         zookeeper_pid=_decode_number(fields, "zookeeper_pid", path),
         bookies=tuple(_decode_bookie(row, path) for row in rows),
@@ -181,10 +184,10 @@ def _decode_bookie(row: dict[str, Any], path: Path) -> BookieState:
     return BookieState(bookie_id, storage, port or 0, pid)
 
 
-def _decode_namespace(fields: dict[str, Any], path: Path) -> str | None:
-    value = fields.get("namespace")
+def _decode_text(fields: dict[str, Any], field: str, path: Path) -> str | None:
+    value = fields.get(field)
     if value is not None and not isinstance(value, str):
-        raise CorruptionError(path, None, f"namespace {value!r:.60} is not a string")
+        raise CorruptionError(path, None, f"{field} {value!r:.60} is not a string")
     return value
 
 

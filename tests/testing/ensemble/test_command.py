@@ -234,7 +234,7 @@ def test_refusals(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatc
     done = subprocess.run(command, capture_output=True, text=True)
 
     assert (2, 1) == (done.returncode, done.stderr.count("\n")), done.stderr
-    assert "ensemble up needs kazoo and pyspark: pip install 'kazoo" in done.stderr
+    assert "ensemble up needs kazoo: pip install 'kazoo" in done.stderr
 
 
 @pytest.mark.long

@@ -216,10 +216,10 @@ def test_a_start_that_fails_half_way(ensemble: Ensemble) -> None:
     assert str(spoilt.log) in str(caught.value)
     assert [None] * len(pids) == _pids(ensemble)
     cookie.with_name("hidden").rename(cookie)
-    jars, ensemble._zookeeper._jars = ensemble._zookeeper._jars, "nowhere"
+    jars, ensemble._zookeeper._class_path = ensemble._zookeeper._class_path, "nowhere"
     with pytest.raises(MetadataUnavailable, match=r"does not serve: .*main class"):
         ensemble.start()
-    ensemble._zookeeper._jars = jars
+    ensemble._zookeeper._class_path = jars
     ensemble.start()
 
     assert all(alive(pid) for pid in _pids(ensemble))

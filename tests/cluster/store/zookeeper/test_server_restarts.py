@@ -321,13 +321,15 @@ def test_ended_while_it_starts(tmp_path: Path) -> None:
 
 
 def test_what_the_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Java, or without pyspark's jars, one line says what to install."""
+    """Without Java, or without jars of a ZooKeeper, one line says what to install."""
     monkeypatch.setattr(java, "_bundled_home", lambda: None)
     monkeypatch.setattr(java, "_installed_homes", list)
     with pytest.raises(MissingDependency, match="ZooKeeper needs Java 17 or newer: set JAVA_HOME"):
         ZooKeeperServer(tmp_path)
+    monkeypatch.delenv("ZOOKEEPER_HOME", raising=False)
     monkeypatch.setattr(zookeeper_server, "find_spec", lambda name: None)
-    with pytest.raises(MissingDependency, match="a ZooKeeper server of its jars needs pyspark"):
+    monkeypatch.setattr(zookeeper_server, "_DEBIAN_FOLDER", tmp_path)
+    with pytest.raises(MissingDependency, match="needs ZooKeeper's jars: set ZOOKEEPER_HOME"):
         ZooKeeperServer(tmp_path)
 
 
