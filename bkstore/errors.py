@@ -190,11 +190,11 @@ def pip_install_command(missing: Sequence[tuple[str, str]]) -> str:
     """
     requirements: dict[str, None] = {}
     for package, extra in missing:
-        requirements.update(dict.fromkeys(_requirements(extra) or [package]))
+        requirements.update(dict.fromkeys(_requirements_of_extra(extra) or [package]))
     return "pip install " + " ".join(f"'{requirement}'" for requirement in requirements)
 
 
-def _requirements(extra: str) -> list[str]:
+def _requirements_of_extra(extra: str) -> list[str]:
     from importlib import metadata  # imported here, because it imports the email package
 
     try:

@@ -80,7 +80,7 @@ class BookkeeperAvailability(Availability):
         if self._visible is None:
             stored = self._stored
             next_starts = np.append(stored.first[1:], np.int64(MAX_ENTRY_ID + 1))
-            ends = np.minimum(_limits(stored), next_starts[: stored.first.size] - 1) + 1
+            ends = np.minimum(_last_lookup_ids(stored), next_starts[: stored.first.size] - 1) + 1
             self._visible = canonicalize(_find_in_spans(stored, np.maximum(stored.first, 0), ends))
         return self._visible
 
@@ -96,13 +96,13 @@ class BookkeeperAvailability(Availability):
         return codec.encode(self._groups, encoding)
 
     def __len__(self) -> int:
-        total = self._total()
+        total = self._total_with_overflow()
         if total < 0:
             entries = format_count(total, "entry", "entries")
             raise InvalidArgument(f"the stored groups add up to {entries}: not a length")
         return total
 
-    def _total(self) -> int:
+    def _total_with_overflow(self) -> int:
         """Return the result of `getTotalNumOfAvailableEntries`, a long that may wrap."""
         total = 0
         for first, last, size, period in zip(*(column.tolist() for column in self._stored)):
@@ -121,7 +121,7 @@ class BookkeeperAvailability(Availability):
 
     def __repr__(self) -> str:
         groups = format_count(self._stored.first.size, "stored group")
-        entries = format_count(self._total(), "entry", "entries")
+        entries = format_count(self._total_with_overflow(), "entry", "entries")
         return f"<Availability as built: {entries} in {groups}>"
 
     def __contains__(self, entry: object) -> bool:
@@ -142,7 +142,9 @@ class BookkeeperAvailability(Availability):
         is_single = group.period == 0
         period = np.where(is_single, 1, np.abs(group.period))
         phase = np.where(is_single, offset, np.fmod(offset, period))
-        hits: npt.NDArray[np.bool_] = (index >= 0) & (ids <= _limits(group)) & (phase < group.size)
+        hits: npt.NDArray[np.bool_] = (
+            (index >= 0) & (ids <= _last_lookup_ids(group)) & (phase < group.size)
+        )
         return hits
 
     def missing(
@@ -170,7 +172,7 @@ class BookkeeperAvailability(Availability):
         """Yield (group index, start, end): the group in which upstream looks up ids start..end-1.
         It reports every expected id in none of these spans: those below the first group, and those
         from the first id on that is past the limit of the group below it."""
-        starts, limits = self._stored.first, _limits(self._stored)
+        starts, limits = self._stored.first, _last_lookup_ids(self._stored)
         index, entry_id = int(np.searchsorted(starts, lo, "right")) - 1, lo
         if index < 0 and starts.size:  # `lo` is below the first group
             index, entry_id = 0, int(starts[0])
@@ -191,7 +193,7 @@ def _to_long(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
-def _limits(stored: Groups) -> Int64Array:
+def _last_lookup_ids(stored: Groups) -> Int64Array:
     """Return the last id that is looked up in each group: one past its last id; may wrap."""
     return stored.last + stored.size
 

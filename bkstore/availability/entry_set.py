@@ -59,7 +59,7 @@ class Availability:
         self._groups = sequence_groups.empty()
 
     @classmethod
-    def _compat(cls, compat: Compat) -> CompatClass:
+    def _compat_class(cls, compat: Compat) -> CompatClass:
         check_compat("compat", compat)
         return cls.compat_classes[compat]
 
@@ -70,7 +70,7 @@ class Availability:
         wrong for unsorted input. O(n); O(1) for a `range` without compat. Raises `InvalidArgument`
         unless they are integers of 0..2^63-2 (with compat: of int64)."""
         if compat is not None:
-            return cls._compat(compat).from_insertions(entries)
+            return cls._compat_class(compat).from_insertions(entries)
         if isinstance(entries, range):
             return cls.from_canonical(from_entries.from_range(entries))
         return cls.from_canonical(from_entries.from_ids(as_entry_ids(entries)))
@@ -131,7 +131,7 @@ class Availability:
         `CorruptionError` for rows that overlap or contradict themselves. O(groups)."""
         rows = _check_groups(groups)
         if compat is not None:
-            return cls._compat(compat).from_stored(rows)
+            return cls._compat_class(compat).from_stored(rows)
         return cls.from_canonical(grouping.canonicalize(codec.sort_and_check(rows)))
 
     @classmethod
@@ -141,7 +141,9 @@ class Availability:
         negative counts, sizes below 1, impossible periods and overlaps. ``compat="bookkeeper"``
         accepts and answers as the real decoder. Raises `InvalidArgument` if it is not bytes."""
         if compat is not None:
-            return cls._compat(compat).from_stored(codec.decode_unchecked(data, any_header=True))
+            return cls._compat_class(compat).from_stored(
+                codec.decode_unchecked(data, any_header=True)
+            )
         groups = codec.decode_if_few(data)
         if groups is None:
             groups = grouping.canonicalize(codec.decode(data))
@@ -257,7 +259,7 @@ class Availability:
             raise InvalidArgument(f"expected is an Availability, not {type(expected).__name__}")
         first, last = _check_bound(first, "first"), _check_bound(last, "last")
         if compat is not None:
-            compat_class = self._compat(compat)
+            compat_class = self._compat_class(compat)
             sequence_groups.check_sequence_count(self.range_count)
             stored = codec.decode_unchecked(self.to_bytes("bookkeeper"))  # as a bookie sends it
             return compat_class.from_stored(stored).missing(expected, first, last)

@@ -81,12 +81,12 @@ def _match_stripe(ids: Int64Array) -> Groups | None:
         return None
     if head_count and int(ids[head_count - 1]) - int(ids[0]) != head_count - 1:
         return None
-    if period < size or not _repeats(ids[head_count:], size, period):
+    if period < size or not _is_periodic(ids[head_count:], size, period):
         return None
     return _build_stripe(int(ids[0]), head_count, start, count, size, period)
 
 
-def _repeats(ids: Int64Array, size: int, period: int) -> bool:
+def _is_periodic(ids: Int64Array, size: int, period: int) -> bool:
     """Return whether each id is `period` above the id `size` positions before it."""
     for start in range(size, ids.size, BLOCK_IDS):
         upper = ids[start : start + BLOCK_IDS]

@@ -305,13 +305,13 @@ class BloomFilter:
     __hash__ = None  # type: ignore[assignment] # its value changes
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore, (self.to_bytes(), self.frozen)
+        return _unpickle_filter, (self.to_bytes(), self.frozen)
 
     def __repr__(self) -> str:
         frozen = ", frozen" if self.frozen else ""
         return f"<BloomFilter: {self._size} bits, {self._hash_count} hashes{frozen}>"
 
 
-def _restore(data: bytes, frozen: bool) -> BloomFilter:
+def _unpickle_filter(data: bytes, frozen: bool) -> BloomFilter:
     bloom = BloomFilter.from_bytes(data)
     return bloom.freeze() if frozen else bloom

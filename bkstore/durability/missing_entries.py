@@ -162,10 +162,10 @@ def _missing_on_axis(due: DueEntries, held: HeldEntries) -> tuple[Int64Array, Gr
     missing = combine_uncanonical(due_groups, held_groups, "sub")
     # Find the row of each group: rows ascend on the axis. Then move the groups back.
     row_of_group = np.searchsorted(due.first + row_offsets, missing.first, "right") - 1
-    return row_of_group, _move(missing, -row_offsets[row_of_group])
+    return row_of_group, _shift_groups(missing, -row_offsets[row_of_group])
 
 
-def _move(groups: Groups, offsets: Int64Array) -> Groups:
+def _shift_groups(groups: Groups, offsets: Int64Array) -> Groups:
     return groups._replace(first=groups.first + offsets, last=groups.last + offsets)
 
 
@@ -187,4 +187,4 @@ def _place_on_axis(
     if (groups.ends > ends).any():
         groups, group_rows = clip_with_rows(groups, groups.first, ends)
         ledger_of_group = ledger_of_group[group_rows]
-    return _move(groups, offsets[ledger_of_group])
+    return _shift_groups(groups, offsets[ledger_of_group])

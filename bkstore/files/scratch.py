@@ -41,14 +41,14 @@ def scratch_directory(purpose: str, parent: StrPath | None = None) -> Iterator[P
         base_dir = os.path.abspath(tempfile.gettempdir() if parent is None else parent)
     if base_dir not in _swept:
         _swept.add(base_dir)
-        _sweep(base_dir)
+        _remove_abandoned(base_dir)
     maker_pid = os.getpid()
     path, lock_fd = _make_locked(purpose, base_dir)
     try:
         yield path
     finally:
         if os.getpid() == maker_pid:
-            _remove(path)
+            _remove_directory(path)
         os.close(lock_fd)
 
 
@@ -83,7 +83,7 @@ def _create_marker(path: Path) -> int | None:
         raise
 
 
-def _sweep(base_dir: str) -> None:
+def _remove_abandoned(base_dir: str) -> None:
     with suppress(OSError), os.scandir(base_dir) as entries:
         names = [entry.name for entry in entries if _NAME_PATTERN.fullmatch(entry.name)]
         for name in names:
@@ -101,12 +101,12 @@ def _remove_if_abandoned(path: str) -> None:
             info = os.fstat(lock_fd)
             is_own = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
             if is_own and info.st_size == 0 and try_lock(lock_fd):  # markers are empty
-                _remove(Path(path))
+                _remove_directory(Path(path))
         finally:
             os.close(lock_fd)
 
 
-def _remove(path: Path) -> None:
+def _remove_directory(path: Path) -> None:
     """Remove a directory, the marker last, so that a sweep can finish. Links are not followed."""
     with suppress(OSError), os.scandir(path) as entries:
         for entry in entries:

@@ -22,16 +22,16 @@ _RunKey = tuple[str, str | None, object, str]
 def add_unreported(findings: list[Finding], new_findings: Iterable[Finding]) -> None:
     """Append the findings of `new_findings` unless `findings` has one of equal severity, file,
     offset and detail, which gets the ledger if it has none: readers may find damage twice."""
-    position_of = {_identity(finding): position for position, finding in enumerate(findings)}
+    position_of = {_identity_of(finding): position for position, finding in enumerate(findings)}
     for finding in new_findings:
-        position = position_of.setdefault(_identity(finding), len(findings))
+        position = position_of.setdefault(_identity_of(finding), len(findings))
         if position == len(findings):
             findings.append(finding)
         elif findings[position].ledger is None:
             findings[position] = replace(findings[position], ledger=finding.ledger)
 
 
-def _identity(finding: Finding) -> tuple[str, str | None, int | None, str]:
+def _identity_of(finding: Finding) -> tuple[str, str | None, int | None, str]:
     return finding.severity, finding.file, finding.offset, finding.detail
 
 

@@ -166,7 +166,7 @@ class OffsetRangeIndex:
             raise InvalidArgument(f"must be int64, not {stream_numbers.dtype} and {offsets.dtype}")
         with self._lock:
             now = self._clock()
-            self._sweep(now)
+            self._evict_expired(now)
             # If the oldest of its items has not expired, none has: all entries are still here.
             known_node, known_start = self._complete_objects.get(object_id, (node, -math.inf))
             if not stream_numbers.size or (known_node == node and now - known_start < self.ttl):
@@ -198,7 +198,7 @@ class OffsetRangeIndex:
         stream from there on. If it was compacted away, `remove` the entry and retry. O(log n)."""
         with self._lock:
             now = self._clock()
-            self._sweep(now)
+            self._evict_expired(now)
             item = self._use_item((stream, node), now)
             return None if item is None else item.floor(offset)
 
@@ -239,32 +239,32 @@ class OffsetRangeIndex:
         if item is None:
             return None
         if now - item.age_start >= self.ttl:
-            self._evict(key, "age")
+            self._evict_item(key, "age")
             return None
         if self._renews_on_use:
             item.age_start = now
             self._items.move_to_end(key)
         return item
 
-    def _sweep(self, now: float, max_entries: int = _MAX_SWEPT_ENTRIES) -> None:
+    def _evict_expired(self, now: float, max_entries: int = _MAX_SWEPT_ENTRIES) -> None:
         """Evict expired items, oldest first, until `max_entries` entries are gone."""
         while max_entries > 0 and self._items:
             key = next(iter(self._items))
             if now - self._items[key].age_start < self.ttl:
                 return
-            max_entries -= self._evict(key, "age")
+            max_entries -= self._evict_item(key, "age")
 
     def _make_room(self, now: float) -> None:
         """Evict the oldest items while there are too many items or entries."""
-        self._sweep(now)
+        self._evict_expired(now)
         while len(self._items) > self.max_items or self._entries > self.max_entries:
             key = next(iter(self._items))
             if now - self._items[key].age_start >= self.ttl:
-                self._evict(key, "age")
+                self._evict_item(key, "age")
             else:
-                self._evict(key, "items" if len(self._items) > self.max_items else "entries")
+                self._evict_item(key, "items" if len(self._items) > self.max_items else "entries")
 
-    def _evict(self, key: ItemKey, reason: EvictionReason) -> int:
+    def _evict_item(self, key: ItemKey, reason: EvictionReason) -> int:
         """Remove an item, and count it; return how many entries it had."""
         item = self._items.pop(key)
         self._entries -= item.size
@@ -295,13 +295,13 @@ class OffsetRangeIndex:
     def evictions(self) -> dict[EvictionReason, int]:
         """Items evicted so far, by reason: "age", "items" (too many), "entries" (too many)."""
         with self._lock:
-            self._sweep(self._clock(), self._entries)
+            self._evict_expired(self._clock(), self._entries)
             return dict(self._evictions)
 
     def _live_counts(self) -> tuple[int, int]:
         """Return how many items and entries there are, after evicting all expired ones."""
         with self._lock:
-            self._sweep(self._clock(), self._entries)
+            self._evict_expired(self._clock(), self._entries)
             return len(self._items), self._entries
 
     def __repr__(self) -> str:

@@ -167,9 +167,9 @@ class LedgerStorage(LedgerAdds, Closeable):
         for -1, which only reads take as the last entry, as in `DbLedgerStorage`."""
         ledger_id = LedgerId.of(ledger)
         if entry == LAST_ENTRY:
-            self._known(ledger_id)
+            self._require_known(ledger_id)
             return False
-        path, entry_id = self._path(ledger_id), check_entry_id(entry)
+        path, entry_id = self._path_of(ledger_id), check_entry_id(entry)
         if path.get_cached(ledger_id, entry_id) is not None:
             return True
         if path.get_location(ledger_id, entry_id) is not None:
@@ -197,7 +197,7 @@ class LedgerStorage(LedgerAdds, Closeable):
         `master_key`, the ledger is fenced first, and created if it is unknown.
         """
         ledger_id = LedgerId.of(ledger)
-        path = self._path(ledger_id)
+        path = self._path_of(ledger_id)
         max_count, max_size = check_limits(max_count, max_size)
         if type(start) is not int:
             start = check_integer(start, "entry id")
@@ -218,9 +218,11 @@ class LedgerStorage(LedgerAdds, Closeable):
 
     def delete_ledger(self, ledger: LedgerLike) -> None:
         """Delete a ledger, if known; its bytes stay in the entry logs until garbage collection."""
-        self._delete([LedgerId.of(ledger)])
+        self._delete_ledgers([LedgerId.of(ledger)])
 
-    def _delete(self, ledger_ids: list[LedgerId], *, only_suspects: bool = False) -> list[LedgerId]:
+    def _delete_ledgers(
+        self, ledger_ids: list[LedgerId], *, only_suspects: bool = False
+    ) -> list[LedgerId]:
         """Delete ledgers; return those deleted, sorted. With `only_suspects`, keep those to which
         an entry was added since `_mark_suspects`: they were created again."""
         deleted = []
@@ -240,7 +242,7 @@ class LedgerStorage(LedgerAdds, Closeable):
         return sorted(deleted)
 
     def _ledgers_of(self, path: WritePath, ledger_ids: Iterable[LedgerId]) -> list[LedgerId]:
-        return [ledger_id for ledger_id in ledger_ids if self._path(ledger_id) is path]
+        return [ledger_id for ledger_id in ledger_ids if self._path_of(ledger_id) is path]
 
     def _mark_suspects(self, ledger_ids: Iterable[LedgerId]) -> None:
         for path in self.write_paths:
@@ -255,7 +257,7 @@ class LedgerStorage(LedgerAdds, Closeable):
             for ledger_ids in find_deleted(self.ledgers(), self._mark_suspects):
                 for start in range(0, len(ledger_ids), group_size):
                     group = ledger_ids[start : start + group_size]
-                    report.deleted_ledgers += self._delete(group, only_suspects=True)
+                    report.deleted_ledgers += self._delete_ledgers(group, only_suspects=True)
         finally:
             for path in self.write_paths:
                 with path.lock:

@@ -152,14 +152,14 @@ class Table:
 def _to_arrow_array(pa: Any, values: Values, arrow_type: pa.DataType) -> Any:
     """Return a column as an Arrow array; text that UTF-8 cannot encode is escaped."""
     if isinstance(values, ConstantColumn):
-        (value,) = _encodable([values.value])
+        (value,) = _escape_texts([values.value])
         return pa.repeat(pa.scalar(value, arrow_type), values.size)
     if pa.types.is_list(arrow_type) and any(isinstance(cell, np.ndarray) for cell in values):
         return _nested_array(pa, values, arrow_type)
     try:
         return pa.array(values, type=arrow_type)
     except UnicodeEncodeError:  # such as an undecodable file name
-        return pa.array(_encodable(values), type=arrow_type)
+        return pa.array(_escape_texts(values), type=arrow_type)
 
 
 def _to_python(values: Values, column: Column) -> Sequence[Any]:
@@ -176,17 +176,17 @@ def _nested_array(pa: Any, cells: Values, arrow_type: pa.DataType) -> Any:
     present = [cell for cell in cells if cell is not None]
     numbers = pa.array(np.concatenate([cell.ravel() for cell in present]), pa.int64())
     widths = np.repeat([cell.shape[1] for cell in present], [len(cell) for cell in present])
-    rows = pa.ListArray.from_arrays(_offsets(pa, widths), numbers)
+    rows = pa.ListArray.from_arrays(_list_offsets(pa, widths), numbers)
     # These rows as an array of cells.
     row_counts = [0 if cell is None else len(cell) for cell in cells]
     nulls = pa.array([cell is None for cell in cells])
-    return pa.ListArray.from_arrays(_offsets(pa, row_counts), rows, arrow_type, mask=nulls)
+    return pa.ListArray.from_arrays(_list_offsets(pa, row_counts), rows, arrow_type, mask=nulls)
 
 
-def _offsets(pa: Any, lengths: Sequence[int] | Int64Array) -> Any:
+def _list_offsets(pa: Any, lengths: Sequence[int] | Int64Array) -> Any:
     """Return the Arrow offsets of lists with these lengths; pyarrow raises above 32 bits."""
     return pa.array(np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))), pa.int32())
 
 
-def _encodable(values: Values) -> list[Any]:
+def _escape_texts(values: Values) -> list[Any]:
     return [escape_surrogates(value) if isinstance(value, str) else value for value in values]

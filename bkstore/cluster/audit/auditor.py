@@ -110,9 +110,9 @@ class Auditor:
         the audited directories, and a file that another run has open (`DirectoryInUse`). Raises
         what the metadata store raises; damaged metadata of a ledger are in the report.
         """
-        return self._run(progress or (lambda *_: None), resume, self._wait, description)
+        return self._run_or_resume(progress or (lambda *_: None), resume, self._wait, description)
 
-    def _run(
+    def _run_or_resume(
         self,
         progress: Progress,
         resume: StrPath | None,
@@ -126,7 +126,7 @@ class Auditor:
         for source in inputs:
             if isinstance(source, _RefusesOutput):
                 source.refuse_output(Path(resume))
-        parameters = {**self._parameters(), "what": description}
+        parameters = {**self._parameters_to_match(), "what": description}
         with ResumeFile(resume, parameters, self._clock()) as resume_file:
             report = self._run_audit(progress, resume_file, wait)
             resume_file.remove()
@@ -176,12 +176,14 @@ class Auditor:
         done = 0 if last_judged is None else bisect_right(ledgers, last_judged)
         final = self.options.rechecks == 0
         progress(done, len(ledgers))
-        for batch in self._batches(ledgers[done:], throttle):
+        for batch in self._make_batches(ledgers[done:], throttle):
             outcomes.record(f"ledger {batch[-1].qualified_name}", checker.check(batch, final=final))
             done += len(batch)
             progress(done, len(ledgers))
 
-    def _batches(self, ledgers: list[LedgerId], throttle: Throttle) -> Iterator[list[LedgerId]]:
+    def _make_batches(
+        self, ledgers: list[LedgerId], throttle: Throttle
+    ) -> Iterator[list[LedgerId]]:
         """Yield ledgers in batches, at the rate; raises `_Stopped` if stopped meanwhile."""
         if self.options.compat is not None:  # upstream's counters are of one leaf folder
             batches = group_by_leaf(ledgers)
@@ -209,7 +211,7 @@ class Auditor:
                 raise _Stopped
             # A round is one step: an interrupted one is repeated as a whole.
             final, merged = recheck == self.options.rechecks, BatchOutcome()
-            for batch in self._batches(outcomes.to_recheck, throttle):
+            for batch in self._make_batches(outcomes.to_recheck, throttle):
                 merged.merge(checker.check(batch, final=final))
             outcomes.record(f"look {recheck}", merged)
 
@@ -227,7 +229,7 @@ class Auditor:
             rules.append("unavailable bookies, as the store does not list them")
         return rules
 
-    def _parameters(self) -> dict[str, Any]:
+    def _parameters_to_match(self) -> dict[str, Any]:
         """Return the options that a resumed run must share with the interrupted one."""
         parameters = {**asdict(self.options), "placement": type(self.placement).__name__}
         return {name: parameters[name] for name in sorted(parameters) if name not in _SPEED_OPTIONS}
@@ -259,7 +261,7 @@ class Auditor:
                     self._metrics.count_skipped()
             else:
                 try:
-                    report = self._run(_progress_until(stop), resume, stop.wait)
+                    report = self._run_or_resume(_progress_until(stop), resume, stop.wait)
                 except _Stopped:
                     return
                 except BkstoreError:

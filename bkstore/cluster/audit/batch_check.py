@@ -66,21 +66,23 @@ class BatchChecker:
         """Check some ledgers; those that change meanwhile are checked again (`redo_limit`). Unless
         `final`, those with a bookie that did not answer go to `to_recheck`, without a verdict."""
         outcome = BatchOutcome()
-        changed = self._check(ledgers, final, outcome)
+        changed = self._check_once(ledgers, final, outcome)
         for _ in range(self._options.redo_limit):
             if changed:
                 outcome.redone += len(changed)
-                changed = self._check(changed, final, outcome)
+                changed = self._check_once(changed, final, outcome)
         outcome.unsettled += changed
         return outcome
 
-    def _check(self, ledgers: list[LedgerId], final: bool, outcome: BatchOutcome) -> list[LedgerId]:
+    def _check_once(
+        self, ledgers: list[LedgerId], final: bool, outcome: BatchOutcome
+    ) -> list[LedgerId]:
         """Check ledgers once; return those that changed meanwhile and so have no verdict."""
         subjects = self.snapshots.read_first(ledgers, outcome)
-        with _timed(outcome.seconds, "PLACEMENT_POLICY_CHECK_TIME"):
+        with _add_elapsed_time(outcome.seconds, "PLACEMENT_POLICY_CHECK_TIME"):
             for subject in subjects:
                 subject.placement_violations = list(self._placement_violations(subject))
-        with _timed(outcome.seconds, "REPLICAS_CHECK_TIME"):
+        with _add_elapsed_time(outcome.seconds, "REPLICAS_CHECK_TIME"):
             self._check_replicas(subjects, outcome)
             if self._is_compat:
                 for subject in subjects:
@@ -199,7 +201,7 @@ class BatchChecker:
 
 
 @contextmanager
-def _timed(seconds: Counter[str], timer: str) -> Iterator[None]:
+def _add_elapsed_time(seconds: Counter[str], timer: str) -> Iterator[None]:
     """Add the time that the block takes to a timer, unless it raises."""
     started = perf_counter()
     yield

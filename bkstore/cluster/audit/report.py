@@ -142,7 +142,7 @@ class AuditReport(AuditCounts):
         """Set the end time, add a violation for each absent bookie, and sort the findings."""
         self.ended_at = ended_at
         for bookie, (ledgers, segments, reason) in self.absent.items():
-            checked = f"{format_count(segments, 'segment')} of {_ledgers(ledgers)}"
+            checked = f"{format_count(segments, 'segment')} of {_ledger_count(ledgers)}"
             detail = f"{reason}: {checked} judged without it"
             violation = Violation("bookie_unavailable", None, None, bookie, None, detail)
             self.violations.append(violation)
@@ -156,27 +156,28 @@ class AuditReport(AuditCounts):
     def summary(self) -> list[str]:
         """Return lines that describe the run, the most important first."""
         counts, skipped = self.counts, self.skipped
-        lines = [f"{name}: {_ledgers(counts[name])}" for name in CATEGORIES if counts[name]]
+        lines = [f"{name}: {_ledger_count(counts[name])}" for name in CATEGORIES if counts[name]]
         lines += [f"not judged: {reason}" for reason in self.unchecked_rules]
         if self.unanswered:
             silent_bookies = sorted({name for names in self.unanswered.values() for name in names})
-            partly = _ledgers(len(self.unanswered))
+            partly = _ledger_count(len(self.unanswered))
             lines.append(f"{partly} judged in part: no answer from {', '.join(silent_bookies)}")
         lines += [
-            f"not judged: what {name} holds of {_ledgers(absence.ledgers)}: {absence.reason}"
+            f"not judged: what {name} holds of {_ledger_count(absence.ledgers)}: {absence.reason}"
             for name, absence in sorted(self.unlisted.items())
         ]
         lines += [
-            f"{_ledgers(count)} judged in part: {name} is known to be unavailable"
+            f"{_ledger_count(count)} judged in part: {name} is known to be unavailable"
             for name, count in sorted(self.excused.items())
         ]
         lines += [f"ledger {ledger} not judged: {reason}" for ledger, reason in self.unreadable]
         lines += [f"ledger {ledger} not judged: it kept changing" for ledger in self.unsettled]
         skips = ", ".join(f"{skipped[reason]} {reason}" for reason in _SKIPS if skipped[reason])
-        checked = f"{self.checked} of {_ledgers(self.ledgers)} checked ({self.empty} of them empty)"
+        ledgers = f"{self.checked} of {_ledger_count(self.ledgers)}"
+        checked = f"{ledgers} checked ({self.empty} of them empty)"
         answers = f"{format_count(self.replicas, 'answer')} of bookies"
         return [*lines, f"{checked}, {answers}; skipped: {skips or 'none'}"]
 
 
-def _ledgers(count: int) -> str:
+def _ledger_count(count: int) -> str:
     return format_count(count, "ledger")

@@ -55,7 +55,7 @@ class ResumeFile(Closeable):
         self._fd = _open_and_lock(self.path)
         try:
             with open(self._fd, "rb", closefd=False) as file:
-                self._read(file, parameters)
+                self._read_head_and_steps(file, parameters)
             if not self._end_offset:
                 self._append({"format": FORMAT, "started_at": started_at, "run": parameters})
                 with convert_write_errors(self.path):
@@ -66,7 +66,7 @@ class ResumeFile(Closeable):
 
     # -- reading
 
-    def _read(self, file: BufferedReader, parameters: dict[str, Any]) -> None:
+    def _read_head_and_steps(self, file: BufferedReader, parameters: dict[str, Any]) -> None:
         """Read head and steps, and set `_end_offset` to where the last whole line ends."""
         with convert_read_errors(self.path):
             line = file.readline(_MAX_HEAD_BYTES)
@@ -92,7 +92,7 @@ class ResumeFile(Closeable):
             head = parse_json(line) if is_whole else None
         except CorruptionError as error:
             if line.startswith(_HEAD):  # an audit's file, but damaged
-                raise self._corruption(0, error.reason) from None
+                raise self._corruption_at(0, error.reason) from None
             head = None
         if not isinstance(head, dict) or head.get("format") != FORMAT:
             message = f"{self.path}: exists and is not an audit's file; it is left unchanged"
@@ -102,9 +102,9 @@ class ResumeFile(Closeable):
         if not isinstance(run, dict) or any(
             isinstance(value, (dict, list)) for value in run.values()
         ):
-            raise self._corruption(0, "the header of the audit's file lacks its parameters")
+            raise self._corruption_at(0, "the header of the audit's file lacks its parameters")
         if type(started_at) not in (int, float) or not math.isfinite(started_at):
-            raise self._corruption(0, "the header of the audit's file lacks its time")
+            raise self._corruption_at(0, "the header of the audit's file lacks its time")
         return head
 
     def _next_step(self, file: BufferedReader, offset: int) -> bytes | None:
@@ -113,13 +113,13 @@ class ResumeFile(Closeable):
         if prefix != _STEP:
             torn = prefix + file.read(_MAX_TORN_BYTES)
             if b"\n" in torn or len(torn) >= _MAX_TORN_BYTES:
-                raise self._corruption(offset, "not a step of an audit")
+                raise self._corruption_at(offset, "not a step of an audit")
             return None
         line = prefix + file.readline(_MAX_STEP_BYTES)
         if line.endswith(b"\n"):
             return line
         if len(line) >= _MAX_STEP_BYTES:
-            raise self._corruption(offset, f"a step is longer than {_MAX_STEP_BYTES} bytes")
+            raise self._corruption_at(offset, f"a step is longer than {_MAX_STEP_BYTES} bytes")
         return None
 
     def _parse_step(self, line: bytes, offset: int) -> tuple[str, BatchOutcome]:
@@ -129,16 +129,16 @@ class ResumeFile(Closeable):
             step, outcome = content["step"], BatchOutcome.from_json(content["outcome"])
             is_known = _STEPS.fullmatch(step)
         except CorruptionError as error:
-            raise self._corruption(offset, error.reason) from None
+            raise self._corruption_at(offset, error.reason) from None
         except KeyError as error:
-            raise self._corruption(offset, f"a step lacks {error}") from None
+            raise self._corruption_at(offset, f"a step lacks {error}") from None
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise self._corruption(offset, f"not a step of an audit: {error}") from None
+            raise self._corruption_at(offset, f"not a step of an audit: {error}") from None
         if not is_known:
-            raise self._corruption(offset, f"not a step of an audit: {step!a:.80}")
+            raise self._corruption_at(offset, f"not a step of an audit: {step!a:.80}")
         return step, outcome
 
-    def _corruption(self, offset: int, reason: str) -> CorruptionError:
+    def _corruption_at(self, offset: int, reason: str) -> CorruptionError:
         return CorruptionError(self.path, offset, reason)
 
     # -- writing

@@ -55,15 +55,15 @@ def call_bookie(
 ) -> BookieAnswer[_T]:
     """Call `request` with the client of the bookie `bookie_id`; return its result or its error. It
     is called once more if the bookie cannot be reached and has a new address by now."""
-    answer, client = _call(bookies, bookie_id, request)
+    answer, client = _call_bookie(bookies, bookie_id, request)
     if isinstance(answer.error, BookieUnavailable) and isinstance(bookies, AddressRefresher):
         bookies.mark_unreachable(bookie_id)
         if client is not None and bookies.get(bookie_id) not in (None, client):
-            answer, _ = _call(bookies, bookie_id, request)
+            answer, _ = _call_bookie(bookies, bookie_id, request)
     return answer
 
 
-def _call(
+def _call_bookie(
     bookies: Mapping[str, BookieClient], bookie_id: str, request: Callable[[BookieClient], _T]
 ) -> tuple[BookieAnswer[_T], BookieClient | None]:
     """Return the answer, and the client that was used, None if the bookie has none."""

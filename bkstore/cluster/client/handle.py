@@ -61,7 +61,7 @@ class LedgerHandle:
         self._length: int | None = 0  # up to the LAC; None if it is not read yet
         self._lac_entries: list[Entry] = []  # entries received with the LAC
         if writer is None:
-            self._follow(lac_read or read_lac(access))
+            self._advance_lac(lac_read or read_lac(access))
 
     def __repr__(self) -> str:
         role, lac = "reader" if self._writer is None else "writer", self.last_add_confirmed
@@ -247,7 +247,7 @@ class LedgerHandle:
         the highest of the last ensemble's bookies, explicit LACs included, a closed ledger's last
         entry, or a writer's own. Raises `NotEnoughBookies` if too few bookies answered."""
         if self._writer is None:
-            self._follow(read_lac(self._access))
+            self._advance_lac(read_lac(self._access))
         return self.last_add_confirmed
 
     def wait_for_last_confirmed(self, seconds: float) -> int:
@@ -293,7 +293,7 @@ class LedgerHandle:
         the ledger is closed. Raises `NotEnoughBookies` if too few bookies answered."""
         return read_lac(self._access).explicit_lac
 
-    def _follow(self, lac_read: LacRead) -> None:
+    def _advance_lac(self, lac_read: LacRead) -> None:
         """Advance this reader's LAC to one that was read; it never goes back."""
         metadata = self.metadata
         if metadata.closed:

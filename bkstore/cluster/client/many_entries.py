@@ -39,7 +39,7 @@ def read_entries_from(
     """
     answers = ManyEntries({}, {})
     answer = access.call_bookie(
-        bookie, lambda client: _read(access, client, entry_ids, max_bytes, answers, fence)
+        bookie, lambda client: _read_in_calls(access, client, entry_ids, max_bytes, answers, fence)
     )
     if answer.error is not None:
         for entry in entry_ids:
@@ -48,7 +48,7 @@ def read_entries_from(
     return answers
 
 
-def _read(
+def _read_in_calls(
     access: LedgerAccess,
     client: BookieClient,
     entry_ids: Sequence[int],

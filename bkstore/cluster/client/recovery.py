@@ -97,18 +97,18 @@ class _Recovery:
         """Bookies that did not respond to a write: the answer, and until when they are skipped."""
 
     def run(self) -> LedgerMetadata:
-        last, window_size = self._fence(), _FIRST_WINDOW
+        last, window_size = self._fence_last_ensemble(), _FIRST_WINDOW
         is_end = False
         while not is_end:
             entries, is_end = self._read_window(range(last + 1, last + 1 + window_size))
             if entries:
-                self._rewrite(entries)
+                self._write_again(entries)
                 self.last_entries = entries[-1:]
                 last, window_size = entries[-1].entry_id, min(2 * window_size, _MAX_WINDOW)
         length = self.access.read_length(last, self.last_entries)
-        return self._close(last, length)
+        return self._close_ledger(last, length)
 
-    def _fence(self) -> int:
+    def _fence_last_ensemble(self) -> int:
         """Fence the last ensemble; return the highest entry that is known to be confirmed, by an
         LAC, or because a writer confirms all entries before it adds the last segment."""
         metadata = self.initial_metadata
@@ -188,7 +188,7 @@ class _Recovery:
     def _read_share(self, share: tuple[str, list[int]]) -> ManyEntries:
         return read_entries_from(self.access, *share, _MAX_BYTES_PER_BOOKIE, fence=True)
 
-    def _rewrite(self, entries: Sequence[Entry]) -> None:
+    def _write_again(self, entries: Sequence[Entry]) -> None:
         """Write entries to their whole write sets: the writer may have reached one bookie only. A
         bookie that does not respond, and for which there is no replacement, is skipped for some
         time, unless an entry would have fewer than A replicas without it."""
@@ -238,7 +238,7 @@ class _Recovery:
         )
         quorum_add.run()
 
-    def _close(self, last: int, length: int) -> LedgerMetadata:
+    def _close_ledger(self, last: int, length: int) -> LedgerMetadata:
         last_index = len(self.initial_metadata.segments) - 1
 
         def close_metadata(metadata: LedgerMetadata) -> LedgerMetadata | None:

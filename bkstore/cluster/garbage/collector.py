@@ -174,10 +174,12 @@ class BackgroundCollector(Closeable):
 
     def _start_thread(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="bkstore-garbage", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run_passes, name="bkstore-garbage", daemon=True
+            )
             self._thread.start()
 
-    def _run(self) -> None:
+    def _run_passes(self) -> None:
         while self._wait_for_work():
             forced_kinds = self._forced_kinds
             try:

@@ -48,7 +48,7 @@ class DeletedLedgerFinder:
         for a lost session, `IllegalOperation` for another cluster's store."""
         # First check: the store's list, taken within one session.
         self._check_cluster()
-        session = self._session()
+        session = self._store_session()
         store_ledgers = set(self._store.ledgers())
         self._check_session(session)
         candidates = [ledger for ledger in ledgers if ledger not in store_ledgers]
@@ -78,7 +78,7 @@ class DeletedLedgerFinder:
                 f"the metadata store is of cluster {instance_id}, the bookie of {self._instance_id}"
             )
 
-    def _session(self) -> object:
+    def _store_session(self) -> object:
         """Return the store's session; a store without sessions stands for itself."""
         session = getattr(self._store, "session", self._store)
         if session is None:
@@ -87,5 +87,5 @@ class DeletedLedgerFinder:
 
     def _check_session(self, session: object) -> None:
         """Raise if the session changed: another server may have older data."""
-        if self._session() != session:
+        if self._store_session() != session:
             raise MetadataUnavailable("the session with the metadata store has expired")

@@ -75,7 +75,7 @@ class GarbageMetrics:
             help_text = f"Entry logs of which {bucket * 10 - 10} to {bucket * 10} % are live"
             yield GaugeMetricFamily(name, help_text, log_count)
         for name, (field, help_text) in _RUNTIME_FIELDS.items():
-            yield _summary(f"{_UPSTREAM_PREFIX}{name}", help_text, getattr(stats, field))
+            yield _make_summary(f"{_UPSTREAM_PREFIX}{name}", help_text, getattr(stats, field))
         yield from self._bkstore_metrics()
 
     def _bkstore_metrics(self) -> Iterator[Metric]:
@@ -93,7 +93,7 @@ class GarbageMetrics:
         yield suspended
 
 
-def _summary(name: str, help_text: str, runtime: OpStats) -> Metric:
+def _make_summary(name: str, help_text: str, runtime: OpStats) -> Metric:
     from prometheus_client.metrics_core import SummaryMetricFamily
 
     family = SummaryMetricFamily(name, help_text, labels=("success",))

@@ -173,13 +173,13 @@ class Cluster(Client, Closeable):
 
     def bookie(self, bookie_id: str) -> Bookie:
         """Return the running `Bookie` of an id; raises `BookieUnavailable` if it is down."""
-        return self._server(bookie_id).bookie
+        return self._get_server(bookie_id).bookie
 
     def path_of(self, bookie_id: str) -> Path:
         """Return the directory of a bookie."""
-        return self._server(bookie_id).path
+        return self._get_server(bookie_id).path
 
-    def _server(self, bookie_id: str) -> LocalBookie:
+    def _get_server(self, bookie_id: str) -> LocalBookie:
         server = self._servers.get(text("bookie", bookie_id))
         if server is None:
             raise InvalidArgument(f"no bookie {bookie_id!r}; there are {', '.join(self._servers)}")
@@ -215,17 +215,17 @@ class Cluster(Client, Closeable):
 
     def start(self, bookie: str) -> None:
         """Open a bookie that is down, replay its journal, and register it."""
-        self._server(bookie).start()
+        self._get_server(bookie).start()
         self.store.register_bookie(bookie)
 
     def stop(self, bookie: str, *, keep_registered: bool = False) -> None:
         """Close a bookie with a checkpoint, and unregister it, as if its session had ended."""
-        self._server(bookie).stop()
+        self._get_server(bookie).stop()
         self._after_stop(bookie, keep_registered)
 
     def crash(self, bookie: str, *, keep_registered: bool = False) -> None:
         """End a bookie as ``kill -9`` does; `start` replays its journal."""
-        self._server(bookie).crash()
+        self._get_server(bookie).crash()
         self._after_stop(bookie, keep_registered)
 
     def _after_stop(self, bookie: str, keep_registered: bool) -> None:
@@ -236,11 +236,11 @@ class Cluster(Client, Closeable):
 
     def partition(self, bookie: str, client: str = ALL_CLIENTS) -> None:
         """Cut a bookie off, from all clients or the one named; it stays registered."""
-        self._server(bookie).unreachable_from.add(client)
+        self._get_server(bookie).unreachable_from.add(client)
 
     def heal(self, bookie: str, client: str | None = None) -> None:
         """End all partitions of a bookie, or that of one client."""
-        partitioned_clients = self._server(bookie).unreachable_from
+        partitioned_clients = self._get_server(bookie).unreachable_from
         if client is None:
             partitioned_clients.clear()
         else:
@@ -249,22 +249,22 @@ class Cluster(Client, Closeable):
     def slow(self, bookie: str, seconds: float) -> None:
         """Delay each answer of a bookie by some seconds; 0 ends that. From the timeout on the
         client ignores the answer, but the operation is done."""
-        self._server(bookie).delay_seconds = number()("seconds", seconds)
+        self._get_server(bookie).delay_seconds = number()("seconds", seconds)
 
     def set_batch_reads(self, bookie: str, supported: bool) -> None:
         """Set whether a bookie supports batch reads, which servers before 4.18 do not."""
-        self._server(bookie).batch_reads = boolean("supported", supported)
+        self._get_server(bookie).batch_reads = boolean("supported", supported)
 
     # -- damage
 
     def lose(self, bookie: str, ledger: LedgerLike, entries: EntriesLike) -> Int64Array:
         """Delete entries from a bookie's index, durably; return those it had, int64[n]. Their
         records stay in the entry logs. A bookie that runs is closed for that and opened again."""
-        return self._server(bookie).lose(ledger, entries)
+        return self._get_server(bookie).lose(ledger, entries)
 
     def lose_ledger(self, bookie: str, ledger: LedgerLike) -> bool:
         """Delete a ledger at a bookie, durably; return whether the bookie had it."""
-        return self._server(bookie).lose_ledger(ledger)
+        return self._get_server(bookie).lose_ledger(ledger)
 
     def corrupt(
         self, bookie: str, ledger: LedgerLike, entry: int, part: RecordPart = "payload"
@@ -272,7 +272,7 @@ class Cluster(Client, Closeable):
         """Change one byte of a stored record; return (entry log, offset). "payload": the bookie
         serves it, and the client's digest check fails (not with DUMMY); "header": the bookie raises
         `CorruptionError`. Raises `NoSuchEntry` for a missing entry."""
-        return self._server(bookie).corrupt(ledger, entry, part)
+        return self._get_server(bookie).corrupt(ledger, entry, part)
 
     # -- upkeep
 

@@ -119,7 +119,7 @@ class DefaultPlacement:
             ensemble[index] = ""  # not chosen yet
         self._random.shuffle(free)
         for index in gaps:
-            neighbors = _neighbors(ensemble, index, write_quorum)
+            neighbors = _write_set_neighbors(ensemble, index, write_quorum)
             ensemble[index] = min(free, key=lambda bookie: self._crowding(bookie, neighbors))
             free.remove(ensemble[index])
         return ensemble
@@ -286,7 +286,7 @@ def _list_write_sets(ensemble: Sequence[str], write_quorum: int) -> Iterable[lis
         yield [ensemble[(start + offset) % size] for offset in range(min(write_quorum, size))]
 
 
-def _neighbors(ensemble: Sequence[str], index: int, write_quorum: int) -> list[str]:
+def _write_set_neighbors(ensemble: Sequence[str], index: int, write_quorum: int) -> list[str]:
     """Return the bookies that share a write set with an index, without gaps."""
     size = len(ensemble)
     distances = range(-write_quorum + 1, write_quorum)

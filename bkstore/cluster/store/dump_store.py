@@ -108,13 +108,13 @@ class DumpStore(KeyValueStore):
         """Raise `InvalidArgument` if `target` lies in the folder."""
         refuse_inputs(target, [self._folder])
 
-    def _key(self, ledger: LedgerId) -> str:
+    def _key_of(self, ledger: LedgerId) -> str:
         return self._keys.get(ledger, "/")  # no file has this key
 
     def _parse_key(self, key: str) -> LedgerId | None:
         return self._ledgers_by_key.get(key)
 
-    def _prefix(self, scope: int | None) -> str:
+    def _key_prefix(self, scope: int | None) -> str:
         return "/"
 
 

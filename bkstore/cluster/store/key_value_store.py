@@ -75,7 +75,7 @@ class KeyValueStore:
     def create(self, metadata: LedgerMetadata) -> int:
         """As `MetadataStore.create`, also without digest type or password. Raises `InvalidArgument`
         for metadata that their format version cannot hold."""
-        key = self._key(metadata.ledger)
+        key = self._key_of(metadata.ledger)
         try:
             version = self._values.put(key, encode(metadata, incomplete=True), None)
         except BadVersion:
@@ -86,14 +86,14 @@ class KeyValueStore:
     def read(self, ledger: int | LedgerId) -> Versioned:
         """As `MetadataStore.read`."""
         ledger_id = LedgerId.of(ledger)
-        value = self._values.get(self._key(ledger_id))
+        value = self._values.get(self._key_of(ledger_id))
         if value is None:
             raise NoSuchLedger(f"no metadata of ledger {ledger_id}")
         return Versioned(self._decode_metadata(ledger_id, value), value.version)
 
     def write(self, metadata: LedgerMetadata, version: int) -> int:
         """As `MetadataStore.write`."""
-        key = self._key(metadata.ledger)
+        key = self._key_of(metadata.ledger)
         try:
             new_version = self._values.put(key, encode(metadata, incomplete=True), version)
         except BadVersion:
@@ -106,14 +106,14 @@ class KeyValueStore:
     def delete(self, ledger: int | LedgerId, version: int | None = None) -> None:
         """As `MetadataStore.delete`."""
         ledger_id = LedgerId.of(ledger)
-        if not self._values.delete(self._key(ledger_id), version):
+        if not self._values.delete(self._key_of(ledger_id), version):
             raise NoSuchLedger(f"no metadata of ledger {ledger_id}")
         self._notify_watchers(ledger_id)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """As `MetadataStore.ledgers`."""
         scope = check_scope(scope)
-        ledger_ids = map(self._parse_key, self._values.keys(self._prefix(scope)))
+        ledger_ids = map(self._parse_key, self._values.keys(self._key_prefix(scope)))
         return sorted(
             ledger_id
             for ledger_id in ledger_ids
@@ -139,7 +139,7 @@ class KeyValueStore:
             value = self._values.get(key)
             number = 0 if value is None else self._parse_number(value, key)
             ledger_id = LedgerId(scope, number)
-            while self._values.get(self._key(ledger_id)) is not None:
+            while self._values.get(self._key_of(ledger_id)) is not None:
                 ledger_id = LedgerId(scope, ledger_id.ledger + 1)
             try:
                 self._values.put(key, b"%d\n" % (ledger_id.ledger + 1), value and value.version)
@@ -233,7 +233,7 @@ class KeyValueStore:
         try:
             return None if value is None else decode_mark(value.data)
         except CorruptionError as error:
-            raise self._relocate(error, value, key) from None
+            raise self._relocate_error(error, value, key) from None
 
     def mark_underreplicated(self, ledger: int | LedgerId, mark: UnderreplicatedMark) -> None:
         """As `MetadataStore.mark_underreplicated`."""
@@ -258,14 +258,14 @@ class KeyValueStore:
 
     # -- keys and values
 
-    def _key(self, ledger: LedgerId) -> str:
+    def _key_of(self, ledger: LedgerId) -> str:
         return tree_path(ledger) if self._layout == "tree" else f"/ledgers{uuid_path(ledger)}"
 
     def _parse_key(self, key: str) -> LedgerId | None:
         ledger_id = parse_path(key if self._layout == "tree" else key.removeprefix("/ledgers"))
-        return ledger_id if ledger_id is not None and self._key(ledger_id) == key else None
+        return ledger_id if ledger_id is not None and self._key_of(ledger_id) == key else None
 
-    def _prefix(self, scope: int | None) -> str:
+    def _key_prefix(self, scope: int | None) -> str:
         if self._layout == "keys":
             return "/ledgers/"
         return f"/S{scope:016x}/" if scope else "/"
@@ -274,9 +274,11 @@ class KeyValueStore:
         try:
             return decode(value.data, ledger, value.ctime)
         except CorruptionError as error:
-            raise self._relocate(error, value, self._key(ledger)) from None
+            raise self._relocate_error(error, value, self._key_of(ledger)) from None
 
-    def _relocate(self, error: CorruptionError, value: Value | None, key: str) -> CorruptionError:
+    def _relocate_error(
+        self, error: CorruptionError, value: Value | None, key: str
+    ) -> CorruptionError:
         data_offset = 0 if value is None else value.data_offset
         return error.relocate(self._values.location_of(key), data_offset)
 

@@ -55,9 +55,9 @@ class Configuration:
         """Return all items of a key; empty if it is absent."""
         if key not in self._values:
             return []
-        value = self._replace(key, self._values[key])
+        value = self._replace_variables(key, self._values[key])
         items = [value] if isinstance(value, str) else value
-        replaced = [self._replace(key, item) for item in items]
+        replaced = [self._replace_variables(key, item) for item in items]
         return [_as_text(item) for item in replaced]
 
     def string(self, key: str, default: _T) -> str | _T:
@@ -85,10 +85,10 @@ class Configuration:
             return default
         # Replace variables in the value, or in its first item, and once more in the result, as
         # upstream does. That may be a list after all, which only reading as text accepts.
-        value = self._replace(key, self._values[key])
+        value = self._replace_variables(key, self._values[key])
         if not isinstance(value, str):
-            value = self._replace(key, value[0])
-        value = self._replace(key, value)
+            value = self._replace_variables(key, value[0])
+        value = self._replace_variables(key, value)
         if not isinstance(value, str) and parse is not _unchanged:
             raise InvalidArgument(f"{key}: is a list, {_as_text(value)}")
         try:
@@ -96,7 +96,7 @@ class Configuration:
         except ValueError as error:
             raise InvalidArgument(f"{key}: {error}") from None
 
-    def _replace(self, key: str, value: Value) -> Value:
+    def _replace_variables(self, key: str, value: Value) -> Value:
         try:
             return self._variables.replace(value)
         except InvalidArgument as error:

@@ -207,9 +207,9 @@ def is_level_name(name: str) -> bool:
 
 def has_index_files(current_dir: Path) -> bool:
     """Return whether there is any index file two or three levels below; stops at the first."""
-    for top in _subfolders(current_dir):
-        for parent in _subfolders(top):
-            for folder in (parent, *_subfolders(parent)):
+    for top in _list_level_folders(current_dir):
+        for parent in _list_level_folders(top):
+            for folder in (parent, *_list_level_folders(parent)):
                 if any(name.endswith(_SUFFIXES) for name in os.listdir(folder)):
                     return True
     return False
@@ -218,7 +218,7 @@ def has_index_files(current_dir: Path) -> bool:
 def find_stray_files(current_dir: Path) -> Iterator[str]:
     """Yield the paths of files among the index files that are not named like one, in order: copies
     under other names, leftovers of an interrupted copy. Cost: one read of each directory."""
-    for top in _subfolders(current_dir):
+    for top in _list_level_folders(current_dir):
         is_scoped = len(os.path.basename(top)) == _SCOPED_DIGITS
         for middle in _scan_level(top):
             if isinstance(middle, str):  # the path of a stray file
@@ -242,7 +242,7 @@ def _scan_level(path: str) -> Iterator[os.DirEntry[str] | str]:
             yield entry.path
 
 
-def _subfolders(path: str | Path) -> list[str]:
+def _list_level_folders(path: str | Path) -> list[str]:
     try:
         with os.scandir(path) as entries:
             return sorted(e.path for e in entries if _LEVEL_NAME.fullmatch(e.name) and is_folder(e))

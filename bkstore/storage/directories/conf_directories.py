@@ -35,7 +35,7 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
         names_by_role = {role: directory_names(settings, role) for role in roles}
     except InvalidArgument as error:
         raise UnsupportedLayout(f"{conf}: {error}") from None
-    dirs_by_role = {str(role): _paths(conf, names) for role, names in names_by_role.items()}
+    dirs_by_role = {str(role): _resolve_paths(conf, names) for role, names in names_by_role.items()}
     if not dirs_by_role["ledger"]:
         raise not_a_conf_error(conf, "names no ledgerDirectories")
     return dirs_by_role
@@ -58,7 +58,7 @@ def choose_journal_dirs(in_conf: Sequence[Path], in_cookie: Sequence[str]) -> Se
     return in_conf or in_cookie or [_DEFAULT_JOURNAL]
 
 
-def _paths(conf: Path, names: list[str]) -> list[Path]:
+def _resolve_paths(conf: Path, names: list[str]) -> list[Path]:
     if "" in names:
         raise UnsupportedLayout(f"{conf}: lists a directory with an empty name: {', '.join(names)}")
     for name in names:

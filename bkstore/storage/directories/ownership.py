@@ -91,8 +91,11 @@ class OwnedDirectories:
         """Return these directories, in the given order."""
         if not ledger_dirs or not journal_dirs:
             raise InvalidArgument("a bookie needs a ledger directory and a journal directory")
-        ledger, journal = _currents("ledger", ledger_dirs), _currents("journal", journal_dirs)
-        index = _currents("index", index_dirs) if index_dirs else list(ledger)
+        ledger, journal = (
+            _current_directories("ledger", ledger_dirs),
+            _current_directories("journal", journal_dirs),
+        )
+        index = _current_directories("index", index_dirs) if index_dirs else list(ledger)
         for role, currents in (("ledger", ledger), ("index", index), ("journal", journal)):
             check_distinct(role, currents)
         existing = [current for current in {*ledger, *index, *journal} if current.is_dir()]
@@ -179,7 +182,7 @@ def _have_data(currents: Iterable[Path]) -> bool:
     return any(find_holdings(current) & {"logs", "journal", "idx"} for current in currents)
 
 
-def _currents(role: str, directories: Sequence[StrPath]) -> list[Path]:
+def _current_directories(role: str, directories: Sequence[StrPath]) -> list[Path]:
     given_paths = paths(f"{role}_dirs", directories)
     return [current_directory(Path(os.path.abspath(path))) for path in given_paths]
 

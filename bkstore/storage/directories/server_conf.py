@@ -74,7 +74,7 @@ class _Loader:
             for prop in parse_properties(data):
                 self.text.append(data[position : prop.begin])  # comments between the properties
                 if prop.key.lower() in ("include", "includeoptional"):
-                    self._include(path, prop)
+                    self._load_included(path, prop)
                 else:
                     self.loaded.setdefault(prop.key, []).append(prop.value)
                     if prop.key != self._excluded_key:
@@ -86,7 +86,7 @@ class _Loader:
         if not data[:position].endswith((b"\n", b"\r")):
             self.text.append(b"\n")
 
-    def _include(self, path: Path, prop: Property) -> None:
+    def _load_included(self, path: Path, prop: Property) -> None:
         # The value is one file name: a comma is part of it.
         name = self._resolve_variables(path, prop.value)
         included = path.parent / name if name else path  # an empty name is a circle

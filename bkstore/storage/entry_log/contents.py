@@ -114,7 +114,9 @@ def scan_contents(path: str, oddities: Iterable[Finding] = ()) -> LogContents:
     for rows in _gather_ids(scan_log(path, findings), path, findings):
         for ledger_id, groups in rows.groups():
             earlier = groups_of_ledger.get(ledger_id)
-            groups_of_ledger[ledger_id] = groups if earlier is None else _unite(earlier, groups)
+            groups_of_ledger[ledger_id] = (
+                groups if earlier is None else _unite_groups(earlier, groups)
+            )
     return LogContents.of(groups_of_ledger, findings)
 
 
@@ -126,7 +128,7 @@ def _to_availability(groups: Int64Array) -> Availability:
     return Availability.from_runs(columns.first, columns.ends)
 
 
-def _unite(one: Int64Array, other: Int64Array) -> Int64Array:
+def _unite_groups(one: Int64Array, other: Int64Array) -> Int64Array:
     return (_to_availability(one) | _to_availability(other)).groups
 
 
@@ -143,11 +145,11 @@ def _gather_ids(batches: Iterable[LogBatch], path: str, findings: list[Finding])
         parts.append(_Rows(batch.scope_id, batch.ledger_id, batch.entry_id))
         count += len(batch)
         if count >= _MAX_ROWS:
-            yield _join(parts)
+            yield _concatenate_rows(parts)
             parts, count = [], 0
     if count:
-        yield _join(parts)
+        yield _concatenate_rows(parts)
 
 
-def _join(parts: list[_Rows]) -> _Rows:
+def _concatenate_rows(parts: list[_Rows]) -> _Rows:
     return _Rows(*(np.concatenate(columns) for columns in zip(*parts)))

@@ -294,7 +294,7 @@ class LogReader(Closeable):
         offsets = offsets if is_inside.all() else offsets[: int(np.argmin(is_inside))]
         # Keep complete records. If the first is not, read it alone: it may be long, or damaged.
         raw = np.frombuffer(data, np.uint8)
-        sizes = _sizes(raw, offsets)
+        sizes = _read_sizes(raw, offsets)
         is_complete = (sizes >= V1_HEADER) & (offsets + sizes <= len(data))
         count = int(is_complete.size if is_complete.all() else np.argmin(is_complete))
         if count == 0:
@@ -361,7 +361,7 @@ def _sizes_if_all_match(
     return sizes if is_complete and is_match else None
 
 
-def _sizes(raw: Bytes, offsets: Int64Array) -> Int64Array:
+def _read_sizes(raw: Bytes, offsets: Int64Array) -> Int64Array:
     """Return the sizes stored before the records at `offsets`."""
     integers = integers_at_every_offset(raw, ">i4")
     sizes: Int64Array = integers[offsets - SIZE_FIELD_BYTES].astype(np.int64)

@@ -214,9 +214,9 @@ class _Scan:
                 reason = f"header is cut off: {HEADER_SIZE} bytes are needed"
                 raise CorruptionError(None, self._log.size, reason)
         except CorruptionError as error:
-            self._report(error.relocate(self._log.path))
+            self._report_damage(error.relocate(self._log.path))
         except UnsupportedLayout as error:
-            self._report(UnsupportedLayout(f"{self._log.path}: {error}"))
+            self._report_damage(UnsupportedLayout(f"{self._log.path}: {error}"))
         else:
             return header
         return LogHeader()  # without version and map
@@ -234,7 +234,7 @@ class _Scan:
         range_end = "to the end of the log" if stop == self._log.size else f"up to {stop}"
         skipped_bytes = format_count(stop - start, f"byte {range_end} is", f"bytes {range_end} are")
         detail = f"{reason}; {skipped_bytes} skipped"
-        self._report(CorruptionError(self._log.path, start, detail))
+        self._report_damage(CorruptionError(self._log.path, start, detail))
         return stop
 
     def _check_end(self, start: int, tail: Region, header: LogHeader) -> None:
@@ -242,12 +242,12 @@ class _Scan:
         if header.map_offset and not self._has_seen_map and not self._has_damage:
             place = f"{header.map_offset}, where the header places it"
             reason = f"the ledgers map is not at {place}: records may be missing"
-            self._report(CorruptionError(self._log.path, start, reason))
+            self._report_damage(CorruptionError(self._log.path, start, reason))
         elif tail.kind == "zeros" and not self._is_direct_io and self._findings is not None:
             detail = f"{format_count(tail.end - start, 'zero byte')} at the end, left by a crash"
             self._findings.append(Finding("oddity", detail, str(self._log.path), start))
 
-    def _report(self, error: BkstoreError) -> None:
+    def _report_damage(self, error: BkstoreError) -> None:
         """Add damage to the findings, or raise it if there is no list."""
         self._has_damage = True
         if self._damage_runs is None:

@@ -200,7 +200,7 @@ class EntryLogger(Closeable):
             log.write_if_full()
         limit = self._size_limit if roll else MAX_LOG_BYTES
         if log is not None and log.end + SIZE_FIELD_BYTES + size > limit and log.end > HEADER_SIZE:
-            self._rotate(key)
+            self._rotate_log(key)
             log = None
         if log is None:
             log = self._active[key] = self._create_log()
@@ -213,7 +213,7 @@ class EntryLogger(Closeable):
         sync and close the rotated ones before as many files again are open."""
         self._active[key] = self._active.pop(key)
         while len(self._active) > self._max_active:
-            self._rotate(next(iter(self._active)))
+            self._rotate_log(next(iter(self._active)))
         if len(self._rotated) >= self._max_active:
             self._release_rotated()
 
@@ -221,7 +221,7 @@ class EntryLogger(Closeable):
         """Close the ledger's own log, so that it can be collected."""
         with self._lock:
             if ledger in self._active:
-                self._rotate(ledger)
+                self._rotate_log(ledger)
 
     def _create_log(self, suffix: str = "") -> OpenLog:
         """Create a log of a new id, with a header, in some directory; `suffix` ends the name."""
@@ -262,23 +262,23 @@ class EntryLogger(Closeable):
         """Close the active logs; the next record starts another."""
         with self._lock:
             for key in list(self._active):
-                self._rotate(key)
+                self._rotate_log(key)
 
     def roll_if_over_limit(self) -> None:
         """Roll logs that grew past the size limit (after a flush that might not roll)."""
         with self._lock:
             for key, log in list(self._active.items()):
                 if log.end > self._size_limit:
-                    self._rotate(key)
+                    self._rotate_log(key)
 
     def roll_matching(self, is_match: Callable[[LogMetadata], bool]) -> None:
         """Close the active logs that have records and whose metadata `is_match` accepts."""
         with self._lock:
             for key, log in list(self._active.items()):
                 if log.metadata.ledgers and is_match(log.metadata):
-                    self._rotate(key)
+                    self._rotate_log(key)
 
-    def _rotate(self, key: LedgerId | None) -> None:
+    def _rotate_log(self, key: LedgerId | None) -> None:
         """Close an active log to further records; the next flush syncs it."""
         log = self._active[key]
         log.write_ledgers_map()  # if this fails, the log stays active, and it is tried again
@@ -288,18 +288,18 @@ class EntryLogger(Closeable):
     def flush(self) -> None:
         """Make all added records durable."""
         with self._lock:
-            self._sync(list(self._active.values()))
+            self._sync_logs(list(self._active.values()))
             self._release_rotated()
 
     def _release_rotated(self) -> None:
         """Sync the rotated logs and close their files."""
-        self._sync(self._rotated)
+        self._sync_logs(self._rotated)
         while self._rotated:
             log = self._rotated.pop()
             self._writing.pop(log.log_id, None)
             log.close()
 
-    def _sync(self, logs: Sequence[OpenLog]) -> None:
+    def _sync_logs(self, logs: Sequence[OpenLog]) -> None:
         """Write and sync logs and their directories; refuse records after `SyncFailed`."""
         self._check_writable()
         try:

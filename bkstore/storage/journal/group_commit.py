@@ -64,15 +64,15 @@ class GroupCommit:
         `position`, always lead. The lead ends with the ``with`` block, even if that raises."""
         is_leader = False
         try:
-            is_leader = self._enter(position)
+            is_leader = self._wait_for_lead(position)
             if is_leader:
                 self._await_followers()
             yield is_leader
         finally:
             if is_leader:
-                self._leave()
+                self._end_lead()
 
-    def _enter(self, position: LogMark | None) -> bool:
+    def _wait_for_lead(self, position: LogMark | None) -> bool:
         """Wait as `leading` does; return whether the caller leads."""
         with self._lock:
             if _covers(self.durable, position):
@@ -90,7 +90,7 @@ class GroupCommit:
             follower.gate.acquire()
             return follower.leads
         except BaseException:  # such as Ctrl-C: others must not wait for this thread to lead
-            self._withdraw(follower)
+            self._stop_waiting(follower)
             raise
 
     def _await_followers(self) -> None:
@@ -106,7 +106,7 @@ class GroupCommit:
         self._followers_gathered = None
         self._commit_start = time.monotonic()
 
-    def _leave(self) -> None:
+    def _end_lead(self) -> None:
         """Release the threads whose positions are durable; let the first of the others lead."""
         now = time.monotonic()
         with self._lock:
@@ -125,14 +125,14 @@ class GroupCommit:
         for follower in (*covered, *remaining[:1]):
             follower.gate.release()
 
-    def _withdraw(self, follower: _Follower) -> None:
+    def _stop_waiting(self, follower: _Follower) -> None:
         """Stop waiting; pass on the lead if it was just given."""
         with self._lock:
             if follower in self._waiting:
                 self._waiting.remove(follower)
                 return
         if follower.leads:
-            self._leave()
+            self._end_lead()
 
 
 def _covers(durable: LogMark, position: LogMark | None) -> bool:

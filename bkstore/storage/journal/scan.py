@@ -112,7 +112,7 @@ class JournalScan:
         self.path = Path(path)
         self.skip_invalid = skip_invalid
         self.skip_torn = skip_torn
-        with self._open() as fd, convert_read_errors(self.path):
+        with self._open_file() as fd, convert_read_errors(self.path):
             header_bytes = os.pread(fd, 8, 0)  # magic word and version
         try:
             header = decode_header(header_bytes)
@@ -124,18 +124,18 @@ class JournalScan:
         self.findings: list[Finding] = []
 
     def __iter__(self) -> Iterator[ScannedRecord]:
-        for base, data, frames in self._frames():
+        for base, data, frames in self._read_frames():
             for start, size in zip(frames.offsets.tolist(), frames.sizes.tolist()):
                 yield ScannedRecord(base + start - SIZE_FIELD_BYTES, data[start : start + size])
 
-    def _frames(self) -> Iterator[tuple[int, bytes, Frames]]:
+    def _read_frames(self) -> Iterator[tuple[int, bytes, Frames]]:
         """Yield (file offset, bytes, frames within them) of each chunk; reset `findings`."""
         self.stop, self.findings = self.start, []
-        with self._open() as fd:
+        with self._open_file() as fd:
             yield from self._walk_frames(_Window(fd, self.path))
 
     @contextmanager
-    def _open(self) -> Iterator[int]:
+    def _open_file(self) -> Iterator[int]:
         with convert_read_errors(self.path):
             fd = open_regular(self.path)
         try:
@@ -181,7 +181,7 @@ class JournalScan:
         [512] JournalRecord
         [532, 568] RecordBatch
         """
-        for base, data, (offsets, sizes, _) in self._frames():
+        for base, data, (offsets, sizes, _) in self._read_frames():
             entry_ids = entry_ids_of_records(np.frombuffer(data, np.uint8), offsets, sizes)
             file_offsets = offsets + (base - SIZE_FIELD_BYTES)
             # Entry id -1 marks records of other kinds: runs of entries become batches.
@@ -197,7 +197,7 @@ class JournalScan:
                         yield file_offsets[row : row + 1], record
 
     def _walk_frames(self, window: _Window) -> Iterator[tuple[int, bytes, Frames]]:
-        """Yield chunks as `_frames` does; set `stop` and add a finding at the end."""
+        """Yield chunks as `_read_frames` does; set `stop` and add a finding at the end."""
         size, position = window.size, self.start
         padding = PADDING_MASK if self.version >= PADDED_VERSION else None
         while position + SIZE_FIELD_BYTES <= size:

@@ -113,9 +113,9 @@ class JournalWriter(Closeable):
     def position(self) -> LogMark:
         """The position after the last record appended, buffered or not."""
         with self._lock:
-            return self._position()
+            return self._end_position()
 
-    def _position(self) -> LogMark:
+    def _end_position(self) -> LogMark:
         """Return the position after the last record; the caller holds `_lock`."""
         return LogMark(self._journal_id, self._written_bytes + len(self._buffer))
 
@@ -152,7 +152,7 @@ class JournalWriter(Closeable):
         with self._lock:
             self._check_usable()
             self._buffer_records(framed)
-            return self._position()
+            return self._end_position()
 
     def append_special(self, kind: str, ledger: LedgerLike, body: bytes = b"") -> LogMark | None:
         """Append a special record; return None, writing nothing, if the version lacks this kind
@@ -233,7 +233,7 @@ class JournalWriter(Closeable):
         if sync:
             self._fsync(reached)
         if reached.position > self._max_size:
-            self._roll()
+            self._start_next_file()
         return reached
 
     def _pad_and_write(self) -> LogMark:
@@ -241,7 +241,7 @@ class JournalWriter(Closeable):
             end_position = self._written_bytes + len(self._buffer)
             self._buffer_records(padding_record(end_position, self._alignment))
         self._write_buffered()
-        return self._position()
+        return self._end_position()
 
     def _fsync(self, reached: LogMark) -> None:
         """Make durable what was written up to `reached`; appends may continue meanwhile."""
@@ -275,7 +275,7 @@ class JournalWriter(Closeable):
         self._written_bytes, self._allocated_bytes = len(self._header), self._preallocation_step
         self._commit.durable = LogMark(journal_id, self._written_bytes)
 
-    def _roll(self) -> None:
+    def _start_next_file(self) -> None:
         """Sync the file and continue in the next one; errors are raised by the flushing call."""
         with self._lock:
             if self._failure is not None:  # an append since the flush failed and has raised it

@@ -97,7 +97,7 @@ class LogCompactor:
         """Make the copies in the active log durable, then point the index at them."""
         with self._path.noting_failure():
             self._path.logger.flush()
-        self._relocate(moves)
+        self._relocate_copies(moves)
 
     def _compact_into_new(self, metadata: LogMetadata, torn_record: Finding | None) -> bool:
         """Copy live records to a new log, which appears whole or not at all; return whether all are
@@ -121,11 +121,11 @@ class LogCompactor:
             return False
         # After a crash, the next start finds the recovery marker and does the rest.
         self._report.moved_bytes += copied_bytes
-        self._relocate(moves)
+        self._relocate_copies(moves)
         output.remove_recovery_marker()
         return True
 
-    def _relocate(self, moves: list[_Move]) -> None:
+    def _relocate_copies(self, moves: list[_Move]) -> None:
         """Durably point the index at the copies; count those of entries that did not change."""
         for move in moves:
             self._report.moved_entries += self._path.relocate(*move)

@@ -19,7 +19,7 @@ _SLICE_SECONDS = 0.1
 """Permits taken at once, as the time in which they accrue; adds run between two slices."""
 
 
-def _wait(seconds: float) -> bool:
+def _sleep(seconds: float) -> bool:
     """Sleep; return False: the compaction goes on."""
     if seconds > 0:
         time.sleep(seconds)
@@ -44,12 +44,12 @@ class CompactionThrottle:
         *,
         by_bytes: bool = False,
         clock: Callable[[], float] = time.monotonic,
-        wait: Callable[[float], bool | None] = _wait,
+        wait: Callable[[float], bool | None] = _sleep,
     ) -> None:
         self._rate = rate
         self._by_bytes = by_bytes
         self._clock = clock
-        self._wait = wait
+        self._sleep = wait
         self._free_at = clock()
         """The time by which all permits that were taken have accrued."""
         self.is_given_up = False
@@ -59,7 +59,7 @@ class CompactionThrottle:
         """Wait until so much may pass; return False if the compaction is to be given up."""
         now = self._clock()
         self._free_at = max(self._free_at, now - _MAX_SAVED_SECONDS)  # idle time counts so far back
-        if self._wait(max(0.0, self._free_at - now)):  # woken early, to give up
+        if self._sleep(max(0.0, self._free_at - now)):  # woken early, to give up
             self.is_given_up = True
             return False
         self._free_at += (size if self._by_bytes else entry_count) / self._rate

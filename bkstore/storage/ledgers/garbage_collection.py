@@ -53,9 +53,9 @@ class GarbageCollector:
                 metadata.remove_ledger(ledger_id)
             if not metadata.ledgers and self._verify_metadata(log_id, report):
                 report.reclaimed_by_deletion += metadata.total_size
-                self._remove(log_id, report)
+                self._remove_log(log_id, report)
         if options.compaction is not None:
-            self._compact(options.compaction, report)
+            self._compact_logs(options.compaction, report)
         self._count_logs(report)
 
     def _close_unwanted(self, compaction: CompactionOptions | None) -> None:
@@ -111,21 +111,21 @@ class GarbageCollector:
                 return True
         except BkstoreError as error:
             report.findings.append(Finding.of(error))
-        self._forget(log_id)
+        self._forget_log(log_id)
         return False
 
-    def _forget(self, log_id: int) -> None:
+    def _forget_log(self, log_id: int) -> None:
         self._closed_logs.pop(log_id, None)
         self._torn_offsets.pop(log_id, None)
         self._torn_findings.pop(log_id, None)
 
-    def _remove(self, log_id: int, report: GarbageReport) -> None:
+    def _remove_log(self, log_id: int, report: GarbageReport) -> None:
         report.removed_bytes += self._path.logger.path(log_id).stat().st_size
         self._path.logger.remove(log_id)
-        self._forget(log_id)
+        self._forget_log(log_id)
         report.removed_logs.append((self._dir_index, log_id))
 
-    def _compact(self, compaction: CompactionOptions, report: GarbageReport) -> None:
+    def _compact_logs(self, compaction: CompactionOptions, report: GarbageReport) -> None:
         """Compact the logs below the threshold, the emptiest first."""
         deadline = compaction.clock() + (compaction.max_seconds or math.inf)
         compactor = LogCompactor(self._path, compaction, report)
@@ -140,4 +140,4 @@ class GarbageCollector:
             if is_compacted:
                 report.compacted_logs.append((self._dir_index, log_id))
                 report.reclaimed_by_compaction += metadata.total_size - metadata.remaining_size
-                self._remove(log_id, report)
+                self._remove_log(log_id, report)

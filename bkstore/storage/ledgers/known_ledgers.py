@@ -46,7 +46,7 @@ class KnownLedgers(EntrySource):
         self._max_entry_id = options.max_entry_id(storage)
         self._closed = False
 
-    def _path(self, ledger_id: LedgerId) -> WritePath:
+    def _path_of(self, ledger_id: LedgerId) -> WritePath:
         """Return the write path of a ledger: the directory `L mod n` of db storage."""
         self._check_open()
         return self.write_paths[ledger_id.ledger % len(self.write_paths)]
@@ -55,10 +55,10 @@ class KnownLedgers(EntrySource):
         if self._closed:
             raise forks.closed_error("this ledger storage")
 
-    def _known(self, ledger: LedgerLike) -> tuple[LedgerId, WritePath, LedgerState]:
+    def _require_known(self, ledger: LedgerLike) -> tuple[LedgerId, WritePath, LedgerState]:
         """Return (ledger id, write path, state); raise `NoSuchLedger` if it is unknown."""
         ledger_id = LedgerId.of(ledger)
-        path = self._path(ledger_id)
+        path = self._path_of(ledger_id)
         with path.lock:
             return ledger_id, path, path.states.get(ledger_id)
 
@@ -74,11 +74,11 @@ class KnownLedgers(EntrySource):
     def ledger_exists(self, ledger: LedgerLike) -> bool:
         """Return whether the ledger is known."""
         ledger_id = LedgerId.of(ledger)
-        return self._path(ledger_id).has_ledger(ledger_id)
+        return self._path_of(ledger_id).has_ledger(ledger_id)
 
     def source(self, ledger: LedgerLike) -> EntrySource:
         """Return the source of the ledger's entry ids: unflushed entries over the index."""
-        return self._path(LedgerId.of(ledger)).source
+        return self._path_of(LedgerId.of(ledger)).source
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
         """Return the ledger's entry ids, int64[n], unflushed ones too; none for an unknown ledger.
@@ -101,7 +101,7 @@ class KnownLedgers(EntrySource):
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest entry id, None if there is none; raise `DataUnknown` in limbo."""
         ledger_id = LedgerId.of(ledger)
-        path = self._path(ledger_id)
+        path = self._path_of(ledger_id)
         if not path.has_ledger(ledger_id):
             raise _no_such_ledger(ledger_id)
         with path.lock:
@@ -117,7 +117,7 @@ class KnownLedgers(EntrySource):
         empty or all-zero stored key is replaced, as in `LedgerMetadataIndex`. Raises
         `InvalidArgument` if the key does not fit the header of an index file."""
         ledger_id, key = LedgerId.of(ledger), bytes_like("master key", key)
-        path = self._path(ledger_id)
+        path = self._path_of(ledger_id)
         self._check_header_fits(len(key), 0)
         with path.lock:
             path.check_writable()
@@ -132,17 +132,17 @@ class KnownLedgers(EntrySource):
 
     def master_key(self, ledger: LedgerLike) -> bytes:
         """Return the ledger's master key; `NoSuchLedger` if it is unknown."""
-        return self._known(ledger)[2].master_key
+        return self._require_known(ledger)[2].master_key
 
     def check_master_key(self, ledger: LedgerLike, key: bytes | None) -> None:
         """Raise `UnauthorizedAccess` unless `key` is the ledger's master key."""
-        ledger_id, _, state = self._known(ledger)
+        ledger_id, _, state = self._require_known(ledger)
         if key is None or not compare_digest(state.master_key, bytes_like("master key", key)):
             raise UnauthorizedAccess(f"ledger {ledger_id} has another master key")
 
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return master key, fenced, limbo and explicit LAC; `NoSuchLedger` if unknown."""
-        return self._known(ledger)[2]
+        return self._require_known(ledger)[2]
 
     def fence(self, ledger: LedgerLike) -> bool:
         """Fence the ledger: only recovery may add from now on. Return whether this changed it."""
@@ -150,7 +150,7 @@ class KnownLedgers(EntrySource):
 
     def is_fenced(self, ledger: LedgerLike) -> bool:
         """Return whether the ledger is fenced; raise `DataUnknown` if in limbo and not fenced."""
-        ledger_id, _, state = self._known(ledger)
+        ledger_id, _, state = self._require_known(ledger)
         if state.limbo and not state.fenced:
             raise _limbo_error(ledger_id, "whether it is fenced")
         return state.fenced
@@ -168,7 +168,7 @@ class KnownLedgers(EntrySource):
 
     def _change_state(self, ledger: LedgerLike, **fields: bool) -> bool:
         """Change fields of the ledger's state; return whether the state differs now."""
-        ledger_id, path, _ = self._known(ledger)
+        ledger_id, path, _ = self._require_known(ledger)
         with path.lock:
             path.check_writable()
             old_state = path.states.get(ledger_id)
@@ -184,7 +184,7 @@ class KnownLedgers(EntrySource):
         header version 0 (an option) have no field for it: it is lost when the storage is closed.
         """
         body = bytes_like("explicit LAC", body)
-        ledger_id, path, _ = self._known(ledger)
+        ledger_id, path, _ = self._require_known(ledger)
         try:
             body_ledger_id, lac = decode_explicit_lac(body)
         except CorruptionError as error:
@@ -208,7 +208,7 @@ class KnownLedgers(EntrySource):
 
     def explicit_lac(self, ledger: LedgerLike) -> bytes | None:
         """Return the body of the explicit LAC, or None; raise `DataUnknown` in limbo."""
-        ledger_id, path, state = self._known(ledger)
+        ledger_id, path, state = self._require_known(ledger)
         if state.limbo:
             raise _limbo_error(ledger_id, "its explicit LAC")
         if state.explicit_lac is not None:
@@ -220,14 +220,14 @@ class KnownLedgers(EntrySource):
     def last_add_confirmed(self, ledger: LedgerLike) -> int:
         """Return the highest LAC of an added entry or explicit LAC, -1 if none is known; after a
         reopen, of the last entry's and the explicit one. Raises `DataUnknown` in limbo."""
-        ledger_id, path, state = self._known(ledger)
+        ledger_id, path, state = self._require_known(ledger)
         if state.limbo:
             raise _limbo_error(ledger_id, "its last add confirmed")
         with path.lock:
             return self._lac_tracker.get(ledger_id)
 
     def _read_stored_lac(self, ledger_id: LedgerId) -> StoredLac:
-        path = self._path(ledger_id)
+        path = self._path_of(ledger_id)
         body = path.states.get(ledger_id).explicit_lac
         last_entry = path.last_entry(ledger_id)
         record = None if last_entry is None else path.read(ledger_id, last_entry)

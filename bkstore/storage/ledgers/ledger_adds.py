@@ -80,11 +80,11 @@ class LedgerAdds(KnownLedgers):
     def _add_slow(self, record: bytes, key: bytes | None, recovery: bool) -> tuple[LedgerId, int]:
         """Add one record after all checks; let later adds to its ledger take the fast path."""
         ledger_id, entry_id, lac = self._parse_record(record)
-        path = self._path(ledger_id)
+        path = self._path_of(ledger_id)
         path.reserve(len(record))
         with path.lock:
             path.check_writable()
-            self._admit(path, ledger_id, key, recovery)
+            self._check_open_for_adds(path, ledger_id, key, recovery)
             self._lac_tracker.load_before_add(ledger_id)
             path.add(ledger_id, entry_id, record)
             self._lac_tracker.note_added(ledger_id, lac)
@@ -140,7 +140,9 @@ class LedgerAdds(KnownLedgers):
 
     # -- checks
 
-    def _admit(self, path: WritePath, ledger: LedgerId, key: bytes | None, recovery: bool) -> None:
+    def _check_open_for_adds(
+        self, path: WritePath, ledger: LedgerId, key: bytes | None, recovery: bool
+    ) -> None:
         """Raise if the ledger takes no adds now; with a master key, create an unknown one. The
         caller holds the path's lock. The ledger is a suspect no more."""
         if key is not None:
@@ -190,7 +192,7 @@ class LedgerAdds(KnownLedgers):
         """Yield (write path, start, stop): runs of records that have one write path."""
         if len(self.write_paths) == 1 or ledgers.numbers is None:  # None: a single ledger
             if count:
-                yield self._path(ledgers.ledger_ids[0]), 0, count
+                yield self._path_of(ledgers.ledger_ids[0]), 0, count
             return
         path_count = len(self.write_paths)
         path_of_ledger = [ledger_id.ledger % path_count for ledger_id in ledgers.ledger_ids]
@@ -212,7 +214,9 @@ class LedgerAdds(KnownLedgers):
                 ledgers = batch_add.ledgers.between(start, fitting_stop)
                 for ledger_index, ledger_id in enumerate(ledgers.ledger_ids):
                     try:
-                        self._admit(path, ledger_id, batch_add.master_key, batch_add.recovery)
+                        self._check_open_for_adds(
+                            path, ledger_id, batch_add.master_key, batch_add.recovery
+                        )
                         self._lac_tracker.load_before_add(ledger_id)
                     except BkstoreError:
                         fitting_stop = start + ledgers.first_row(ledger_index)

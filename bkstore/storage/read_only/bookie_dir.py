@@ -168,7 +168,7 @@ class BookieDir(Closeable):
             return self._index
 
     @cached_property
-    def _records(self) -> RecordReader:
+    def _record_reader(self) -> RecordReader:
         by_ledger = self.layout == "rocksdb"
         return RecordReader(self.index, self.folders.ledger, by_ledger, self._compat)
 
@@ -194,8 +194,8 @@ class BookieDir(Closeable):
     def close(self) -> None:
         """Close logs and index, remove scratch directories. Idempotent."""
         self._closed = True
-        if "_records" in self.__dict__:  # a cached property that was used
-            self._records.close()
+        if "_record_reader" in self.__dict__:  # a cached property that was used
+            self._record_reader.close()
         if self._index is not None:
             self._index.close()
 
@@ -320,7 +320,7 @@ class BookieDir(Closeable):
         `NoSuchLedger`, `NoSuchEntry`, `CorruptionError` if the log has no such record there, and
         `DataUnknown` if a ledger in limbo lacks the entry. One or two reads of the log.
         """
-        return self._records.read_entry(LedgerId.of(ledger), entry)
+        return self._record_reader.read_entry(LedgerId.of(ledger), entry)
 
     def read_entries(
         self, ledger: LedgerLike, start: int, max_count: int = 0, max_size: int = 0
@@ -331,7 +331,7 @@ class BookieDir(Closeable):
         record), 0 meaning 5 MiB. The first record is always returned; a gap or damage ends the
         batch. For `start`, raises what `read_entry` raises.
         """
-        return self._records.read_entries(LedgerId.of(ledger), start, max_count, max_size)
+        return self._record_reader.read_entries(LedgerId.of(ledger), start, max_count, max_size)
 
     def scan_ledger(
         self,
@@ -346,7 +346,7 @@ class BookieDir(Closeable):
         `CorruptionError` is raised after the records before. Empty for an unknown ledger. Memory:
         16 bytes an entry, and a batch.
         """
-        return self._records.scan_ledger(LedgerId.of(ledger), first, last, findings)
+        return self._record_reader.scan_ledger(LedgerId.of(ledger), first, last, findings)
 
     def log_file(self, log_id: int, dir_index: int | None = None) -> LogFile:
         """Return one entry log file; `InvalidArgument` if there is none, or several and no
@@ -374,7 +374,7 @@ class BookieDir(Closeable):
         return read_log_metadata(self.log_file(log_id, dir_index).path, log_id, findings)
 
     @cached_property
-    def _finder(self) -> LogFinder:
+    def _log_finder(self) -> LogFinder:
         from bkstore.storage.read_only.find_logs import LogFinder  # loads mmh3
 
         by_ledger = self.layout == "rocksdb" and self.index_error is None
@@ -404,7 +404,7 @@ class BookieDir(Closeable):
         not to change after they were first read. Memory: see `LogFinder`.
         """
         ledger_id = LedgerId.of(ledger)
-        return self._finder.find(ledger_id, first, last, copies=copies, findings=findings)
+        return self._log_finder.find(ledger_id, first, last, copies=copies, findings=findings)
 
     def metadata_cache(self, dir_index: int = 0) -> dict[int, LogMetadata]:
         """Return the metadata of a directory's closed logs cached by garbage collection, by log id;

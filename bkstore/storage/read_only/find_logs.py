@@ -97,7 +97,7 @@ class LogFinder:
         with self._lock:
             for log in self._logs_of(ledger):  # newest first
                 entries = self._entries_in_log(log, ledger, ledger_hash, findings)
-                entries = _clip(entries, first_entry, last_entry)
+                entries = _clip_entries(entries, first_entry, last_entry)
                 if not copies:
                     entries = newer_entries.add_new(entries)
                 if entries:
@@ -172,24 +172,24 @@ class _FoundEntries:
 
     def add_new(self, entries: Availability) -> Availability:
         """Return the entries that were not found before, and add them."""
-        bounds = _bounds(entries)
+        bounds = _first_and_last(entries)
         for first, last, newer in self._ranges:
             if first <= bounds[1] and bounds[0] <= last:
                 entries = entries - newer
         if entries:
-            self._ranges.append((*_bounds(entries), entries))
+            self._ranges.append((*_first_and_last(entries), entries))
             self.count += len(entries)
         return entries
 
 
-def _bounds(entries: Availability) -> tuple[int, int]:
+def _first_and_last(entries: Availability) -> tuple[int, int]:
     """Return the first entry and the last; (0, -1) if there is none."""
     first, last = entries.first_entry, entries.last_entry
     return (0, -1) if first is None or last is None else (first, last)
 
 
-def _clip(entries: Availability, low: int, high: int) -> Availability:
-    first, last = _bounds(entries)
+def _clip_entries(entries: Availability, low: int, high: int) -> Availability:
+    first, last = _first_and_last(entries)
     if low <= first and last <= high:
         return entries
     if last < low or high < first:

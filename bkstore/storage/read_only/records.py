@@ -53,7 +53,7 @@ class RecordReader(Closeable):
         for reader in self._readers:
             reader.close()
 
-    def _reader(self, ledger_id: LedgerId) -> LogReader:
+    def _reader_of(self, ledger_id: LedgerId) -> LogReader:
         return self._readers[ledger_id.ledger % len(self._readers)]
 
     def read_entry(self, ledger_id: LedgerId, entry_id: int = LAST_ENTRY) -> bytes:
@@ -63,7 +63,7 @@ class RecordReader(Closeable):
             entry_id = self._last_entry(ledger_id)
         location = self._index.get(ledger_id, check_entry_id(entry_id))
         self._check_present(ledger_id, location is not None, entry_id)
-        return self._reader(ledger_id).read(location or 0, ledger_id, entry_id)
+        return self._reader_of(ledger_id).read(location or 0, ledger_id, entry_id)
 
     def _last_entry(self, ledger_id: LedgerId) -> int:
         if self._index.state(ledger_id).limbo:
@@ -99,7 +99,7 @@ class RecordReader(Closeable):
     def _read_part(self, ledger: LedgerId, start: int, count: int, max_bytes: int) -> RecordBatch:
         entries, locations = self._index.items(ledger, start, start + count - 1)
         stop = count_consecutive(entries, start)
-        reader = self._reader(ledger)
+        reader = self._reader_of(ledger)
         return reader.read_many(ledger, entries[:stop], locations[:stop], max_bytes)
 
     def scan_ledger(
@@ -107,7 +107,7 @@ class RecordReader(Closeable):
     ) -> Iterator[RecordBatch]:
         """Yield the records of first..last; see `BookieDir.scan_ledger`."""
         entries, locations = self._index.items(ledger_id, first, last)
-        reader, row, part_size = self._reader(ledger_id), 0, DEFAULT_BATCH
+        reader, row, part_size = self._reader_of(ledger_id), 0, DEFAULT_BATCH
         runs = None if findings is None else DamageRuns(findings)
         while row < entries.size:
             part = slice(row, row + part_size)

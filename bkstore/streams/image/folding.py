@@ -47,13 +47,13 @@ class Fold:
         self.is_only_piece = counts[piece_streams] == 1
         self.usable_count = self._count_usable(object_indexes[order][piece_starts], len(objects))
 
-    def _stream(self, stream: int) -> Stream | None:
+    def _get_stream(self, stream: int) -> Stream | None:
         return self._image.streams.get(int(stream))
 
     def _start_offsets(self, streams: Int64Array) -> Int64Array:
         """Return the start offset of each row's stream, before which it is trimmed."""
         distinct, rows = np.unique(streams, return_inverse=True)
-        known_streams = map(self._stream, distinct.tolist())
+        known_streams = map(self._get_stream, distinct.tolist())
         offsets = [0 if stream is None else stream.start_offset for stream in known_streams]
         return np.array(offsets, np.int64)[rows]
 
@@ -63,14 +63,16 @@ class Fold:
         joins[1:] = (streams[1:] == streams[:-1]) & (starts[1:] == ends[:-1])
         # Only these need a look at who owned the offset; the node owns all of the other streams.
         for row in np.flatnonzero(joins & self._has_other_owners_per_row(streams)).tolist():
-            stream = self._stream(streams[row])
+            stream = self._get_stream(streams[row])
             joins[row] = stream is None or stream.node_at(starts.item(row)) == self._node_id
         return joins
 
     def _has_other_owners_per_row(self, streams: Int64Array) -> BoolArray:
         """Return for each row whether others than this node, or none, own offsets of its stream."""
         distinct, rows = np.unique(streams, return_inverse=True)
-        is_shared = [self._has_other_owners(self._stream(stream)) for stream in distinct.tolist()]
+        is_shared = [
+            self._has_other_owners(self._get_stream(stream)) for stream in distinct.tolist()
+        ]
         return np.array(is_shared, np.bool_)[rows]
 
     def _has_other_owners(self, stream: Stream | None) -> bool:
@@ -84,16 +86,18 @@ class Fold:
         piece of a stream that the node does not own all of. `object_indexes` are the pieces'."""
         is_fixed = ~self.is_only_piece & self._has_other_owners_per_row(self.streams)
         for row in np.flatnonzero(is_fixed).tolist():
-            stream = self._stream(self.streams[row])
+            stream = self._get_stream(self.streams[row])
             start, end = self.starts.item(row), self.ends.item(row)
-            is_fixed[row] = stream is not None and not _owns(self._node_id, stream, start, end)
+            is_fixed[row] = stream is not None and not _owns_range(
+                self._node_id, stream, start, end
+            )
         for stream_id in np.unique(self.streams[is_fixed]).tolist():
             second_piece = np.flatnonzero(self.streams == stream_id)[1]
             object_count = min(object_count, int(object_indexes[second_piece]))
         return object_count
 
 
-def _owns(node_id: int, stream: Stream, start: int, end: int) -> bool:
+def _owns_range(node_id: int, stream: Stream, start: int, end: int) -> bool:
     """Return whether a node owns each offset of [start, end)."""
     offset = start
     while offset < end:

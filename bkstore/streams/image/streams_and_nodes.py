@@ -67,12 +67,12 @@ class Stream:
                 raise InvalidArgument(f"{range_name} has its start after its end")
 
     @cached_property
-    def _starts(self) -> list[int]:
+    def _range_starts(self) -> list[int]:
         return [stream_range.start for stream_range in self.ranges]
 
     def range_at(self, offset: int) -> int | None:
         """Return the index in `ranges` of the range holding an offset, None if none does."""
-        index = bisect_right(self._starts, offset) - 1
+        index = bisect_right(self._range_starts, offset) - 1
         if index < 0 or (index < len(self.ranges) - 1 and offset >= self.ranges[index].end):
             return None
         return index

@@ -160,11 +160,11 @@ class NodeSearch:
             preload_positions = self._choose_preload_positions(after=last_near)
         self._load_wave(search_positions, preload_positions)
         self._wave_count += 1
-        hit = any(self._covers(position, offset) for position in search_positions)
+        hit = any(self._slice_covers(position, offset) for position in search_positions)
         self._misses_in_a_row = 0 if hit else self._misses_in_a_row + 1
         self._preload_due = True
 
-    def _covers(self, position: int, offset: int) -> bool:
+    def _slice_covers(self, position: int, offset: int) -> bool:
         slice_range = self._known_slices.get(position)
         return slice_range is not None and slice_range[0] <= offset < slice_range[1]
 

@@ -109,16 +109,16 @@ class ObjectLoader(Closeable):
             if running is not None:
                 return running, True
             self.check_open()
-            future = self._pool.submit(self._load, object_id, image)
+            future = self._pool.submit(self._load_object, object_id, image)
             self._running_loads[object_id] = future
             return future, False
 
-    def _load(self, object_id: int, image: StreamImage) -> ObjectRanges:
+    def _load_object(self, object_id: int, image: StreamImage) -> ObjectRanges:
         """Load an object; runs on a thread of the pool. The load leaves `_running_loads` before its
         future completes, so that a retry starts a new load."""
         try:
             ranges = self._reader.load(object_id, image)
-            self._cache(object_id, ranges)
+            self._cache_object(object_id, ranges)
             self._on_load(object_id, ranges, image)
         except BaseException:
             self.forget([object_id])  # if it is `on_load` that failed
@@ -128,7 +128,7 @@ class ObjectLoader(Closeable):
                 self._running_loads.pop(object_id, None)
         return ranges
 
-    def _cache(self, object_id: int, ranges: ObjectRanges) -> None:
+    def _cache_object(self, object_id: int, ranges: ObjectRanges) -> None:
         if self._max_cached:
             with self._lock:
                 self._cached[object_id] = ranges

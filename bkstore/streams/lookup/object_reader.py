@@ -66,7 +66,7 @@ class ImageReader:
         """Return an object's ranges from `image`, or from the reader's own image."""
         with self._lock:
             self.loads += 1
-            must_fail = self._fails(object_id)
+            must_fail = self._load_fails(object_id)
         latency = self._latency(object_id) if callable(self._latency) else self._latency
         if latency:
             self._sleep(latency)
@@ -78,7 +78,7 @@ class ImageReader:
             raise CorruptionError(None, None, reason)
         return ranges
 
-    def _fails(self, object_id: int) -> bool:
+    def _load_fails(self, object_id: int) -> bool:
         if callable(self._failures):
             return self._failures(object_id)
         if isinstance(self._failures, (int, float)):

@@ -68,7 +68,7 @@ class SparseRangeIndex:
                 if len(entries.starts) > 2 * _KEPT_AT_ENDS:
                     self._streams_with_middle.setdefault(stream)  # keeps its turn if it is queued
                 while self.entries > self._max_entries:
-                    self._evict()
+                    self._evict_next()
 
     def remove(self, object_ids: Iterable[int]) -> None:
         """Remove the entries of objects that are gone. O(entries)."""
@@ -91,7 +91,7 @@ class SparseRangeIndex:
             count = bisect_right(entries.starts, offset) if entries else 0
             return entries.objects[count - 1] if entries and count else None
 
-    def _evict(self) -> None:
+    def _evict_next(self) -> None:
         """Remove the entry after those kept at the start of the stream in turn, or its last one."""
         stream = next(iter(self._streams_with_middle or self._entries_of_stream))
         entries = self._entries_of_stream[stream]

@@ -174,7 +174,7 @@ class StreamLookup(Closeable):
         result = "error"
         try:
             self._loader.check_open()
-            answer = self._answer(stream, start, end, limit, stats)
+            answer = self._answer_lookup(stream, start, end, limit, stats)
             result = answer.kind
             return answer
         finally:
@@ -183,7 +183,7 @@ class StreamLookup(Closeable):
             if self._observer is not None:
                 self._observer.observe(result, stats)
 
-    def _answer(
+    def _answer_lookup(
         self, stream: int, start: int, end: int, limit: int, stats: QueryStats
     ) -> LookupResult:
         """Return the result of one lookup on the current image; adds its costs to `stats`."""

@@ -45,16 +45,16 @@ class TestSeveralAtOnce:
         cluster.partition("bookie-3", "first")
         access = cluster.client("second")._open_access(name, None, b"", 0)
         second = _Recovery(access, access.update(lambda m: replace(m, state="IN_RECOVERY")))
-        second._fence()
+        second._fence_last_ensemble()
         first = cluster.client("first").open_ledger(name)  # does not reach bookie-3
         found, _ = second._read_window(range(1))
         cluster.stop("bookie-2")
 
         assert [0] == [entry.entry_id for entry in found]
 
-        second._rewrite(found)
+        second._write_again(found)
 
-        assert first.metadata == second._close(0, 1)
+        assert first.metadata == second._close_ledger(0, 1)
         assert (-1, ((0, ABC),)) == (first.metadata.last_entry_id, first.metadata.segments)
 
     def test_the_writer_may_be_faster(self, bkstore_cluster: ClusterFactory) -> None:
@@ -105,13 +105,13 @@ class TestSeveralAtOnce:
                 put(cluster, "bookie-1", name.ledger, entry, -1, b"0123456789")
             access = cluster.client("dies")._open_access(name, None, b"", 0)
             recovery = _Recovery(access, access.update(lambda m: replace(m, state="IN_RECOVERY")))
-            last = recovery._fence()
+            last = recovery._fence_last_ensemble()
             for entry in range(last + 1, broken):
                 found, _ = recovery._read_window(range(entry, entry + 1))
 
                 assert [entry] == [each.entry_id for each in found]
 
-                recovery._rewrite(found)
+                recovery._write_again(found)
 
             closed = cluster.open_ledger(name)
 

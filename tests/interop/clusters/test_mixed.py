@@ -211,7 +211,7 @@ def test_metadata_are_the_same(mixed: BookieProcesses, sides: dict[str, Side]) -
         )
         made.close()
     for name in store.ledgers():
-        value = store._nodes.get(store._key(name))
+        value = store._nodes.get(store._key_of(name))
         assert value is not None
         said = real.call("read_metadata", ledger=name.ledger, data=value.data.hex())
         found = decode(value.data, name)

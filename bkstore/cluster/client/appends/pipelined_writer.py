@@ -80,7 +80,7 @@ class PipelinedWriter(LedgerWriter):
     def append_later(self, data: bytes) -> PendingAppend:
         """Add an entry without waiting for it; see `LedgerHandle.append_later`. Blocks while the
         window is full. After an append without sync the entry is appended at return."""
-        payload = self._payload(data)
+        payload = self._check_payload(data)
         with self._lock:
             self._check_open()
             if self._has_unsynced:
@@ -156,7 +156,7 @@ class PipelinedWriter(LedgerWriter):
         if self._workers.is_finished:  # what is queued is still sent, but no more is accepted
             raise forks.closed_error("this client")
         self._send_held_back()
-        records = self._records(self.last_pushed + 1, payloads).framed()
+        records = self._encode_records(self.last_pushed + 1, payloads).framed()
         with self._setting_failure():
             metadata = self._require_unfenced(self.access.metadata)
             self._replace_failed_bookies()  # which leaves E and W, all that a batch needs, the same
@@ -302,7 +302,7 @@ class PipelinedWriter(LedgerWriter):
         lac = self.last_confirmed
         excluded = {bookie for bookie, until in self._excluded_until.items() if lac < until}
         for count in range(len(failed), 0, -1):
-            if self._replace(failed[:count], excluded) is None:
+            if self._replace_failed(failed[:count], excluded) is None:
                 continue
             for index in failed[:count]:
                 for batch in self._unconfirmed:

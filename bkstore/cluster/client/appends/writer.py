@@ -69,17 +69,19 @@ class LedgerWriter:
         """Add an entry and return its id; see `LedgerHandle.append`."""
         with self._lock:
             self._check_open()
-            record = self._record(self.last_pushed + 1, self._pushed_length + len(data), data)
+            record = self._encode_record(
+                self.last_pushed + 1, self._pushed_length + len(data), data
+            )
             with self._setting_failure():
                 self._count_pushed(len(data))
                 self._has_unsynced |= not sync
-                self._add(self.last_pushed, record, sync)
+                self._add_to_quorum(self.last_pushed, record, sync)
                 self._confirm_if_synced()
             return self.last_pushed
 
     def append_later(self, data: bytes) -> PendingAppend:
         """Add an entry; it is appended at return. See `LedgerHandle.append_later`."""
-        return PendingAppend(self.append(self._payload(data)), writer=None)
+        return PendingAppend(self.append(self._check_payload(data)), writer=None)
 
     def flush(self) -> int:
         """Return the LAC; every append of this writer is complete at its return."""
@@ -87,7 +89,7 @@ class LedgerWriter:
             self._check_open()
             return self.last_confirmed
 
-    def _payload(self, data: bytes) -> bytes:
+    def _check_payload(self, data: bytes) -> bytes:
         payload = data if type(data) is bytes else as_data("data", data)
         header = V2_HEADER if self.access.ledger.scope else V1_HEADER
         self._check_record_size(header + self.access.coder.digest.size + len(payload))
@@ -109,18 +111,18 @@ class LedgerWriter:
         """Send entries in one batch with one sync; if that fails, add them one by one."""
         self._check_open()
         first_entry = self.last_pushed + 1
-        batch = self._records(first_entry, payloads)
+        batch = self._encode_records(first_entry, payloads)
         with self._setting_failure():
             # After an append without sync, entries are sent one by one until `force`.
             is_stored = not self._has_unsynced and self._try_add_to_all(batch)
             for index, data in enumerate(payloads):
                 self._count_pushed(len(data))
                 if not is_stored:
-                    self._add(first_entry + index, bytes(batch[index]), sync=True)
+                    self._add_to_quorum(first_entry + index, bytes(batch[index]), sync=True)
                 self._confirm_if_synced()
         return list(range(first_entry, first_entry + len(batch)))
 
-    def _records(self, first: int, payloads: Sequence[bytes]) -> RecordBatch:
+    def _encode_records(self, first: int, payloads: Sequence[bytes]) -> RecordBatch:
         access, entries = self.access, np.arange(first, first + len(payloads))
         lacs, length = np.full(entries.size, self.last_confirmed), self._pushed_length
         batch = access.coder.encode_batch(access.ledger, entries, payloads, lac=lacs, length=length)
@@ -128,7 +130,7 @@ class LedgerWriter:
             self._check_record_size(int(batch.sizes.max()))
         return batch
 
-    def _record(self, entry_id: int, length: int, data: bytes) -> bytes:
+    def _encode_record(self, entry_id: int, length: int, data: bytes) -> bytes:
         entry = Entry(self.access.ledger, entry_id, self.last_confirmed, length, data)
         record = self.access.coder.encode(entry)
         self._check_record_size(len(record))
@@ -153,11 +155,13 @@ class LedgerWriter:
         ensemble = self._require_unfenced(self.access.metadata).segments[-1].ensemble
         return add_to_all(self.access, batch, ensemble)
 
-    def _add(self, entry_id: int, record: bytes, sync: bool) -> None:
+    def _add_to_quorum(self, entry_id: int, record: bytes, sync: bool) -> None:
         ensemble = self._require_unfenced(self.access.metadata).segments[-1].ensemble
-        QuorumAdd(self.access, entry_id, record, ensemble, self._replace, sync=sync).run()
+        QuorumAdd(self.access, entry_id, record, ensemble, self._replace_failed, sync=sync).run()
 
-    def _replace(self, failed: Sequence[int], excluded: Collection[str]) -> tuple[str, ...] | None:
+    def _replace_failed(
+        self, failed: Sequence[int], excluded: Collection[str]
+    ) -> tuple[str, ...] | None:
         """Change the ensemble from the first unconfirmed entry on and return it, None for lack of
         bookies. Raises `NotEnoughBookies` if entries were added without sync, and `LedgerFenced` or
         `IllegalOperation` if another client took the ledger."""

@@ -149,14 +149,16 @@ class ZooKeeperConnection:
             return
         self.closed = True
         if self._final_deadline == math.inf:
-            self._stop()
+            self._stop_client()
             return
         # The server may not answer: wait no longer than to the deadline.
-        stopping = threading.Thread(target=self._stop, name="bkstore-session-end", daemon=True)
+        stopping = threading.Thread(
+            target=self._stop_client, name="bkstore-session-end", daemon=True
+        )
         stopping.start()
         stopping.join(max(_CLOSE_SECONDS, self._final_deadline - time.monotonic()))
 
-    def _stop(self) -> None:
+    def _stop_client(self) -> None:
         self.client.stop()
         self.client.close()
 

@@ -39,7 +39,9 @@ class EventThread:
             due_at = time.monotonic() + delay_seconds
             heapq.heappush(self._queue, (due_at, next(self._call_numbers), callback))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run_calls, name=self._name, daemon=True
+                )
                 self._thread.start()
             self._changed.notify()
 
@@ -53,7 +55,7 @@ class EventThread:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def _run(self) -> None:
+    def _run_calls(self) -> None:
         while (call := self._next_call()) is not None:
             try:
                 call()

@@ -189,7 +189,7 @@ class Nodes:
         # The root, and folders above it, are made with a new cluster only.
         if path == self.root or not path.startswith((f"{self.root}/", self.scopes_root)):
             raise self._no_cluster_error()
-        data = self._marker() if path == self.scopes_root else b""
+        data = self._scopes_marker() if path == self.scopes_root else b""
         while True:
             try:
                 self.connection.request(path, "create", data)
@@ -242,21 +242,21 @@ class Nodes:
             data, _ = self.connection.request(self.scopes_root, "get")
         except NoNodeError:
             return
-        # See `_marker`: its name, version and instance id, each on a line, and nothing after them.
+        # The three lines of `_scopes_marker` (name, version, instance id), and nothing after them.
         lines = (data or b"").split(b"\n")
         if lines[0] != _MARKER.encode() or len(lines) != 4:
             reason = f"not a folder of scopes: {(data or b'')[:40]!r}"
             raise CorruptionError(self.scopes_root, 0, reason)
         if of_any_cluster:
             return
-        if data != self._marker():
+        if data != self._scopes_marker():
             raise UnsupportedLayout(
                 f"{self.scopes_root} has the scopes of another cluster, or is of another version: "
                 f"{lines[1:3]!r:.80}"
             )
         self._scopes_root_is_valid = True
 
-    def _marker(self) -> bytes:
+    def _scopes_marker(self) -> bytes:
         """Return the data of the folder of this cluster's scopes."""
         value = self.get("/INSTANCEID")
         instance = b"" if value is None else value.data

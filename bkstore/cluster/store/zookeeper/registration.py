@@ -42,9 +42,9 @@ class Registration:
         self._lock = threading.Lock()
         session = nodes.connection.session
         self._register_first()
-        self._end_renewal = nodes.connection.on_connected(lambda: events.call(self._renew))
+        self._end_renewal = nodes.connection.on_connected(lambda: events.call(self._register_again))
         if session != nodes.connection.session:  # the old one may have ended with its node
-            events.call(self._renew)
+            events.call(self._register_again)
 
     def set_read_only(self, read_only: bool) -> None:
         """Register as read only or as writable: create the new node, then remove the old one.
@@ -61,7 +61,7 @@ class Registration:
         self.forget()
         with self._lock:
             for read_only in (False, True):
-                self._remove_own_node(self._path(read_only))
+                self._remove_own_node(self._registration_path(read_only))
 
     def forget(self) -> None:
         """Stop keeping it alive: it ends with the session."""
@@ -71,7 +71,7 @@ class Registration:
 
     # -- one attempt
 
-    def _path(self, read_only: bool) -> str:
+    def _registration_path(self, read_only: bool) -> str:
         folder = f"{self._nodes.root}/available"
         return f"{folder}/{READ_ONLY}/{self.bookie}" if read_only else f"{folder}/{self.bookie}"
 
@@ -84,16 +84,15 @@ class Registration:
             time.sleep(_RETRY_SECONDS)
 
     def _owned_by_other_error(self) -> IllegalOperation:
-        return IllegalOperation(
-            f"{self._path(self.read_only)}: bookie {self.bookie} is registered by another session"
-        )
+        path = self._registration_path(self.read_only)
+        return IllegalOperation(f"{path}: bookie {self.bookie} is registered by another session")
 
     def _try_register(self) -> bool:
         """Create the node, then remove the other one; False if another session has the node."""
         self._nodes.make_folder(f"{self._nodes.root}/available/{READ_ONLY}")
-        if not self._create_node(self._path(self.read_only)):
+        if not self._create_node(self._registration_path(self.read_only)):
             return False
-        self._remove_own_node(self._path(not self.read_only))
+        self._remove_own_node(self._registration_path(not self.read_only))
         return True
 
     def _create_node(self, path: str) -> bool:
@@ -118,7 +117,7 @@ class Registration:
 
     # -- renewal
 
-    def _renew(self) -> None:
+    def _register_again(self) -> None:
         with self._lock:
             if not self.closed:
                 self._register_or_retry()
@@ -131,4 +130,4 @@ class Registration:
             self.problem = error
         if self.problem is not None:
             _log.warning("not registered, retrying: %s", self.problem)
-            self._events.call(self._renew, delay_seconds=_RETRY_SECONDS)
+            self._events.call(self._register_again, delay_seconds=_RETRY_SECONDS)

@@ -191,7 +191,7 @@ class ZooKeeperStore(KeyValueStore, Closeable):
         formats that cannot be known, and the call raises `LedgerExists`, as upstream."""
         if metadata.version >= NEWEST_VERSION and not metadata.c_token:
             metadata = replace(metadata, c_token=secrets.randbelow(_MAX_TOKEN - 1) + 1)
-        key = self._key(metadata.ledger)
+        key = self._key_of(metadata.ledger)
         data = encode(metadata, incomplete=True)
         try:
             self._nodes.create(key, data, unique=metadata.version >= NEWEST_VERSION)
@@ -222,7 +222,9 @@ class ZooKeeperStore(KeyValueStore, Closeable):
     def read_many(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[Versioned]:
         """As `MetadataStore.read_many`, by many concurrent requests."""
         ledger_ids = list(map(LedgerId.of, ledgers))
-        for ledger_id, value in zip(ledger_ids, self._nodes.get_many(map(self._key, ledger_ids))):
+        for ledger_id, value in zip(
+            ledger_ids, self._nodes.get_many(map(self._key_of, ledger_ids))
+        ):
             if value is None:
                 continue
             try:
@@ -243,7 +245,7 @@ class ZooKeeperStore(KeyValueStore, Closeable):
             self._generators[ledger_id.scope] = generator
         while True:
             ledger_id = LedgerId(scope, generator.next())
-            if self._nodes.get(self._key(ledger_id)) is None:
+            if self._nodes.get(self._key_of(ledger_id)) is None:
                 return ledger_id
 
     def watch_ledger(self, ledger: int | LedgerId, callback: LedgerWatcher) -> Callable[[], None]:
@@ -255,7 +257,7 @@ class ZooKeeperStore(KeyValueStore, Closeable):
         def decode(value: Value) -> Versioned:
             return Versioned(self._decode_metadata(ledger_id, value), value.version)
 
-        path = self._nodes.location_of(self._key(ledger_id))
+        path = self._nodes.location_of(self._key_of(ledger_id))
         return LedgerWatch(self._nodes, self._events, path, decode, callback).end
 
     # -- bookies
@@ -292,13 +294,13 @@ class ZooKeeperStore(KeyValueStore, Closeable):
 
     def writable_bookies(self) -> frozenset[str]:
         """Return the bookies that take new ledgers."""
-        return self._children("/available") - {READ_ONLY}
+        return self._list_children("/available") - {READ_ONLY}
 
     def read_only_bookies(self) -> frozenset[str]:
         """Return the bookies that are read only."""
-        return self._children(f"/available/{READ_ONLY}")
+        return self._list_children(f"/available/{READ_ONLY}")
 
-    def _children(self, key: str) -> frozenset[str]:
+    def _list_children(self, key: str) -> frozenset[str]:
         try:
             return frozenset(self._connection.request(self._nodes.location_of(key), "get_children"))
         except NoNodeError:
@@ -328,7 +330,7 @@ class ZooKeeperStore(KeyValueStore, Closeable):
 
     def cookies(self) -> frozenset[str]:
         """Return all bookies that have a cookie, registered or not."""
-        return self._children("/cookies")
+        return self._list_children("/cookies")
 
     def cookie(self, bookie: str) -> StoredCookie | None:
         """Return a bookie's cookie, None if there is none; raises `CorruptionError`."""
@@ -361,7 +363,7 @@ class ZooKeeperStore(KeyValueStore, Closeable):
                 try:
                     yield ledger_id, decode_mark(value.data)
                 except CorruptionError as error:
-                    yield ledger_id, self._relocate(error, value, mark_path(ledger_id))
+                    yield ledger_id, self._relocate_error(error, value, mark_path(ledger_id))
 
     def mark_underreplicated(self, ledger: int | LedgerId, mark: UnderreplicatedMark) -> None:
         """As `MetadataStore.mark_underreplicated`; auditors use `underreplication.mark`."""
@@ -379,5 +381,5 @@ class ZooKeeperStore(KeyValueStore, Closeable):
 
     # -- keys
 
-    def _key(self, ledger: LedgerId) -> str:
+    def _key_of(self, ledger: LedgerId) -> str:
         return tree_path(ledger) if ledger.scope else self._tree.path_of(ledger)

@@ -73,7 +73,7 @@ def encode_batch(
     sizes = np.fromiter(map(len, bodies), np.int64, entry_ids.size)
     if length + int(sizes.sum()) >= 1 << 63:
         raise InvalidArgument(f"length {length} and {int(sizes.sum())} bytes do not fit 63 bits")
-    headers = _headers(ledger_id, digest.number, entry_ids, lacs, np.cumsum(sizes) + length)
+    headers = _encode_headers(ledger_id, digest.number, entry_ids, lacs, np.cumsum(sizes) + length)
     sizes += headers.shape[1] + digest.size
     frame_sizes = sizes + SIZE_FIELD_BYTES
     ends = np.cumsum(frame_sizes)
@@ -85,7 +85,9 @@ def encode_batch(
         prefixes = sizes[block].astype(">i4").view(np.uint8).reshape(-1, SIZE_FIELD_BYTES)
         heads = np.concatenate((prefixes, headers[block], digests), axis=1)
         out_start = int(ends[start] - frame_sizes[start])
-        _fill(out[out_start : int(ends[block.stop - 1])], frame_sizes[block], heads, bodies[block])
+        _write_frames(
+            out[out_start : int(ends[block.stop - 1])], frame_sizes[block], heads, bodies[block]
+        )
     out.flags.writeable = False
     return RecordBatch.of_frames(entry_ids, out.data, ends - sizes, sizes)
 
@@ -103,7 +105,7 @@ def _lac_of_each(lac: int | Int64Array, entries: Int64Array) -> Int64Array:
     return np.maximum.accumulate(np.append(lacs, entries))[:-1]
 
 
-def _fill(out: Bytes, sizes: Int64Array, heads: Bytes2D, payloads: Sequence[bytes]) -> None:
+def _write_frames(out: Bytes, sizes: Int64Array, heads: Bytes2D, payloads: Sequence[bytes]) -> None:
     """Write frames of `sizes` bytes: each its head (size prefix, header, digest) and payload."""
     width = heads.shape[1]
     if (sizes == sizes[0]).all():  # as columns of a table
@@ -141,7 +143,7 @@ def payloads_as_bytes(payloads: Payloads) -> Sequence[bytes]:
     return [bytes_like(f"payloads[{i}]", payload) for i, payload in enumerate(payloads)]
 
 
-def _headers(
+def _encode_headers(
     ledger_id: LedgerId, digest: int, entries: Int64Array, lacs: Int64Array, lengths: Int64Array
 ) -> Bytes2D:
     table = np.empty(entries.size, _V2 if ledger_id.scope else _V1)
@@ -153,7 +155,9 @@ def _headers(
     return table.view(np.uint8).reshape(entries.size, table.dtype.itemsize)
 
 
-def _verify(digest: Digest, batch: RecordBatch, headers: Bytes2D, rows: Int64Array) -> Int64Array:
+def _verify_rows(
+    digest: Digest, batch: RecordBatch, headers: Bytes2D, rows: Int64Array
+) -> Int64Array:
     """Return those of the records `rows`, all of one version, whose digest matches."""
     header_size = headers.shape[1]
     payload_start = header_size + digest.size
@@ -194,7 +198,7 @@ def decode_records(
             scopes = table["scope"] if layout is _V2 else 0  # version 1 is of scope 0
             matches &= (table["ledger"] == number) & (scopes == scope)
         candidates = np.flatnonzero(matches)
-        is_verified[_verify(digest, batch, headers[candidates], rows[candidates])] = True
+        is_verified[_verify_rows(digest, batch, headers[candidates], rows[candidates])] = True
     entries, lacs, lengths, starts = columns.values()
     offsets, sizes = batch.offsets + starts, batch.sizes - starts
     decoded = DecodedBatch(batch, entries, lacs, lengths, offsets, sizes, {})

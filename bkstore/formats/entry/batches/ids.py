@@ -98,7 +98,7 @@ class BatchLedgers:
         rank_of_sorted = np.cumsum(np.concatenate(([0], is_run_start)))
         first_rows = order[np.concatenate(([True], is_run_start))]  # the sort is stable
         # Ranks are in the order of ids; renumber the ledgers in the order of appearance.
-        ranks_by_appearance, numbers = _renumber(first_rows, rank_of_sorted)
+        ranks_by_appearance, numbers = _number_by_appearance(first_rows, rank_of_sorted)
         ledger_rows = first_rows[ranks_by_appearance]
         number_of_row = np.empty_like(numbers)
         number_of_row[order] = numbers
@@ -131,7 +131,7 @@ class BatchLedgers:
         numbers = self.numbers[start:stop]
         # Renumber the ledgers that are left in the order in which they appear now.
         kept_numbers, first_rows, ranks = np.unique(numbers, return_index=True, return_inverse=True)
-        ranks_by_appearance, numbers = _renumber(first_rows, ranks)
+        ranks_by_appearance, numbers = _number_by_appearance(first_rows, ranks)
         kept = [self.ledger_ids[number] for number in kept_numbers[ranks_by_appearance].tolist()]
         return BatchLedgers(kept, None if len(kept) == 1 else numbers)
 
@@ -145,7 +145,9 @@ class BatchLedgers:
         return [(self.ledger_ids[n], start, stop) for n, start, stop in zip(numbers, starts, stops)]
 
 
-def _renumber(first_rows: Int64Array, ranks: Int64Array) -> tuple[Int64Array, Int64Array]:
+def _number_by_appearance(
+    first_rows: Int64Array, ranks: Int64Array
+) -> tuple[Int64Array, Int64Array]:
     """Return the ranks by their first row, and `ranks` renumbered in that order."""
     ranks_by_appearance = np.argsort(first_rows)
     new_numbers = np.empty_like(ranks_by_appearance)

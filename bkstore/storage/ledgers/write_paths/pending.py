@@ -183,14 +183,14 @@ class PendingValues(EntrySource, Generic[_T]):
     def __len__(self) -> int:
         return self.count
 
-    def _table(self, ledger_id: LedgerId, first: int) -> LedgerValues[_T]:
+    def _table_of(self, ledger_id: LedgerId, first: int) -> LedgerValues[_T]:
         """Return the ledger's table; create it with lowest id `first` if there is none."""
         table = self._tables.get(ledger_id)
         return table or self._tables.setdefault(ledger_id, LedgerValues(first))
 
     def put(self, ledger_id: LedgerId, entry_id: int, value: _T) -> bool:
         """Store one value; return whether the entry is new."""
-        table = self._tables.get(ledger_id) or self._table(ledger_id, entry_id)
+        table = self._tables.get(ledger_id) or self._table_of(ledger_id, entry_id)
         if entry_id > table.highest:
             table.highest = entry_id
         elif table.get(entry_id) is not None:
@@ -206,7 +206,7 @@ class PendingValues(EntrySource, Generic[_T]):
 
     def put_run(self, ledger_id: LedgerId, run: EntryRun[_T]) -> None:
         """Store the values of a run; one by one unless all ids are above those present."""
-        table = self._table(ledger_id, run.first)
+        table = self._table_of(ledger_id, run.first)
         if len(run) < MIN_RUN_ENTRIES or run.first <= table.highest:
             for index, entry in enumerate(run.entry_ids.tolist()):
                 self.put(ledger_id, entry, run.value_at(index))
@@ -295,7 +295,7 @@ class PendingLocations(PendingValues[int]):
         if table is None:
             return _NO_ENTRIES, _NO_ENTRIES
         single_ids = table.list_single_ids(first, last)
-        parts = [(np.array(single_ids, np.int64), _values(table, single_ids))]
+        parts = [(np.array(single_ids, np.int64), _values_of(table, single_ids))]
         for run, id_slice in table.find_runs(first, last):
             assert isinstance(run, _LocationRun)
             parts.append((run.entry_ids[id_slice], run.locations[id_slice]))
@@ -314,7 +314,7 @@ class PendingLocations(PendingValues[int]):
             yield ledger_id, *self.items(ledger_id, 0, None)
 
 
-def _values(table: LedgerValues[int], ids: list[int]) -> Int64Array:
+def _values_of(table: LedgerValues[int], ids: list[int]) -> Int64Array:
     return np.fromiter(map(table.values.__getitem__, ids), np.int64, len(ids))
 
 

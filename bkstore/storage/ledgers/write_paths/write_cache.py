@@ -104,7 +104,7 @@ class WriteCache(PendingValues[bytes]):
     def put_batch(self, ledger_id: LedgerId, batch: RecordBatch) -> None:
         """Store a framed batch of one ledger's records, in this order: as a run, with one copy of
         the buffer, if ids ascend and are above all present; else one by one."""
-        entries, table = batch.entries, self._table(ledger_id, int(batch.entries[0]))
+        entries, table = batch.entries, self._table_of(ledger_id, int(batch.entries[0]))
         is_above_all = int(entries[0]) > table.highest
         if is_above_all and entries.size >= MIN_RUN_ENTRIES and is_ascending(entries):
             buffer, offsets = _immutable_bytes(batch.buffer), batch.offsets.copy()

@@ -112,7 +112,7 @@ def test_flat_cluster(zookeeper: ZooKeeperServer) -> None:
 
         assert [first] == store.ledgers()
         assert second.ledger == first.ledger + 2
-        assert f"/L{first.ledger:010d}" == store._key(first)
+        assert f"/L{first.ledger:010d}" == store._key_of(first)
         with pytest.raises(InvalidArgument, match="more digits than a flat path"):
             store.create(metadata_of(10**10))
 
