@@ -32,6 +32,7 @@ ROOMS = (
     "durability",
     "metrics",
     "formats.syntax",
+    "formats.rocksdb",
     "formats.entry",
     "formats",
     "formats.metadata",

@@ -30,6 +30,7 @@ OPTIONAL = {
     "shtab",
 }
 CORE = {
+    "cramjam",
     "crc32c",
     "google.protobuf",
     "google_crc32c",
@@ -38,6 +39,7 @@ CORE = {
     "rich",
     "rocksdict",
     "sortedcontainers",
+    "xxhash",
 }
 BELOW = [("streams", "lookup"), ("streams", "compare")]
 BELOW += [("metadata", "list"), ("metadata", "show"), ("metadata", "export")]

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-import google_crc32c
-
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import next_data_offset, open_for_reading
+from bkstore.formats.rocksdb.checksums import masked_crc32c
 
 BLOCK_BYTES = 32768
 HEADER_BYTES = 7
@@ -31,7 +30,6 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _RECYCLED_TYPES = frozenset({5, 6, 7, 8, 11, 131})
 _SETTINGS_TYPES = frozenset({9, 10, 11, 130, 131})
 _KNOWN_TYPES = frozenset(range(1, 12)) | {130, 131}
-_MASK_DELTA = 0xA282EAD8
 _UINT32_MASK = 0xFFFFFFFF
 
 
@@ -118,10 +116,7 @@ def _is_valid_record(block: bytes, position: int, end: int, header_size: int) ->
     type_offset = position + 6
     if end > len(block) or end < position + header_size or block[type_offset] not in _KNOWN_TYPES:
         return False
-    crc: int = google_crc32c.value(block[type_offset:end])
-    # RocksDB stores a checksum rotated by 15 bits and with a constant added.
-    masked = ((crc >> 15 | crc << 17) & _UINT32_MASK) + _MASK_DELTA
-    return masked & _UINT32_MASK == _uint32(block, position)
+    return masked_crc32c(block[type_offset:end]) == _uint32(block, position)
 
 
 def _only_zeros_follow(file: BinaryIO) -> bool:
@@ -161,14 +156,3 @@ def _describe_damage(tail: bytes) -> str:
     if len(tail) >= HEADER_BYTES and tail[6] not in _KNOWN_TYPES:
         return f"record of unknown type {tail[6]}"
     return "record fails its checksum"
-
-
-def read_varint(data: bytes, offset: int) -> tuple[int, int]:
-    """Return (value, offset after it) of a base-128 integer; `CorruptionError` past the end."""
-    value = shift = 0
-    for position in range(offset, min(offset + 10, len(data))):  # 64 bits take at most 10 bytes
-        value |= (data[position] & 0x7F) << shift
-        if data[position] < 0x80:
-            return value, position + 1
-        shift += 7
-    raise CorruptionError(None, offset, "integer runs past its record")

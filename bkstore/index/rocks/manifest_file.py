@@ -11,7 +11,8 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import open_for_reading
-from bkstore.index.rocks.log_framing import FramedLogReader, read_varint
+from bkstore.formats.rocksdb.coding import read_varint
+from bkstore.index.rocks.log_framing import FramedLogReader
 
 _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE = 1, 2, 3, 4
 _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE, _PREVIOUS_LOG, _KEEP_LOGS = 5, 6, 7, 9, 10
