@@ -93,7 +93,7 @@ def test_fresh_log(sorted_world: World, java_classes: Path, tmp_path: Path) -> N
     log.write_bytes(data)
     result = sorted_world.rewrite(salvage, "idx")
 
-    assert 1 == result.fresh
+    assert 1 == result.rewritten_logs
     conf = sorted_world.cluster.settings(sorted_world.place, "sorted")
     lines = shell(java_classes, conf, tmp_path, "readlogmetadata", log.stem)
     with BookieDir(sorted_world.root) as bookie:
