@@ -33,6 +33,8 @@ ROOMS = (
     "metrics",
     "formats.syntax",
     "formats.rocksdb",
+    "formats.rocksdb.log",
+    "formats.rocksdb.manifest",
     "formats.entry",
     "formats",
     "formats.metadata",

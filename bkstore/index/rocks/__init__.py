@@ -3,9 +3,8 @@
 `index` has `RocksIndex`: read it first; `reader` is its read-only half. `database` opens one
 database and reads it in arrays; `keys`, `rows` and `options` define its contents and settings,
 `ledger_listing` lists many ledgers by one scan of keys. `scratch_links` lets a directory be read
-without changing it; `manifest_file` and `log_framing` check its files, and are the only modules
-that parse RocksDB's own formats. `errors` translates its errors, `after_fork` refuses what would
-hang.
+without changing it; `manifest_file` checks that its files are complete, `log_file` reads its
+write-ahead logs. `errors` translates its errors, `after_fork` refuses what would hang.
 """
 
 from __future__ import annotations

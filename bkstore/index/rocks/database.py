@@ -115,6 +115,9 @@ class Database:
         for log_path, offset in torn_tails:
             detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
             self.oddities.append((log_path, offset, detail))
+        if contents.unsupported is not None:
+            detail = f"missing files would go unnoticed: it has {contents.unsupported}"
+            self.oddities.append((manifest, None, detail))
         if contents.torn_offset is not None:
             torn_tails.append((manifest, contents.torn_offset))
         return self._open_links(torn_tails, open_files=None)

@@ -1,0 +1,97 @@
+"""MANIFEST files and write-ahead logs on disk: their records, a block at a time, and the rows of a
+log. The rules, and what counts as a torn end, are those of `bkstore.formats.rocksdb.log`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from bkstore.errors import CorruptionError, UnsupportedLayout
+from bkstore.files.opening import next_data_offset, open_for_reading
+from bkstore.formats.rocksdb.log.framing import BLOCK_BYTES, LogRecordReader
+from bkstore.formats.rocksdb.log.write_batch import BatchRows, decode_batches
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass
+class FramedLogReader:
+    """The logical records of one file, in order, each with the offset where it begins. After the
+    iteration `torn_offset` is the offset of an incomplete last record, or of zeros up to the end (a
+    crash may leave either), None if the file ends cleanly. Damage anywhere else raises
+    `CorruptionError` with file and offset, a compressed log `UnsupportedLayout`. Cost: one read of
+    the file, a block at a time."""
+
+    path: Path
+    torn_offset: int | None = field(default=None, init=False)
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (offset of the first fragment, payload) of each whole record; set `torn_offset`."""
+        with open_for_reading(self.path) as file:
+            blocks = iter(lambda: file.read(BLOCK_BYTES), b"")
+            reader = LogRecordReader(blocks, _log_number(self.path), lambda: _only_zeros_follow(file))
+            try:
+                yield from reader
+            except CorruptionError as error:
+                raise error.relocate(self.path) from None
+            except UnsupportedLayout as error:
+                raise UnsupportedLayout(f"{self.path}: {error}") from None
+        self.torn_offset = reader.torn_offset
+
+    def rows(self, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[BatchRows]:
+        """Yield the rows of a write-ahead log, of some `chunk_bytes` of records at a time; set
+        `torn_offset`. Raises as `records`, after the rows before the damage, and for batches as
+        `decode_batches`, with the offset of the record."""
+        offsets: list[int] = []
+        batches: list[bytes] = []
+        size = 0
+        try:
+            for offset, batch in self.records():
+                offsets.append(offset)
+                batches.append(batch)
+                size += len(batch)
+                if size >= chunk_bytes:
+                    yield from self._decode(offsets, batches)
+                    offsets, batches, size = [], [], 0
+        except (CorruptionError, UnsupportedLayout):
+            yield from self._decode(offsets, batches)
+            raise
+        yield from self._decode(offsets, batches)
+
+    def _decode(self, offsets: list[int], batches: list[bytes]) -> Iterator[BatchRows]:
+        """Yield the rows of some batches; if one is invalid, those before it, then raise."""
+        if not batches:
+            return
+        try:
+            rows = decode_batches(batches)
+        except (CorruptionError, UnsupportedLayout):
+            for index, batch in enumerate(batches):
+                try:
+                    decode_batches([batch])
+                except CorruptionError as error:
+                    if index:
+                        yield decode_batches(batches[:index])
+                    raise CorruptionError(self.path, offsets[index], error.reason) from None
+                except UnsupportedLayout as error:
+                    raise UnsupportedLayout(f"{self.path}: {error}") from None
+            raise
+        yield rows
+
+
+def _log_number(path: Path) -> int:
+    digits = path.name.removeprefix("MANIFEST-").removesuffix(".log")
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _only_zeros_follow(file: BinaryIO) -> bool:
+    """Return whether only zeros follow: space that was allocated and never written."""
+    while (data_offset := next_data_offset(file.fileno(), file.tell())) is not None:
+        file.seek(data_offset)  # past a hole
+        chunk = file.read(_CHUNK_BYTES)
+        if any(chunk):
+            return False
+        if not chunk:
+            break
+    return True
