@@ -31,7 +31,9 @@ class FramedLogReader:
         """Yield (offset of the first fragment, payload) of each whole record; set `torn_offset`."""
         with open_for_reading(self.path) as file:
             blocks = iter(lambda: file.read(BLOCK_BYTES), b"")
-            reader = LogRecordReader(blocks, _log_number(self.path), lambda: _only_zeros_follow(file))
+            reader = LogRecordReader(
+                blocks, _log_number(self.path), lambda: _only_zeros_follow(file)
+            )
             try:
                 yield from reader
             except CorruptionError as error:

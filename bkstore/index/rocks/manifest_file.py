@@ -1,4 +1,4 @@
-"""A database's MANIFEST on disk, and whether the files that it names are here: the live table files,
+"""A database's MANIFEST on disk, and whether the files that it names are here: live table files,
 and the logs still needed. RocksDB silently accepts a truncated manifest and a missing write-ahead
 log, and then returns fewer rows, so both are found here. Source: `docs/formats/rocksdb.md`."""
 
@@ -132,7 +132,9 @@ def _first_logs_are_gone(manifest: Manifest, directory: Path) -> bool:
     its rows are read from it, and unnamed tables are leftovers of a killed flush or compaction."""
     manifest_number = int(manifest.path.name.removeprefix("MANIFEST-"))
     logs = list_needed_logs(manifest, directory)
-    return manifest.version.log_number not in logs and all(number >= manifest_number for number in logs)
+    return manifest.version.log_number not in logs and all(
+        number >= manifest_number for number in logs
+    )
 
 
 def _has_footer(table: Path) -> bool:

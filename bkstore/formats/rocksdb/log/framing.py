@@ -86,9 +86,9 @@ class LogRecordReader:
                 if not _is_valid_record(block, position, end, header_size):
                     self._accept_torn_tail(block[position:], block_offset + position)
                     return
-                if header_size == RECYCLABLE_HEADER_BYTES:
-                    if _uint32(block, position + HEADER_BYTES) != self._log_number:
-                        return  # left over from the file's previous use, as another log
+                is_recyclable = header_size == RECYCLABLE_HEADER_BYTES
+                if is_recyclable and _uint32(block, position + HEADER_BYTES) != self._log_number:
+                    return  # left over from the file's previous use, as another log
                 payload = block[position + header_size : end]
                 if fragment_type not in _SETTINGS_TYPES:
                     plain_type = (fragment_type - 1) % 4 + 1  # types 5..8 are 1..4, recycled
@@ -128,7 +128,9 @@ def encode_records(payloads: Iterable[bytes]) -> bytes:
             fragment = payload[position : position + room - HEADER_BYTES]
             position += len(fragment)
             is_last = position == len(payload)
-            fragment_type = (FULL if is_last else FIRST) if is_first else (LAST if is_last else MIDDLE)
+            fragment_type = (
+                (FULL if is_last else FIRST) if is_first else (LAST if is_last else MIDDLE)
+            )
             checked = bytes([fragment_type]) + fragment
             data += struct.pack("<IH", masked_crc32c(checked), len(fragment)) + checked
             is_first = False

@@ -43,7 +43,9 @@ def decode_options(content: bytes) -> OptionSections:
         elif line:
             option, equals, value = line.partition("=")
             if options is None or not equals:
-                raise CorruptionError(None, offset, f"neither a section nor an option: {line[:60]!r}")
+                raise CorruptionError(
+                    None, offset, f"neither a section nor an option: {line[:60]!r}"
+                )
             options[option.strip()] = _ESCAPED.sub(r"\1", value.strip())
         offset += len(raw_line)
     return sections
@@ -68,7 +70,12 @@ def summarize_options(sections: OptionSections) -> dict[str, str]:
     wanted = {
         ("Version", ""): ("rocksdb_version",),
         ("DBOptions", ""): ("wal_compression", "wal_recovery_mode"),
-        ("CFOptions", DEFAULT_FAMILY): ("comparator", "compression", "num_levels", "merge_operator"),
+        ("CFOptions", DEFAULT_FAMILY): (
+            "comparator",
+            "compression",
+            "num_levels",
+            "merge_operator",
+        ),
         ("TableOptions/BlockBasedTable", DEFAULT_FAMILY): (
             "format_version",
             "checksum",

@@ -42,9 +42,9 @@ _VARINT_FIELDS = {
 _BYTE_FIELDS = {_CHECKSUM: "checksum", _UNIQUE_ID: "unique_id"}
 
 
-class TableFile(NamedTuple):
+class TableFileMetadata(NamedTuple):
     """One live table file. Keys are internal keys: the user key and eight bytes, the little-endian
-    u64 ``sequence << 8 | type``. Times are Unix seconds; 0, b"" and "" stand for what is not stored.
+    u64 ``sequence << 8 | type``. Times are Unix seconds. 0, b"" and "" mean that it is not stored.
 
     An ingested file has sequence 0 in its own keys: all its rows are of `largest_sequence`."""
 
@@ -73,7 +73,7 @@ class TableFile(NamedTuple):
     def file_name(self) -> str:
         """The file's name in the database's directory.
 
-        >>> TableFile(0, 12, 1000, bytes(8), bytes(8)).file_name
+        >>> TableFileMetadata(0, 12, 1000, bytes(8), bytes(8)).file_name
         '000012.sst'
         """
         return f"{self.number:06d}.sst"
@@ -98,7 +98,9 @@ class TableFile(NamedTuple):
 _RANGE_END_TRAILER = (MAX_SEQUENCE << 8 | ValueType.RANGE_DELETION).to_bytes(8, "little")
 
 
-def read_table_file(record: bytes, position: int, tag: int) -> tuple[TableFile, int | None, int]:
+def read_table_file(
+    record: bytes, position: int, tag: int
+) -> tuple[TableFileMetadata, int | None, int]:
     """Return (table file, the number of the first log to keep or None, offset after it).
 
     `position` is the offset after the tag. Raises `CorruptionError` with an offset in the record,
@@ -134,7 +136,11 @@ def read_table_file(record: bytes, position: int, tag: int) -> tuple[TableFile, 
             _read_field(values, field_tag, content, field_offset)
     if path_id:
         raise UnsupportedLayout(f"table file {number:06d}.sst in another directory (db_paths)")
-    return TableFile(level, number, size, smallest, largest, **values), min_log_number, position
+    return (
+        TableFileMetadata(level, number, size, smallest, largest, **values),
+        min_log_number,
+        position,
+    )
 
 
 def _read_internal_key(record: bytes, position: int) -> tuple[bytes, int]:
@@ -172,10 +178,10 @@ def _fixed64(content: bytes, offset: int) -> int:
     return int.from_bytes(content, "little")
 
 
-def encode_table_file(table: TableFile) -> bytes:
+def encode_table_file(table: TableFileMetadata) -> bytes:
     """Return the table file as RocksDB 9.8 writes it into a MANIFEST, with its tag (103).
 
-    >>> encoded = encode_table_file(TableFile(0, 12, 1000, bytes(8), bytes(8), epoch_number=1))
+    >>> encoded = encode_table_file(TableFileMetadata(0, 12, 1000, bytes(8), bytes(8), epoch_number=1))
     >>> read_table_file(encoded, 1, NEW_FILE_4)[0].file_name
     '000012.sst'
     """

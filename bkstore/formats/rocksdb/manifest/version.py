@@ -1,8 +1,8 @@
 """The state that a MANIFEST describes: the sum of its edits, in order.
 
 An edit of an atomic group counts when the last of the group was read; a group that the file does
-not complete is dropped, as by RocksDB. Source: `db/version_builder.cc`, `db/version_edit_handler.cc`
-of RocksDB.
+not complete is dropped, as by RocksDB. Source: `db/version_builder.cc` and
+`db/version_edit_handler.cc` of RocksDB.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from bkstore.errors import CorruptionError
-from bkstore.formats.rocksdb.manifest.table_file import TableFile
+from bkstore.formats.rocksdb.manifest.table_file import TableFileMetadata
 from bkstore.formats.rocksdb.manifest.version_edit import VersionEdit
 
 
@@ -29,7 +29,7 @@ class Version:
     (8, 50, [])
     """
 
-    tables: dict[int, TableFile] = field(default_factory=dict)
+    tables: dict[int, TableFileMetadata] = field(default_factory=dict)
     all_tables: set[int] = field(default_factory=set)
     identity: str = ""
     comparator: str = ""
@@ -76,10 +76,10 @@ class Version:
         self.next_file_number = max(self.next_file_number, edit.next_file_number or 0)
         self.last_sequence = max(self.last_sequence, edit.last_sequence or 0)
 
-    def levels(self) -> dict[int, list[TableFile]]:
+    def levels(self) -> dict[int, list[TableFileMetadata]]:
         """Return the live table files by level, in the order in which a reader asks them: level 0
         newest first, the others by their smallest keys. Levels without files are left out."""
-        by_level: dict[int, list[TableFile]] = {}
+        by_level: dict[int, list[TableFileMetadata]] = {}
         for table in self.tables.values():
             by_level.setdefault(table.level, []).append(table)
         for level, tables in by_level.items():

@@ -10,7 +10,7 @@
     8193                identity of the database; other tags with bit 0x2000: a text, skipped
 
 Texts are a varint length and the bytes. Other column families than the default one, blob files and
-unknown tags are refused by name. Source: `db/version_edit.cc` of RocksDB, `VersionEdit::DecodeFrom`.
+unknown tags are refused by name. Source: `VersionEdit::DecodeFrom` in `db/version_edit.cc`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bkstore.formats.rocksdb.manifest.table_file import (
     NEW_FILE_2,
     NEW_FILE_3,
     NEW_FILE_4,
-    TableFile,
+    TableFileMetadata,
     encode_table_file,
     read_table_file,
 )
@@ -51,7 +51,7 @@ _NUMBERS = {
 class VersionEdit(NamedTuple):
     """One edit. A number that it does not have is None."""
 
-    added: tuple[TableFile, ...] = ()
+    added: tuple[TableFileMetadata, ...] = ()
     removed: tuple[tuple[int, int], ...] = ()
     """(level, number) of table files that are no longer live."""
 
@@ -76,7 +76,7 @@ def decode_edit(record: bytes) -> VersionEdit:
     50
     """
     values: dict[str, Any] = {}
-    added: list[TableFile] = []
+    added: list[TableFileMetadata] = []
     removed: list[tuple[int, int]] = []
     position = 0
     while position < len(record):
@@ -146,7 +146,14 @@ def encode_edit(edit: VersionEdit) -> bytes:
         parts += [encode_varint(_IDENTITY), _with_length(edit.identity.encode())]
     if edit.comparator is not None:
         parts += [encode_varint(_COMPARATOR), _with_length(edit.comparator.encode())]
-    for tag in (_LOG_NUMBER, _PREVIOUS_LOG, _NEXT_FILE, _MIN_LOG_NUMBER, _LAST_SEQUENCE, _MAX_FAMILY):
+    for tag in (
+        _LOG_NUMBER,
+        _PREVIOUS_LOG,
+        _NEXT_FILE,
+        _MIN_LOG_NUMBER,
+        _LAST_SEQUENCE,
+        _MAX_FAMILY,
+    ):
         number = getattr(edit, _NUMBERS[tag])
         if number is not None:
             parts += [encode_varint(tag), encode_varint(number)]
