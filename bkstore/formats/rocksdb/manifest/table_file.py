@@ -181,7 +181,7 @@ def _fixed64(content: bytes, offset: int) -> int:
 def encode_table_file(table: TableFileMetadata) -> bytes:
     """Return the table file as RocksDB 9.8 writes it into a MANIFEST, with its tag (103).
 
-    >>> encoded = encode_table_file(TableFileMetadata(0, 12, 1000, bytes(8), bytes(8), epoch_number=1))
+    >>> encoded = encode_table_file(TableFileMetadata(0, 12, 1000, bytes(8), bytes(8)))
     >>> read_table_file(encoded, 1, NEW_FILE_4)[0].file_name
     '000012.sst'
     """
