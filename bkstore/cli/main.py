@@ -72,6 +72,7 @@ COMMANDS = {
     "analyze": Command(
         "datasets.analyze", "analyses of a dump: losses, garbage, growth, as tables and a report"
     ),
+    "report": Command("datasets.report", "the report page on bookies or on a dump, in one step"),
     "sql": Command("datasets.sql", "SQL over a dump: its tables, and its analyses as tables"),
     "check": Command("maintenance.check", "consistency of index, entry logs, journals and states"),
     "usage": Command(

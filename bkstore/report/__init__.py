@@ -16,10 +16,10 @@ from bkstore.files.user_outputs import write_output
 from bkstore.report.charts import require_matplotlib
 from bkstore.report.findings.table_columns import Tables
 from bkstore.report.html.rendering import require_jinja
-from bkstore.report.page import render_page
+from bkstore.report.page import describe_headline, render_page
 from bkstore.tables import require_pyarrow
 
-__all__ = ["write_report"]
+__all__ = ["describe_headline", "write_report"]
 
 
 def write_report(target: Path, tables: Tables, *, title: str, source: Mapping[str, Any]) -> None:
@@ -29,7 +29,8 @@ def write_report(target: Path, tables: Tables, *, title: str, source: Mapping[st
     `findings` of the dump; absent ones appear as not asked for. `source` may have `manifest` (the
     dump's, a dict), `metadata` (where the ledger metadata came from, None if none were given),
     `other` (the manifest of the dump that `comparison` compares with), `engine` and `made_at`
-    (texts for the foot of the page), and `all_rows` (where all rows of a table are, by table name).
+    (texts for the foot of the page), `all_rows` (where all rows of a table are, by table name), and
+    `directories` (true if the dump was made for this page alone, so that nobody knows it).
 
     The page refers to nothing outside it. The same arguments give the same bytes. Cost: some passes
     over the number columns of each table, and a sort for the rows that are shown. Raises

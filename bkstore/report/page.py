@@ -79,6 +79,7 @@ def render_page(tables: Tables, title: str, source: _Source) -> str:
     """Return the HTML document. The same arguments give the same text."""
     tables = _drop_unread_bookies(tables, source)
     facts = gather_facts(tables, source)
+    verdict = make_headline(facts, tables)
     if source.get("manifest") is not None:
         tables = {**tables, "bookies": _bookies_table(source["manifest"])}
     script = read_template_file("script.js")
@@ -89,10 +90,19 @@ def render_page(tables: Tables, title: str, source: _Source) -> str:
         style=mark_safe(read_template_file("style.css")),
         script=mark_safe(script),
         source=_describe_source(source),
-        verdict=make_headline(facts, tables),
+        verdict=verdict,
         tiles=make_tiles(facts, tables),
         parts=[_make_part(heading, names, tables, source, facts) for heading, names in PARTS],
         origin=_describe_origin(source),
+    )
+
+
+def describe_headline(tables: Tables, source: _Source) -> str:
+    """Return the headline of the page about these tables as a text: the verdict, then why."""
+    tables = _drop_unread_bookies(tables, source)
+    headline = make_headline(gather_facts(tables, source), tables)
+    return (
+        f"{headline.word}: {' '.join(headline.sentences)}" if headline.sentences else headline.word
     )
 
 
@@ -115,9 +125,13 @@ def _describe_source(source: _Source) -> str:
     parts = []
     manifest, other, metadata = (source.get(name) for name in ("manifest", "other", "metadata"))
     if manifest is not None:
-        parts.append(f"Dump of {counted(len(manifest['bookies']), 'bookie')}")
+        bookies, is_dump = (
+            counted(len(manifest["bookies"]), "bookie"),
+            not source.get("directories"),
+        )
+        parts.append(f"Dump of {bookies}" if is_dump else f"Directories of {bookies}")
         if manifest.get("made_at"):
-            parts.append(f"made at {manifest['made_at']}")
+            parts.append(f"{'made' if is_dump else 'read'} at {manifest['made_at']}")
     if other is not None:
         parts.append(f"compared with a dump of {counted(len(other['bookies']), 'bookie')}")
     parts.append("no ledger metadata" if metadata is None else f"ledger metadata: {metadata}")

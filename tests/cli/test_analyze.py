@@ -214,7 +214,7 @@ def test_where_spark_runs(
 ) -> None:
     """--master says where; JVMs start quickly, rather than run well, only on this machine."""
     pytest.importorskip("pyspark")
-    from bkstore.cli.datasets import run_analyses
+    from bkstore.cli.datasets import analysis_engines
     from bkstore.spark import analysis, session
 
     given: list[Any] = []
@@ -224,7 +224,7 @@ def test_where_spark_runs(
         given.append((name, where, fast_start))
         yield MagicMock()
 
-    monkeypatch.setattr(run_analyses, "require_java", lambda: None)
+    monkeypatch.setattr(analysis_engines, "require_java", lambda: None)
     monkeypatch.setattr(session, "local_session", stand_in)
     monkeypatch.setattr(analysis, "SparkEngine", lambda _: LocalEngine())
     command = ["analyze", f"{made[1]}/dump", "--only", "holes", "--engine", "spark"]

@@ -63,7 +63,7 @@ _COMPARING = {
 _ANALYZING = {
     "analyze": "analyze DUMP --engine local --only sequences,violations --metadata METADATA",
     "sql": 'sql DUMP --metadata METADATA from"violations"',
-    "report": "analyze DUMP --engine local --report OUT/report.html",
+    "report": "report DB other=IDX --metadata METADATA -o OUT/report.html",
 }
 READING, REWRITING, LOADING = (
     [f"{name} {layout}" for name in commands for layout in LAYOUTS]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bkstore.cli.datasets.bookie_sources import BOOKIES_HELP, bookie_sources
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import add_opening_options, report_findings
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.counts import format_count
-from bkstore.errors import InvalidArgument
 from bkstore.offline.staging_directory import partial_path
 
 if TYPE_CHECKING:
-    from bkstore.offline.dump import DumpProgress, DumpResult, DumpSource
+    from bkstore.offline.dump import DumpProgress, DumpResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "directories",
         metavar="[NAME=]DIR",
         nargs="+",
-        help="bookie directories, one per bookie, optionally with another id",
+        help=BOOKIES_HELP,
     )
     add("out", metavar="OUT", type=Path, help="a new or empty folder")
     add(
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
         options = {"jobs": args.jobs, "length": args.length, "resume": args.resume}
         try:
-            result = dump(_sources(args), args.out, progress, **options)
+            result = dump(bookie_sources(args, args.bookie_id), args.out, progress, **options)
         except KeyboardInterrupt:
             staging = partial_path(args.out)
             if staging.is_dir():
@@ -70,30 +69,6 @@ def run(args: argparse.Namespace) -> int:
             raise
     _print_counts(args.out, result)
     return report_findings(result.findings)
-
-
-def _sources(args: argparse.Namespace) -> list[DumpSource]:
-    from bkstore.offline.dump import DumpSource
-
-    names_and_paths = list(map(_split_name, args.directories))
-    bookie_ids = args.bookie_id or [bookie_id for bookie_id, _ in names_and_paths]
-    if len(bookie_ids) != len(names_and_paths):
-        directories = format_count(len(names_and_paths), "directory", "directories")
-        raise InvalidArgument(f"{directories}, {len(bookie_ids)} --bookie-id")
-    if args.bookie_id and any(bookie_id is not None for bookie_id, _ in names_and_paths):
-        raise InvalidArgument("ids by both NAME=DIR and --bookie-id: use one of them")
-    return [
-        DumpSource(path, bookie_id, args.live, args.layout, args.root)
-        for bookie_id, (_, path) in zip(bookie_ids, names_and_paths)
-    ]
-
-
-def _split_name(word: str) -> tuple[str | None, Path]:
-    """Return (name, directory) of NAME=DIR; an existing path is taken whole, without a name."""
-    name, separator, path = word.partition("=")
-    if not separator or not name or not path or os.path.exists(word):
-        return None, Path(word)
-    return name, Path(path)
 
 
 def _print_counts(out: Path, result: DumpResult) -> None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from bkstore.cli.datasets.analyze_summary import NEEDS_ALL_ROWS, SummaryLine, summarize
+from bkstore.cli.datasets.analysis_engines import (
+    ENGINES,
+    LOCAL_MASTER,
+    choose_engine,
+    run_each,
+    start_engine,
+)
+from bkstore.cli.datasets.analysis_verdict import judge_results, print_unread_bookies
+from bkstore.cli.datasets.analyze_summary import NEEDS_ALL_ROWS, SummaryLine
 from bkstore.cli.datasets.dump_location import last_path_part
 from bkstore.cli.screen.column_choice import RequestedColumns
-from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.metadata_options import local_paths
-from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
 from bkstore.cli.terminal.output_options import describe_column_problem
-from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.counts import format_count
@@ -27,9 +31,7 @@ from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.offline.analyses import (
     ANALYSES,
     Analysis,
-    Engine,
     Inputs,
-    LocalEngine,
     Options,
     find_analysis,
     open_inputs,
@@ -46,32 +48,7 @@ if TYPE_CHECKING:
     _Tables: TypeAlias = Mapping[str, pa.Table]
 
 _SUMMARY = make_schema("summary", "analysis rows finding says", wrap="says")
-_ENGINES = {"local": "DuckDB and kernels, on one machine", "spark": "Spark"}
-_LOCAL_MASTER = "local[*]"
 _ROWS_PER_TABLE = 4096
-_METADATA_LOSS_ANALYSES = frozenset({"violations", "homeless", "ledger_health"})
-_HOLE_ANALYSES = frozenset({"holes"})
-
-
-def has_checked_entries(tables: Mapping[str, pa.Table], inputs: Inputs, engine: Engine) -> bool:
-    """Return whether an analysis that looks for losses had an entry to check.
-
-    True if none of them was asked for. With metadata the rule is the audit's: at least one ledger
-    was judged, and if any judged one has entries, some were due at a bookie that was read. `tables`
-    must have all rows of `ledger_health`, or else this runs that analysis.
-    """
-    if inputs.metadata is None:
-        has_groups = any(file.rows for file in inputs.dump.files["groups"])
-        return has_groups or not _HOLE_ANALYSES & tables.keys()
-    if not _METADATA_LOSS_ANALYSES & tables.keys():
-        return True
-    health = tables.get("ledger_health")
-    if health is None:
-        health = engine.run(ANALYSES["ledger_health"], inputs)
-    columns = (health.column(name).to_pylist() for name in ("replicas_due", "last_entry_id"))
-    judged = [(due, last_entry) for due, last_entry in zip(*columns) if due is not None]
-    has_entries = any(last_entry >= 0 for _, last_entry in judged)
-    return any(due for due, _ in judged) or bool(judged and not has_entries)
 
 
 def run_analyses(args: argparse.Namespace) -> int:
@@ -82,7 +59,7 @@ def run_analyses(args: argparse.Namespace) -> int:
     chosen = _chosen_analyses(args)
     _check_columns(args.columns, chosen)
     _check_targets(args)
-    engine_name = _choose_engine(args.engine, report=args.report is not None)
+    engine_name = choose_engine("analyze", args.engine, report=args.report is not None)
     if engine_name == "local" and args.master is not None:
         raise InvalidArgument("--master requires --engine spark")
     inputs = open_inputs(args.dump, args.metadata, args.other, Options(pinned=args.pinned))
@@ -91,25 +68,19 @@ def run_analyses(args: argparse.Namespace) -> int:
         analysis.rank_column(options)  # raises for a --by that it does not have
     # Run the analyses, and judge their results.
     runs = _limit_rows(args, chosen, inputs, options)
-    with _start_engine(engine_name, args.master or _LOCAL_MASTER) as engine:
-        tables = _run_each(engine, runs)
-        lines = [summarize(name, table, inputs) for name, table in tables.items()]
-        has_findings = any(line.finding for line in lines)
-        has_findings = has_findings or bool(inputs.dump.unread_bookies or inputs.dump.damage_count)
-        has_checked_any = has_findings or has_checked_entries(tables, inputs, engine)
+    with start_engine("bkstore analyze", engine_name, args.master or LOCAL_MASTER) as engine:
+        tables = run_each(engine, runs)
+        verdict = judge_results(tables, inputs, engine)
     # Write the tables, the report and the messages.
     if args.top is not None:
         tables = {name: top_rows(table, ANALYSES[name], options) for name, table in tables.items()}
     if args.out is not None:
         _write_files(args, tables)
     if args.report is not None:
-        _write_report(args, tables, inputs, _ENGINES[engine_name])
-    _print_results(args, tables, lines)
-    for bookie, reason in inputs.dump.unread_bookies.items():
-        print_stderr(f"{bookie} counts as not dumped: {reason}")
-    if not has_checked_any:
-        print_stderr("nothing was checked: there are no entries that could be missing")
-    return exit_code(findings=has_findings, checked=has_checked_any)
+        _write_report(args, tables, inputs, ENGINES[engine_name])
+    _print_results(args, tables, verdict.lines)
+    print_unread_bookies(inputs)
+    return verdict.report()
 
 
 def _chosen_analyses(args: argparse.Namespace) -> list[Analysis]:
@@ -185,45 +156,6 @@ def _check_targets(args: argparse.Namespace) -> None:
 
 def _table_path(out: Path, analysis_name: str, file_format: str) -> Path:
     return out / f"{analysis_name}.{'txt' if file_format == 'table' else file_format}"
-
-
-def _choose_engine(requested: str, *, report: bool) -> str:
-    """Return "local" or "spark"; "auto" is Spark only if that is installed and DuckDB is not."""
-    needed = ["pyarrow", "matplotlib", "jinja2"] if report else ["pyarrow"]
-    if requested == "auto":
-        only_spark = missing_packages("duckdb") and not missing_packages("pyspark")
-        requested = "spark" if only_spark else "local"
-    if requested == "local":
-        require_packages("analyze", "duckdb", *needed)
-        return "local"
-    require_packages("analyze with Spark", "pyspark", "pandas", *needed)
-    require_java()
-    return "spark"
-
-
-@contextmanager
-def _start_engine(name: str, master: str) -> Iterator[Engine]:
-    if name == "local":
-        yield LocalEngine()
-        return
-    from bkstore.spark.analysis import SparkEngine
-    from bkstore.spark.session import local_session
-
-    fast_start = master == "local" or master.startswith("local[")
-    with local_session("bkstore analyze", master, fast_start=fast_start) as spark:
-        spark.sparkContext.setLogLevel("FATAL")  # failures are reported in one line
-        yield SparkEngine(spark)
-
-
-def _run_each(engine: Engine, runs: list[tuple[Analysis, Inputs]]) -> dict[str, pa.Table]:
-    tables: dict[str, pa.Table] = {}
-    with work_progress("rows") as show_progress:
-        for index, (analysis, inputs) in enumerate(runs):
-            if show_progress is not None:
-                rows = sum(table.num_rows for table in tables.values())
-                show_progress(analysis.name, index, len(runs), rows)
-            tables[analysis.name] = engine.run(analysis, inputs)
-    return tables
 
 
 def _print_results(args: argparse.Namespace, tables: _Tables, lines: list[SummaryLine]) -> None:

@@ -267,9 +267,10 @@ class _DumpRun:
                     self._note_failure(task, outcome)
         if self._lost_tasks:
             more = f" (and {len(self._lost_tasks) - 1} more)" if len(self._lost_tasks) > 1 else ""
+            hint = f"; run the same dump again to resume from {partial.staging_path}"
             raise BkstoreError(
-                f"{self._lost_tasks[0]}{more}; {partial.out} was not created; run the same "
-                f"dump again to resume from {partial.staging_path}"
+                f"{self._lost_tasks[0]}{more}; {partial.out} was not created"
+                f"{hint if partial.resumes else ''}"
             )
         for plan in self.plans:
             self._check_unchanged(plan)

@@ -42,13 +42,13 @@ class PartialDump(StagingDirectory):
         self.data = self.staging_path / "data"
         self.work = self._new_run_directory("work")
         self._records = self.staging_path / "pieces"
-        self._resume = resume
+        self.resumes = resume
 
     def _create_directories(self) -> None:
         """Remove what earlier runs left, but not their pieces, and make this run's directories."""
         for pattern in _OWN_PATTERNS:
             for path in self.staging_path.glob(pattern):
-                is_piece = self._resume and not path.name.startswith("work-")
+                is_piece = self.resumes and not path.name.startswith("work-")
                 # A link with one of these names would lead writes out of this directory.
                 if not is_piece or path.is_symlink():
                     OS_FILES.remove_tree(path)
