@@ -16,7 +16,7 @@ COLLECTED = pytest.StashKey[list[str]]()
 
 SPARK = "tests with Spark"
 WITH_SPARK = (
-    "tests/cli/test_demo.py::",
+    "tests/cli/trials/test_demo.py::",
     "tests/docs/test_docs.py::test_page_runs_with_spark",
     "tests/spark/",
 )
@@ -37,7 +37,7 @@ SECONDS = {
     "tests/report/test_page.py": 20,
     "tests/testing/ensemble/test_ensemble.py": 20,
     "tests/testing/test_plugin.py": 20,
-    "tests/tools/test_experiments.py": 15,
+    "tests/lab/experiments/test_experiments.py": 15,
     "tests/cli/test_analyze.py": 15,
     "tests/golden/bytes/test_availability_and_schedule.py": 15,
     "tests/docs/test_tutorial_backend.py": 15,

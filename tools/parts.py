@@ -61,7 +61,7 @@ PARTS = (
             "test_",
         ),
     ),
-    SuitePart("storage, benchmarks and experiments", _tests_below("storage/", "tools/")),
+    SuitePart("storage, benchmarks and experiments", _tests_below("lab/", "storage/", "tools/")),
     SuitePart("power losses, kills, races", _tests_below("crash/", "races/")),
     SuitePart(
         "what the machine lacks: each call of each command that reads a bookie fails",
@@ -77,7 +77,7 @@ PARTS = (
     ),
     SuitePart(
         "Spark",
-        _tests_below("spark/", "cli/test_demo.py", "docs/test_docs.py::test_page_runs_with"),
+        _tests_below("spark/", "cli/trials/test_demo.py", "docs/test_docs.py::test_page_runs_with"),
     ),
     SuitePart(
         "a real BookKeeper",

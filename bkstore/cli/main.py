@@ -97,8 +97,9 @@ COMMANDS = {
     "ensemble": Command(
         "ensemble", "a ZooKeeper and bookies on loopback, for trials and tests: up, status, down"
     ),
+    "lab": Command("trials.lab", "experiments with storage layouts: tables, pictures, findings"),
     "demo": Command(
-        "demo", "a tour with generated data: cluster, faults, audit, dump, analyses, report"
+        "trials.demo", "a tour with generated data: cluster, faults, audit, dump, analyses, report"
     ),
     "completion": Command(
         "completion", "a script that lets a shell complete commands, options and files"

@@ -15,6 +15,8 @@ from tests.docs.page_blocks import blocks, commands
 __all__ = ["NEEDS_SPARK", "run_page"]
 
 NEEDS_SPARK = "# needs spark"
+_FILE = re.compile(r"# ([\w/]+\.py)\n")
+"""The first line of a block that is the text of a file."""
 
 
 def _same(shown: str, printed: str) -> bool:
@@ -41,6 +43,9 @@ def run_page(page: Path, *, spark: bool) -> None:
     for block in blocks(page):
         where = f"{page.name}, line {block.line}"
         if block.text.startswith(NEEDS_SPARK) and not spark:
+            printed = None
+        elif block.kind == "python" and (file_name := _FILE.match(block.text)):
+            Path(file_name[1]).write_text(block.text)
             printed = None
         elif block.kind == "python":
             out = io.StringIO()

@@ -140,7 +140,7 @@ WRITTEN_OTHERWISE = {
     "files/disk_changes.py": "the way itself",
     "files/scratch.py": "directories that the system names, and their removal",
     "files/user_outputs.py": "pipes and devices, and a file that may not be replaced",
-    "cli/demo_data.py": "the demo's own folder",
+    "cli/trials/demo_data.py": "the demo's own folder",
     "cli/terminal/standard_streams.py": "standard streams",
     "cluster/in_process/damage_at_rest.py": "damages its own cluster's files",
     "cluster/in_process/bookie.py": "copies its own bookie",

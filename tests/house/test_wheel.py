@@ -69,7 +69,7 @@ def test_extras_of_the_wheel(wheel: Path) -> None:
     """The command of the page, a wheel with an extra, is one that pip takes without a warning."""
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--no-index"]
     done = subprocess.run(
-        [*command, f"{wheel}[arrow,local,spark,report,serve,zookeeper,docs,dev]"],
+        [*command, f"{wheel}[arrow,local,spark,report,serve,zookeeper,lab,docs,dev]"],
         capture_output=True,
         text=True,
     )
@@ -132,6 +132,21 @@ print(codes)
     assert 0 == done.returncode, done.stderr
     assert "[0, 2]" == done.stdout.splitlines()[-1]
     assert "bkstore: dump needs pyarrow: pip install 'pyarrow>=18'" in done.stderr
+
+
+def test_installed_lab(installed: Path, tmp_path: Path) -> None:
+    """Experiments are in the wheel, and measure without any extra."""
+    code = """
+from bkstore.cli.main import main
+from bkstore.lab.catalog import QUESTIONS, load_experiment
+assert [load_experiment(name).name for name in QUESTIONS] == list(QUESTIONS)
+words = ["--scale", "0.001", "--rounds", "1", "--only", "rocksdb"]
+print("exit code", main(["lab", "layouts", *words]))
+"""
+    done = run_installed(installed, tmp_path, code)
+
+    assert 0 == done.returncode, done.stderr
+    assert "exit code 0" == done.stdout.splitlines()[-1]
 
 
 def test_installed_plugin(installed: Path, tmp_path: Path) -> None:

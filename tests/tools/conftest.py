@@ -1,23 +1,5 @@
-"""Shared by the tests of benchmarks and experiments: what pytest has loaded is not theirs."""
+"""Shared by the tests of the tools."""
 
-from __future__ import annotations
+from tests.frozen_samples import keep_frozen
 
-import gc
-from collections.abc import Iterator
-from types import SimpleNamespace
-
-import pytest
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _keep_frozen() -> Iterator[None]:
-    """Keep the collected tests out of the garbage collector where samples would bring them back.
-
-    Between samples it would walk them all, which takes longer than the samples.
-    """
-    from tools.lab import timing
-
-    kept = SimpleNamespace(collect=gc.collect, freeze=gc.freeze, unfreeze=lambda: None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "gc", kept)
-        yield
+__all__ = ["keep_frozen"]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from bkstore.errors import InvalidArgument
+from bkstore.lab import LabRun, Row
+from bkstore.lab.documents.document import Document, build_document
+from bkstore.lab.documents.result_folder import add_to_folder, read_folder
 from tests.paths import ROOT
 from tools.bench.cli import EXPERIMENT as BENCH
 from tools.bench.rows import ROWS
-from tools.lab import LabRun, Row
-from tools.lab.document import Document, build_document
-from tools.lab.result_folder import add_to_folder, read_folder
 from tools.performance.__main__ import PAGES, main
 from tools.performance.curves import PICTURES, RATIO_PANELS, draw_curves
 from tools.performance.figures import Figures

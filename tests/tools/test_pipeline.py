@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bkstore import open_index
+from bkstore.lab import main
 from bkstore.schedule import expected
-from tools.lab import main
 from tools.pipeline.experiment import EXPERIMENT, choose_steps
 from tools.pipeline.steps import KERNELS, SQL_ANALYSES, STEPS
 from tools.pipeline.world import BOOKIES

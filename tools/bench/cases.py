@@ -11,8 +11,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
-from tools.lab.experiment import Context, Row as Values
-from tools.lab.timing import MIN_SAMPLE_SECONDS, TimedSide, run_samples
+from bkstore.lab.experiment import Context, Row as Values
+from bkstore.lab.measuring.timing import MIN_SAMPLE_SECONDS, TimedSide, run_samples
 
 __all__ = ["BenchmarkRow", "Case", "Cases", "Context", "Fact", "FactCase", "TimedSide", "run_row"]
 

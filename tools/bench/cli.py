@@ -6,11 +6,11 @@ import argparse
 import shutil
 from collections.abc import Iterator, Sequence
 
+from bkstore.lab import Experiment, LabRun, Panel, ResultColumn, Row, main as run_command
+from bkstore.lab.experiment import Rows
+from bkstore.lab.number_format import as_text, format_missed
 from tools.bench.cases import run_row
 from tools.bench.rows import ROWS
-from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row, main as run_command
-from tools.lab.experiment import Rows
-from tools.lab.number_format import as_text, format_missed
 
 
 def _parse_row(text: str) -> str:
@@ -41,6 +41,7 @@ def choose_rows(names: Sequence[str] | None, long: bool) -> list[str]:
 def measure(run: LabRun) -> Iterator[Row]:
     """Yield the ratio and the other figures of each case of the rows to run."""
     names = choose_rows(getattr(run.options, "row", None), getattr(run.options, "long", False))
+    run.expect_steps(len(names))
     for row in ROWS:
         if row.name in names:
             run.report_progress(row.name)
@@ -106,6 +107,7 @@ EXPERIMENT = Experiment(
     table_title=lambda row: "other figures" if row["what"] else "ratios of CPU time",
     tables_by_row=True,
     group_columns=("row",),
+    command="python -m tools.bench",
 )
 
 

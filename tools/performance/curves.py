@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tools.lab import Experiment, Panel, ResultColumn, Row
-from tools.lab.picture import draw_picture
+from bkstore.lab import Experiment, Panel, ResultColumn, Row
+from bkstore.lab.presentation.picture import draw_picture
 from tools.performance.figures import Figures
 
 RATIO_PANELS = {

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bkstore.errors import InvalidArgument
+from bkstore.lab import Experiment, Row
+from bkstore.lab.documents.document import Document
+from bkstore.lab.documents.result_folder import read_folder
 from tools.bench.cli import EXPERIMENT as BENCH
-from tools.lab import Experiment, Row
-from tools.lab.document import Document
-from tools.lab.result_folder import read_folder
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from bkstore.lab import Row
+from bkstore.lab.documents.document import Document
+from bkstore.lab.presentation.table import to_markdown
 from tools.bench.cli import EXPERIMENT as BENCH, format_missed_value
-from tools.lab import Row
-from tools.lab.document import Document
-from tools.lab.table import to_markdown
 from tools.performance.figures import Figures, Origin, figure_name
 from tools.performance.promises import judge_promises
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE

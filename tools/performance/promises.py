@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
-from tools.lab.number_format import as_text, format_missed
+from bkstore.lab.number_format import as_text, format_missed
 from tools.performance.figures import Figures
 from tools.pipeline.steps import KERNELS, LOADS, STEPS
 

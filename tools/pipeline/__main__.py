@@ -7,7 +7,7 @@ if __name__ == "__main__":
         from tools.pipeline.step_process import main as run_step
 
         raise SystemExit(run_step(sys.argv[2:]))
-    from tools.lab import main
+    from bkstore.lab import main
     from tools.pipeline.experiment import EXPERIMENT
 
     raise SystemExit(main(EXPERIMENT))

@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools.lab import Experiment, LabRun, Panel, ResultColumn, Row
-from tools.lab.experiment import Rows
-from tools.lab.number_format import compare
+from bkstore.lab import Experiment, LabRun, Panel, ResultColumn, Row
+from bkstore.lab.experiment import Rows
+from bkstore.lab.number_format import compare
 from tools.pipeline.other_programs import DUCKDB_QUESTIONS
 from tools.pipeline.step_process import run_in_process
 from tools.pipeline.steps import KERNELS, LOADS, SQL_ANALYSES, STEPS
@@ -66,9 +66,11 @@ def measure(run: LabRun) -> Iterator[Row]:
     entries = options.entries or run.scaled(ENTRIES, minimum=600)
     engines = [name for name in options.engines if not _is_absent(run, name)]
     directory = options.world or run.directory
+    steps = list(choose_steps(engines, options.only))
+    run.expect_steps(1 + len(steps))
     run.report_progress(f"{entries} entries")
     row_count = prepare_world(directory, entries, options.ledgers)
-    for engine, step in choose_steps(engines, options.only):
+    for engine, step in steps:
         run.report_progress(f"{step}, {engine}")
         measurement = run_in_process(engine, step, directory, run.rounds)
         yield {"entries": entries, **_row(measurement, row_count)}
@@ -155,4 +157,5 @@ EXPERIMENT = Experiment(
     summarize=summarize,
     add_options=_add_options,
     group_columns=("step", "engine", "entries"),
+    command="python -m tools.pipeline",
 )

@@ -11,10 +11,10 @@ from bkstore import schedule
 from bkstore.availability import Availability
 from bkstore.ids import Int64Array
 from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.lab.stores.bitmaps import build_bitmap, serialize_bitmap
 from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 from tools.bench.inputs.entry_ids import idx_index, stored_ids
 from tools.bench.inputs.own_memory import peak_allocated
-from tools.lab.bitmaps import build_bitmap, serialize_bitmap
 
 
 def _idx_availability_cases(context: Context) -> Cases:

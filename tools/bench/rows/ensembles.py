@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from bkstore.cluster import Cluster, LedgerHandle, MemoryStore
 from bkstore.cluster.client.client import Client as ClusterClient
+from bkstore.lab.stores.bookie_process import BenchmarkBookie, bookie_process
 from bkstore.network import Client
 from tools.bench.cases import BenchmarkRow, Cases, Context, Fact, FactCase
-from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 
 BOOKIES, _APPEND_COUNT, _READ_COUNT = 3, 20_000, 6000

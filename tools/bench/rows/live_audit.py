@@ -14,6 +14,7 @@ from bkstore.cluster import ZooKeeperStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AvailabilitySource, DirectoryBookie
 from bkstore.errors import MissingDependency
 from bkstore.formats.metadata.service_info import ServiceInfo
+from bkstore.lab.stores.bookie_process import BenchmarkBookie, bookie_process
 from bkstore.network import AuditedBookies
 from bkstore.storage.options import StorageKind
 from bkstore.testing.zookeeper_server import ZooKeeperServer
@@ -27,7 +28,6 @@ from tools.bench.inputs.audit_cluster import (
     run_audit,
     write_directories,
 )
-from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 
 LEDGERS, ENTRIES = 20_000, 500

@@ -16,9 +16,9 @@ from bkstore.index.api import IndexBatch
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.keys import encode_locations, entry_keys, ledger_range
 from bkstore.index.rocks.options import location_options, reading_options
+from bkstore.lab.stores.other_stores import OtherStore, other_store_openers
 from tools.bench.cases import BenchmarkRow, Case, Cases, Context, TimedSide
 from tools.bench.inputs.entry_ids import SCOPE_0, locations_of, new_directory, rocks_index
-from tools.lab.stores.other_stores import OtherStore, other_store_openers
 
 _KEY_BYTES = 16
 _PER_BATCH = 100_000

@@ -10,9 +10,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from bkstore.lab.stores.bookie_process import bookie_process
 from bkstore.storage.options import StorageKind
 from tools.bench.cases import BenchmarkRow, Cases, Context, Fact, FactCase
-from tools.bench.inputs.bookie_process import bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.real_bookie import real_bookie, why_unavailable
 from tools.bench.inputs.wire_load import (
@@ -89,7 +89,8 @@ def _serving_figures(context: Context) -> Cases:
     for storage in _STORAGES:
         with ExitStack() as stack:
             process = bookie_process(storage, new_directory(context))
-            bookies = {"ours": stack.enter_context(process).process}
+            bookie = stack.enter_context(process)
+            bookies = {"ours": MeasuredProcess(bookie.address, bookie.pid)}
             if why_unavailable() is None:
                 directory = new_directory(context)
                 bookies["the real one"] = stack.enter_context(real_bookie(storage, directory))

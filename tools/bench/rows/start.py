@@ -8,9 +8,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
+from bkstore.lab.measuring.timing import rotate
 from tools.bench.cases import BenchmarkRow, Cases, Context, Fact, FactCase
 from tools.bench.inputs.own_process import CHECKOUT
-from tools.lab.timing import rotate
 
 _START_COUNT = 21
 _MIN_STARTS = 7

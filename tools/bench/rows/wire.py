@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from bkstore.formats.entry import Coder, RecordBatch
+from bkstore.lab.stores.bookie_process import BenchmarkBookie, bookie_process
 from bkstore.wire.client import WireClient
 from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, TimedSide
-from tools.bench.inputs.bookie_process import BenchmarkBookie, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.records import MASTER_KEY, records_of
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from bkstore.files.disk_changes import Files
 from bkstore.formats.entry import Coder, Entry
 from bkstore.ids import LedgerId
+from bkstore.lab.measuring.latencies_and_costs import record_wall
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.journal import list_journal_files
 from tools.bench.cases import BenchmarkRow, Case, Cases, Context, Fact, FactCase, TimedSide
 from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.inputs.records import MASTER_KEY
-from tools.lab.latencies_and_costs import record_wall
 
 _THREAD_COUNT = 8
 _ADD_COUNT = 2000

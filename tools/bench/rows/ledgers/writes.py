@@ -13,6 +13,7 @@ from struct import Struct
 
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
+from bkstore.lab.measuring.latencies_and_costs import record_wall
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.entry_log.scan import scan_log
 from bkstore.storage.ledger_storage import LedgerStorage
@@ -26,7 +27,6 @@ from tools.bench.inputs.records import (
     records_of,
     remove_storage,
 )
-from tools.lab.latencies_and_costs import record_wall
 
 SIZES = ((100, 50_000), (1024, 10_000))
 """(bytes of payload, entries)."""

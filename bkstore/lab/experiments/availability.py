@@ -1,0 +1,192 @@
+"""Encodings of the set of entries that a bookie has, by pattern: `bkstore lab availability`.
+Sequence groups as BP-34 designed them, sequence groups as BookKeeper builds them, a bit vector, and
+a roaring bitmap (if pyroaring is installed)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bkstore import schedule
+from bkstore.availability import Availability
+from bkstore.ids import Int64Array
+from bkstore.lab.experiment import Experiment, LabRun, Panel, ResultColumn, Row, Rows
+from bkstore.lab.measuring.timing import TimedSide, run_samples
+from bkstore.lab.number_format import as_text, compare
+from bkstore.lab.stores.bitmaps import build_bitmap, serialize_bitmap
+from bkstore.testing import generators
+from bkstore.testing.generators import with_holes
+
+ENTRIES = 300_000
+
+PATTERNS: dict[str, Callable[[int, int], Int64Array]] = {
+    "all": lambda n, _: generators.contiguous(n),
+    "2 of 3": lambda n, _: generators.striped(n - 1, 1, 3, 2),
+    "3 of 5": lambda n, _: generators.striped(n - 1, 1, 5, 3),
+    "2 of 3, 0.1 % lost": lambda n, s: with_holes(generators.striped(n - 1, 1, 3, 2), 0.001, s),
+    "2 of 3, 1 % lost": lambda n, s: with_holes(generators.striped(n - 1, 1, 3, 2), 0.01, s),
+    "10 % lost": lambda n, s: with_holes(generators.contiguous(n), 0.1, s),
+    "half lost": lambda n, s: with_holes(generators.contiguous(n), 0.5, s),
+    "1 in 100": lambda n, s: generators.sparse(n // 100, n, s),
+}
+"""The ids that a bookie has of n entries: by stripe (W of E), and by the share that got lost."""
+
+
+class _Form(NamedTuple):
+    """An encoding: ids to bytes, bytes to a queryable object, and the count of missing entries."""
+
+    encode: Callable[[Int64Array], bytes]
+    decode: Callable[[bytes], object]
+    missing: Callable[[object, int], int]
+
+
+def _count_missing_in_groups(decoded: object, count: int) -> int:
+    assert isinstance(decoded, Availability)
+    return len(decoded.missing(schedule.expected(0, count - 1, 0, 1, 1)))
+
+
+def _encode_bits(ids: Int64Array) -> bytes:
+    mask = np.zeros(int(ids[-1]) + 1, np.bool_)
+    mask[ids] = True
+    return np.packbits(mask, bitorder="little").tobytes()
+
+
+def _count_missing_bits(decoded: object, count: int) -> int:
+    assert isinstance(decoded, np.ndarray)
+    return count - int(np.count_nonzero(decoded))
+
+
+FORMS = {
+    "grouped": _Form(
+        lambda ids: Availability.from_entries(ids).to_bytes(),
+        Availability.from_bytes,
+        _count_missing_in_groups,
+    ),
+    "as built": _Form(
+        lambda ids: Availability.from_entries(ids).to_bytes("bookkeeper"),
+        Availability.from_bytes,
+        _count_missing_in_groups,
+    ),
+    "bit vector": _Form(
+        _encode_bits,
+        lambda data: np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"),
+        _count_missing_bits,
+    ),
+}
+"""The encodings of bkstore, and a plain bit vector."""
+
+
+def roaring_form(module: Any) -> _Form:
+    """Return the encoding as a bitmap of pyroaring."""
+
+    def count_missing(decoded: object, count: int) -> int:
+        return len(module.BitMap(range(count)) - decoded)
+
+    def encode(ids: Int64Array) -> bytes:
+        return serialize_bitmap(build_bitmap(module, ids))
+
+    return _Form(encode, module.BitMap.deserialize, count_missing)
+
+
+def _rows(
+    run: LabRun, pattern: str, forms: dict[str, _Form], ids: Int64Array, count: int
+) -> Iterator[Row]:
+    """Yield a row for each form of `ids`, which are some of the ids below `count`."""
+    sides: list[TimedSide] = []
+    encoded_and_decoded: dict[str, tuple[bytes, object]] = {}
+    for name, form in forms.items():
+        data = form.encode(ids)
+        decoded = form.decode(data)
+        if form.missing(decoded, count) != count - ids.size:
+            raise RuntimeError(f"{name}, {pattern}: not {count - ids.size} missing")
+        encoded_and_decoded[name] = data, decoded
+        sides += (
+            TimedSide("encode", partial(form.encode, ids)),
+            TimedSide("decode", partial(form.decode, data)),
+            TimedSide("missing", partial(form.missing, decoded, count)),
+        )
+    samples = iter(run_samples(sides, run.rounds, run.min_sample_seconds))  # three a form
+    for name, (data, decoded) in encoded_and_decoded.items():
+        yield {
+            "pattern": pattern,
+            "form": name,
+            "entries": int(ids.size),
+            "groups": len(decoded.groups) if isinstance(decoded, Availability) else None,
+            "bytes": len(data),
+            "encode": next(samples).seconds * 1e3,
+            "decode": next(samples).seconds * 1e3,
+            "missing": next(samples).seconds * 1e3,
+        }
+
+
+def measure(run: LabRun) -> Iterator[Row]:
+    """Yield a row for each pattern and form."""
+    count = run.scaled(ENTRIES, minimum=1200)
+    forms = dict(FORMS)
+    pyroaring = run.import_optional("pyroaring")
+    if pyroaring is not None:
+        forms["roaring"] = roaring_form(pyroaring)
+    run.expect_steps(len(PATTERNS))
+    for pattern, make in PATTERNS.items():
+        run.report_progress(pattern)
+        yield from _rows(run, pattern, forms, make(count, run.seed), count)
+
+
+def summarize(rows: Rows) -> list[str]:
+    """Return the findings, one sentence each, that follow from the rows."""
+    row_of = {(row["pattern"], row["form"]): row for row in rows}
+    stripe, built = row_of["2 of 3", "grouped"], row_of["2 of 3", "as built"]
+    smallest = {
+        pattern: min((row for row in rows if row["pattern"] == pattern), key=lambda r: r["bytes"])
+        for pattern in PATTERNS
+    }
+    grouped_patterns = [name for name, row in smallest.items() if row["form"] == "grouped"]
+    others = {name: row["form"] for name, row in smallest.items() if name not in grouped_patterns}
+    encode = row_of["2 of 3", "bit vector"]["encode"] / stripe["encode"]
+    return [
+        f"A stripe of {as_text(stripe['entries'])} entries takes {as_text(stripe['bytes'])} bytes "
+        f"as groups, {as_text(built['bytes'])} as BookKeeper builds it, "
+        f"{as_text(row_of['2 of 3', 'bit vector']['bytes'])} as bits.",
+        f"Groups are the smallest form of: {'; '.join(grouped_patterns) or 'none'}. "
+        f"Elsewhere: {'; '.join(f'{others[name]} ({name})' for name in others) or 'nothing'}.",
+        f"Making groups of the stripe takes {compare(1 / encode, 'long')} as making bits; what "
+        f"is missing is counted in {as_text(stripe['missing'])} ms, from bits in "
+        f"{as_text(row_of['2 of 3', 'bit vector']['missing'])} ms.",
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="availability",
+    question="In which form should a bookie say which entries it has?",
+    method=(
+        "Encoding goes from sorted int64 ids to bytes, decoding from bytes to what can be asked; "
+        "then what is missing of all entries is counted. A roaring bitmap is made through "
+        "array('I'), its fastest way in. CPU time of the thread, medians of the rounds. The "
+        "answers of all forms are compared."
+    ),
+    data=(
+        "A ledger of 300,000 entries at scale 1: all of them, stripes (W of E bookies have an "
+        "entry), stripes and runs of which some got lost at random, one entry in 100."
+    ),
+    columns=(
+        ResultColumn("pattern", "entries here", kind="given"),
+        ResultColumn("form", "form", kind="given"),
+        ResultColumn("entries", "entries", kind="count"),
+        ResultColumn("groups", "groups", kind="count"),
+        ResultColumn("bytes", "size", "bytes", "count"),
+        ResultColumn("encode", "encoding", "ms"),
+        ResultColumn("decode", "decoding", "ms"),
+        ResultColumn("missing", "what is missing", "ms"),
+    ),
+    panels=(
+        Panel("Bytes", "pattern", "bytes", "form", log="y"),
+        Panel("Encoding", "pattern", "encode", "form", log="y"),
+        Panel("Decoding", "pattern", "decode", "form", log="y"),
+        Panel("What is missing", "pattern", "missing", "form", log="y"),
+    ),
+    measure=measure,
+    summarize=summarize,
+)

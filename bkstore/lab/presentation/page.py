@@ -1,0 +1,75 @@
+"""A document as one HTML file: question, finding, picture, table, method, machine."""
+
+from __future__ import annotations
+
+from html import escape
+
+from bkstore.lab.documents.document import Document
+from bkstore.lab.experiment import Rows
+from bkstore.lab.number_format import as_text
+from bkstore.lab.presentation.table import Columns, TableTitle, describe_run, split_tables
+from bkstore.report.html.rendering import content_security_policy, read_template_file
+
+_STYLE = """
+main { padding: 16px 20px; }
+.finding { background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
+  border-left: 6px solid var(--live); padding: 10px 16px 10px 34px; font-size: 16px; }
+figure { margin: 16px 0; padding: 8px; background: #ffffff; border: 1px solid var(--line);
+  border-radius: 6px; overflow-x: auto; }
+figure svg { max-width: 100%; height: auto; }
+.table { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 13px; background: var(--panel); }
+th, td { padding: 3px 8px; border-bottom: 1px solid var(--line); text-align: right; }
+th { vertical-align: bottom; } td.words, th.words { text-align: left; }
+"""
+
+
+def build_page(document: Document, svg: bytes, table_title: TableTitle = lambda _: "") -> bytes:
+    """Return the HTML page; it has no script and loads nothing from other files."""
+    picture = svg.decode()
+    picture = picture[picture.index("<svg") :]
+    policy = escape(content_security_policy(""))
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(document['experiment'])}: {escape(document['question'])}</title>",
+        f"<style>{read_template_file('style.css')}{_STYLE}</style></head><body><main>",
+        f"<h1>{escape(document['question'])}</h1>",
+        '<ul class="finding">',
+        *(f"<li>{escape(sentence)}</li>" for sentence in document["finding"]),
+        "</ul>",
+        f"<figure>{picture}</figure>",
+        *(
+            f'<div class="table">{_html_table(columns, rows)}</div>'
+            for _, columns, rows in split_tables(document["columns"], document["rows"], table_title)
+        ),
+        f'<p class="note">{escape(document["data"])}</p>',
+        f'<p class="note">{escape(document["method"])}</p>',
+        f'<p class="note">{escape(describe_run(document))}</p>',
+        "</main></body></html>",
+    ]
+    return "\n".join(parts).encode()
+
+
+def _html_table(columns: Columns, rows: Rows) -> str:
+    css_class = {
+        column["name"]: ' class="words"'  # aligned to the left
+        for column in columns
+        if any(isinstance(row[column["name"]], str) for row in rows)
+    }
+    heads = "".join(
+        f"<th{css_class.get(column['name'], '')}>{escape(column['label'])}"
+        f"{'<br>' if column['unit'] else ''}{escape(column['unit'])}</th>"
+        for column in columns
+    )
+    body_rows = [
+        "".join(
+            f"<td{css_class.get(column['name'], '')}>{escape(as_text(row[column['name']]))}</td>"
+            for column in columns
+        )
+        for row in rows
+    ]
+    body = "".join(f"<tr>{cells}</tr>" for cells in body_rows)
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,128 @@
+"""Sides of the user's own: an index class by its name, RocksDB with other options."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from rocksdict import Options
+
+from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.index.api import EntryIndex
+from bkstore.lab.stores.index_sides import IndexSide, rocksdb_opener
+from bkstore.lab.stores.tuned_rocks import Change, compression, table_format
+
+ENTRY_POINTS = "bkstore.index"
+"""The group of entry points by which an installed package names its index classes."""
+
+_TABLE_OPTIONS = ("block_size", "bloom_bits")
+
+
+def add_side_options(parser: ArgumentParser) -> None:
+    """Add --side, --rocks and --only to an experiment whose sides are indexes."""
+    parser.add_argument(
+        "--side",
+        metavar="MODULE:CLASS",
+        action="append",
+        default=[],
+        type=_parse_index_class,
+        help=f"an index class of yours as one more side, or an entry point of {ENTRY_POINTS}",
+    )
+    parser.add_argument(
+        "--rocks",
+        metavar="OPTION=VALUE[,...]",
+        action="append",
+        default=[],
+        type=_parse_rocks_options,
+        help="RocksDB with these options as one more side: block_size, bloom_bits, compression, "
+        "or any that rocksdict's Options can set",
+    )
+    parser.add_argument(
+        "--only", metavar="SIDE", nargs="+", help="measure only these sides, by their names"
+    )
+
+
+def choose_sides(options: Namespace, sides: Mapping[str, IndexSide]) -> dict[str, IndexSide]:
+    """Return the sides to measure: those of the experiment and the user's, or those of --only.
+    Raises `InvalidArgument` for a name of --only that there is not."""
+    chosen = {**sides, **dict(getattr(options, "side", [])), **dict(getattr(options, "rocks", []))}
+    only = getattr(options, "only", None)
+    if only is None:
+        return chosen
+    unknown = [name for name in only if name not in chosen]
+    if unknown:
+        raise InvalidArgument(f"--only: no side {unknown[0]!r}; there are {', '.join(chosen)}")
+    return {name: chosen[name] for name in only}
+
+
+def _parse_index_class(text: str) -> tuple[str, IndexSide]:
+    """Return a side and its name, that of the class or the entry point, for argparse."""
+    try:
+        index_class = _load_index_class(text)
+        inspect.signature(index_class).bind(Path(), writable=True)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ArgumentTypeError(f"{text}: {error}") from None
+    except TypeError as error:
+        raise ArgumentTypeError(f"{text}: called with (path, writable=True): {error}") from None
+
+    def open_index(directory: Path, writable: bool) -> EntryIndex:
+        index = index_class(directory / "index", writable=writable)
+        if not isinstance(index, EntryIndex):
+            raise BkstoreError(f"{text} does not make an EntryIndex, but {type(index).__name__}")
+        return index
+
+    return text.rpartition(":")[2], IndexSide(open_index, file_endings=("",))
+
+
+def _load_index_class(text: str) -> Any:
+    module, separator, attribute = text.partition(":")
+    if separator:
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        return getattr(importlib.import_module(module), attribute)
+    found = entry_points(group=ENTRY_POINTS, name=text)
+    if not found:
+        known = ", ".join(sorted(entry_points(group=ENTRY_POINTS).names)) or "none"
+        raise ValueError(f"not MODULE:CLASS, and no entry point of {ENTRY_POINTS} ({known})")
+    return next(iter(found)).load()
+
+
+def _parse_rocks_options(text: str) -> tuple[str, IndexSide]:
+    """Return a side of RocksDB with options such as ``block_size=16384``; for argparse."""
+    values: dict[str, str] = {}
+    for item in text.split(","):
+        option, separator, value = item.partition("=")
+        if not (option and separator and value):
+            raise ArgumentTypeError(f"{item!r} is not OPTION=VALUE")
+        values[option] = value
+    try:
+        changes = [_change(option, value) for option, value in values.items()]
+        table_values = {key: int(values[key]) for key in _TABLE_OPTIONS if key in values}
+        for change in changes:
+            change(Options())  # an option or value that RocksDB does not have is refused here
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise ArgumentTypeError(f"{text}: {error}") from None
+    if table_values:
+        changes.append(table_format(**table_values))
+    return f"rocksdb {text.replace(',', ' ')}", IndexSide(rocksdb_opener(*changes))
+
+
+def _change(option: str, value: str) -> Change:
+    """Return the change that sets one option; none for those of tables, which are set together."""
+    if option in _TABLE_OPTIONS:
+        return lambda _: None
+    if option == "compression":
+        return compression(value)
+    setter = getattr(Options, f"set_{option}", None)
+    if setter is None:
+        raise ValueError(f"RocksDB's Options have no set_{option}")
+    number = {"true": True, "false": False}.get(value)
+    parsed = number if number is not None else (float(value) if "." in value else int(value))
+    return lambda options: setter(options, parsed)

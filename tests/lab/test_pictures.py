@@ -1,0 +1,174 @@
+"""What pictures of results show: axes that can be read, bars that say something, one name one look.
+
+The figures are looked at as matplotlib has them, before they are text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bkstore.lab import Experiment, Panel, ResultColumn, Row
+from bkstore.lab.number_format import as_text
+from bkstore.lab.presentation.picture import draw_picture
+
+Draw = Callable[..., Any]
+
+
+@pytest.fixture
+def figure(monkeypatch: pytest.MonkeyPatch) -> Draw:
+    """Return what draws panels of some rows and returns the figure."""
+    matplotlib = pytest.importorskip("matplotlib.figure")
+    made: list[Any] = []
+
+    class Kept(matplotlib.Figure):  # type: ignore[misc, name-defined]
+        def __init__(self, *words: Any, **named: Any) -> None:
+            super().__init__(*words, **named)
+            made.append(self)
+
+    monkeypatch.setattr("matplotlib.figure.Figure", Kept)
+
+    def draw(rows: list[Row], *panels: Panel) -> Any:
+        columns = tuple(
+            ResultColumn(name, name) for name in dict.fromkeys(n for row in rows for n in row)
+        )
+        sheet = Experiment("a", "", "", "", columns, panels, lambda _: [], lambda _: [])
+        draw_picture(sheet, {"rows": rows}, "svg")
+        return made[-1]
+
+    return draw
+
+
+def _named(axis: Any) -> list[str]:
+    low, high = sorted(axis.get_view_interval())
+    return [
+        label.get_text()
+        for place, label in zip(axis.get_ticklocs(), axis.get_ticklabels())
+        if low <= place <= high
+    ]
+
+
+# -- logarithmic axes
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(95, 240), (110, 190), (1, 1.0005), (7, 7), (4.1, 30), (12, 90), (0.0005, 0.2), (1, 3e9)],
+)
+def test_a_logarithmic_axis_has_three_numbers_and_more(
+    low: float, high: float, figure: Draw
+) -> None:
+    """Whatever it spans: different names, of which there are not too many."""
+    rows = [{"x": low, "y": high}, {"x": high * 2, "y": low}]
+    (axes,) = figure(rows, Panel("a", "x", "y", log="xy")).axes
+
+    for axis in (axes.xaxis, axes.yaxis):
+        names = _named(axis)
+        assert len(set(names)) == len(names)
+        assert 3 <= len(names) <= 10
+    assert axes.get_ylim()[0] <= low <= high <= axes.get_ylim()[1]
+
+
+def test_noise_does_not_fill_a_panel(figure: Draw) -> None:
+    """A line that moves by a hundredth lies in an axis that spans a factor of two."""
+    rows = [{"x": 1, "y": 100}, {"x": 2, "y": 101}]
+    (axes,) = figure(rows, Panel("a", "x", "y", log="y")).axes
+    low, high = axes.get_ylim()
+
+    assert 1.99 < high / low
+
+
+@pytest.mark.parametrize("values", [(8.2, 10.2), (10.2, 12), (100, 1e6), (0.0011, 0.5)])
+def test_bars_begin_at_a_power_of_ten(values: tuple[float, float], figure: Draw) -> None:
+    """It is at most half of the smallest, so that nearly the same is nearly as long."""
+    rows = [{"x": name, "y": value} for name, value in zip("ab", values)]
+    (axes,) = figure(rows, Panel("a", "x", "y", log="y")).axes
+    floor = axes.get_ylim()[0]
+
+    assert round(math.log10(floor)) == pytest.approx(math.log10(floor))
+    assert min(values) / 20 <= floor <= min(values) / 2
+
+
+def test_a_zero_has_no_place_on_a_logarithmic_axis(figure: Draw) -> None:
+    """It is a gap of a line and no bar; on a linear axis it is a zero."""
+    rows = [{"x": x, "y": y, "side": "a"} for x, y in ((1, 5.0), (2, 0.0), (4, 20.0), (0, 7.0))]
+    line, plain = figure(rows, Panel("a", "x", "y", log="xy"), Panel("b", "x", "y")).axes
+    bars = [{"x": name, "y": y} for name, y in (("a", 0), ("b", 3.0))]
+    (columns,) = figure(bars, Panel("a", "x", "y", log="y")).axes
+
+    assert [1, 2, 4] == line.lines[0].get_xdata().tolist()
+    np.testing.assert_equal([5, math.nan, 20], line.lines[0].get_ydata())
+    np.testing.assert_equal([7, 5, 0, 20], plain.lines[0].get_ydata())
+    np.testing.assert_equal([math.nan, 3], [bar.get_height() for bar in columns.patches])
+
+
+def test_zeros_alone_are_drawn_as_nothing(figure: Draw) -> None:
+    """A panel without anything above 0 has its axes."""
+    (axes,) = figure([{"x": 1, "y": 0.0}], Panel("a", "x", "y", log="xy")).axes
+
+    assert 3 <= len(_named(axes.yaxis))
+
+
+# -- bars with ticks, markers
+
+
+def test_a_bar_without_a_p99_has_no_tick(figure: Draw) -> None:
+    """Few queries have none; the others' stand."""
+    rows = [{"x": "a", "y": 2.0, "high": None}, {"x": "b", "y": 3.0, "high": 9.0}]
+    (axes,) = figure(rows, Panel("a", "x", "y", tick_column="high", log="y")).axes
+
+    np.testing.assert_equal([math.nan, 9], axes.lines[0].get_ydata())
+    assert axes.get_ylim()[1] > 9
+
+
+def test_the_highest_marker_is_inside(figure: Draw) -> None:
+    """A line that is nearly level has room above it."""
+    rows = [{"x": 1, "y": 100.0}, {"x": 2, "y": 99.0}]
+    (axes,) = figure(rows, Panel("a", "x", "y")).axes
+
+    assert (0, pytest.approx(105)) == axes.get_ylim()
+
+
+# -- names and legends
+
+
+def _looks(figure: Any) -> dict[str, set[tuple[str, str]]]:
+    """Return by the names of all legends how their series look."""
+    looks: dict[str, set[tuple[str, str]]] = {}
+    legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes)]
+    for legend in filter(None, legends):
+        for line, text in zip(legend.get_lines(), legend.get_texts()):
+            looks.setdefault(text.get_text(), set()).add((line.get_color(), line.get_marker()))
+    return looks
+
+
+def test_a_name_has_one_look(figure: Draw) -> None:
+    """Names of several columns differ in colour or marker, and keep theirs in every panel."""
+    rows = [
+        {"x": x, "y": x, "side": f"side {n}", "room": n, "kind": f"side {n % 2}"}
+        for n in range(9)
+        for x in (1, 2)
+    ]
+    panels = [Panel(by, "x", "y", by) for by in ("side", "room", "kind")]
+    looks = _looks(figure(rows, *panels))
+
+    assert {f"side {n}" for n in range(9)} | {as_text(n) for n in range(9)} == looks.keys()
+    assert {1} == {len(each) for each in looks.values()}
+    assert len(looks) == len(set.union(*looks.values()))
+
+
+def test_a_legend_of_a_panel_covers_nothing(figure: Draw) -> None:
+    """It lies between title and axes, however many names there are."""
+    rows = [{"x": x, "y": x, "side": "a", "room": f"room of {n}"} for n in range(7) for x in (1, 2)]
+    found = figure(rows, Panel("one", "x", "y", "side"), Panel("two", "x", "y", "room"))
+    _, axes = found.axes
+    legend = axes.get_legend().get_window_extent()
+
+    assert legend.y0 >= axes.get_window_extent().y1
+    assert axes.title.get_text() == ""
+    assert legend.y1 <= axes._left_title.get_window_extent().y0 + 1
+    assert legend.x1 <= found.bbox.x1

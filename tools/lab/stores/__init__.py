@@ -1,6 +1,0 @@
-"""Implementations of an index, and other stores to compare with.
-
-`index_sides` are indexes that hold the same rows: index files, RocksDB, memory, a memtable over
-RocksDB. `tuned_rocks` is RocksDB with other options, `ledger_deletion` a database whose ledgers are
-deleted. `read_cache` caches records of a storage. `other_stores` wraps lmdb and LevelDB.
-"""
