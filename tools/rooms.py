@@ -42,6 +42,7 @@ ROOMS = (
     "index",
     "index.hierarchical",
     "index.rocks",
+    "index.rocks.inspection",
     "bloom",
     "storage.options",
     "storage.batch_limits",

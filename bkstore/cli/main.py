@@ -54,6 +54,9 @@ COMMANDS = {
         "bookie.lastmark", "for each journal, the position at which a replay would begin"
     ),
     "listfiles": Command("bookie.listfiles", "the files of a bookie, by what they are"),
+    "rocks": Command(
+        "rocksdb.rocks", "the files, rows and logs of RocksDB databases, read without RocksDB"
+    ),
     "audit": Command(
         "audit", "bookies' entries compared with ledger metadata, by the rules of BP-34"
     ),

@@ -96,6 +96,34 @@ BOOKIE_FILES = make_schema(
 )
 """One row per file (`bkstore listfiles`); `kind` is "journal", "entrylog", "index" or "other"."""
 
+ROCKS_FILES = make_schema(
+    "rocks_files",
+    "database dir_index file kind level? file_bytes? rows? tombstones? range_tombstones?"
+    " smallest_sequence? largest_sequence? first_key? last_key? epoch_number? created?",
+    show="database dir_index kind file level file_bytes rows tombstones range_tombstones"
+    " smallest_sequence largest_sequence first_key last_key",
+    hide_idle="rows tombstones range_tombstones",
+    drop_first="smallest_sequence largest_sequence range_tombstones tombstones kind",
+    may_cut="last_key first_key",
+)
+"""One row per file of a database (`bkstore rocks`). `kind` is "table" (live), "log" (with rows that
+are in no table yet), "manifest", "options" or "unused" (no longer used). `file_bytes`
+is null for a file that is missing. Keys are ``ledger/entry``, ``ledger``, or bytes in hex."""
+
+ROCKS_ROWS = make_schema(
+    "rocks_rows",
+    "database dir_index file sequence kind scope_id? ledger_id? entry_id? log_id? position?"
+    " location? end_key? fenced? limbo? explicit_lac_entry? master_key? stored_key:binary"
+    " stored_value:binary?",
+    show="database dir_index file sequence kind ledger_id entry_id log_id position end_key fenced"
+    " limbo explicit_lac_entry master_key",
+    hide_idle="entry_id log_id position end_key fenced limbo explicit_lac_entry master_key",
+    drop_first="explicit_lac_entry limbo file position",
+)
+"""One row per internal row (`bkstore rocks --log`), in the order of the file, with the rows that
+later ones replace. `kind` is "put", "delete", "single-delete" or "range-delete", which ends before
+`end_key`. Ids are null for keys that are no ledger's, `location` for values that are none."""
+
 FINDINGS = make_schema(
     "findings",
     "severity detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?",

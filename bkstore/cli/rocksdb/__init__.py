@@ -1,0 +1,6 @@
+"""The command that shows the files of the RocksDB databases of db storage.
+
+`rocks` is the command. `database_choice` finds the databases below DIR and opens them.
+"""
+
+__all__ = ["database_choice", "rocks"]

@@ -1,0 +1,60 @@
+"""Write-ahead logs as what they hold: counts, and ranges of sequences and keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bkstore.errors import CorruptionError, UnsupportedLayout
+from bkstore.formats.rocksdb.keys import DELETIONS, ValueType
+from bkstore.formats.rocksdb.log.write_batch import BatchRows
+from bkstore.index.api import Finding
+from bkstore.index.rocks.log_file import FramedLogReader
+
+TORN_TAIL = "write-ahead log ends inside a record: its last write is lost, as in a crash"
+
+
+@dataclass(slots=True)
+class RowSummary:
+    """Counts of internal rows, and their ranges of sequence numbers and keys, None without rows.
+    The keys of range deletes count, their ends do not."""
+
+    rows: int = 0
+    tombstones: int = 0
+    range_tombstones: int = 0
+    smallest_sequence: int | None = None
+    largest_sequence: int | None = None
+    first_key: bytes | None = None
+    last_key: bytes | None = None
+
+    def add(self, rows: BatchRows) -> None:
+        """Count more rows."""
+        if not rows.sequences.size:
+            return
+        self.rows += rows.sequences.size
+        self.tombstones += sum(int((rows.kinds == kind).sum()) for kind in DELETIONS)
+        self.range_tombstones += int((rows.kinds == ValueType.RANGE_DELETION).sum())
+        first, last = int(rows.sequences.min()), int(rows.sequences.max())
+        keys = [rows.key(row) for row in range(rows.sequences.size)]
+        first_key, last_key = min(keys), max(keys)
+        if self.first_key is not None and self.last_key is not None:
+            first_key, last_key = min(first_key, self.first_key), max(last_key, self.last_key)
+        if self.smallest_sequence is not None and self.largest_sequence is not None:
+            first, last = min(first, self.smallest_sequence), max(last, self.largest_sequence)
+        self.smallest_sequence, self.largest_sequence = first, last
+        self.first_key, self.last_key = first_key, last_key
+
+
+def summarize_log(path: Path, findings: list[Finding], live: bool = False) -> RowSummary:
+    """Return what a write-ahead log holds, up to damage, which becomes a finding; so does a torn
+    end, unless the log is `live`: then its last record is being written. One read of the file."""
+    summary = RowSummary()
+    reader = FramedLogReader(path)
+    try:
+        for rows in reader.rows():
+            summary.add(rows)
+    except (CorruptionError, UnsupportedLayout) as error:
+        findings.append(Finding.of(error))
+    if reader.torn_offset is not None and not live:
+        findings.append(Finding("oddity", TORN_TAIL, str(path), reader.torn_offset))
+    return summary
