@@ -115,7 +115,7 @@ def encode_records(payloads: Iterable[bytes]) -> bytes:
     """Return the bytes of a file with these records, each cut at the ends of blocks.
 
     >>> encode_records([b""]).hex(" ")
-    'a6 8f 14 23 00 00 01'
+    '05 2b 28 43 00 00 01'
     """
     data = bytearray()
     for payload in payloads:
