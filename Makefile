@@ -24,8 +24,16 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 help: ## these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-$(STAMP): pyproject.toml constraints.txt
+# What was mistyped is refused before anything is installed for it.
+_bookie:
+	@test -z '$(BOOKIE)' || test -r '$(BOOKIE)' || { \
+	echo "BOOKIE=$(BOOKIE): no such directory or bk_server.conf, or not readable; nothing was installed" >&2; \
+	exit 2; }
+
+$(STAMP): pyproject.toml constraints.txt $(if $(filter demo,$(MAKECMDGOALS)),| _bookie)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bkstore needs Python 3.11 or newer; set PYTHON=python3.x")'
+	@echo 'Installing into .venv, once: bkstore and the packages of the demo and the tests (Spark and a'
+	@echo 'Java for it, pyarrow, DuckDB, matplotlib, pytest, mypy): 1.4 GB, about 2 minutes.'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) -e '.[arrow,local,spark,report,serve,zookeeper,dev]'
 	touch $(STAMP)
@@ -38,7 +46,8 @@ $(PEERS): $(STAMP)
 	$(PIP) -e '.[peers]' || echo 'what is compared with is not all installed: the figures name it' >&2
 	touch $(PEERS)
 
-demo: $(STAMP) ## a cluster, faults, audit, dump, analyses, a report; BOOKIE=DIR: on a bookie of yours
+demo: _bookie $(STAMP) ## a cluster, faults, audit, dump, analyses, a report; BOOKIE=DIR: on a bookie of yours
+	@echo '$(if $(BOOKIE),The demo only reads $(BOOKIE).,The demo takes about a minute.)'
 	$(BIN)/bkstore demo $(if $(BOOKIE),--bookie '$(BOOKIE)')
 
 lint: $(STAMP) ## ruff and mypy

@@ -56,7 +56,7 @@ SECONDS = {
     "tests/crash/test_killed_bookie.py": 15,
     "tests/crash/test_killed_databases.py": 15,
     "tests/tools/test_bench.py": 10,
-    "tests/tools/test_site.py": 10,
+    "tests/tools/site/test_site.py": 10,
     "tests/testing/ensemble/test_command.py": 10,
 }
 """What the longest took in a `make test` on two cores; of others it does not matter when."""

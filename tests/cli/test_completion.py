@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bkstore.cli.main import COMMANDS, main
+from bkstore.cli.commands import COMMANDS
+from bkstore.cli.main import main
 
 pytest.importorskip("shtab")
 

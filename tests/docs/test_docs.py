@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 from bkstore import Availability, BookieDir, CorruptionError, LedgerId, UnsupportedLayout, tables
-from bkstore.cli.main import COMMANDS, make_parser
+from bkstore.cli.commands import COMMANDS
+from bkstore.cli.main import make_parser
 from bkstore.formats import cookie, idxfile, journal, ledgerdata
 from bkstore.index import scope_marker
 from bkstore.index.api import LedgerState

@@ -125,7 +125,7 @@ def test_roads_are_seen() -> None:
     text = _prose(ARCHITECTURE)
     placed = [name for *names, _ in _PLACED.findall(text) for name in names if name]
 
-    assert {"EntryIndex", "Layout", "find_holdings", "COMMANDS", "KeyValues"} <= set(placed)
+    assert {"EntryIndex", "Layout", "find_holdings", "COMMAND_GROUPS", "KeyValues"} <= set(placed)
     assert "Files" in placed
     assert 20 < len(re.findall(r"^\| .* \| `bkstore/[\w/]+\.py`", text, re.MULTILINE))
 

@@ -48,6 +48,44 @@ def test_a_bookie_of_ones_own() -> None:
     assert ".venv/bin/bkstore demo --bookie '/x y'" == _make("-n", "demo", "BOOKIE=/x y")[-1]
 
 
+@pytest.fixture
+def fresh_clone(tmp_path: Path) -> Path:
+    """Return a folder with what the installation reads, and no .venv."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("parallel", [(), ("-j4",)], ids=str)
+def test_a_mistyped_bookie_installs_nothing(parallel: tuple[str, ...], fresh_clone: Path) -> None:
+    """BOOKIE=nope is refused in a line that names it, before Python is called at all."""
+    command = [str(MAKE), "-s", *parallel, "demo", "BOOKIE=no pe", "PYTHON=touch called; false"]
+    done = subprocess.run(command, cwd=fresh_clone, capture_output=True, text=True, check=False)
+
+    assert 2 == done.returncode
+    assert done.stderr.startswith("BOOKIE=no pe: no such directory or bk_server.conf,")
+    assert "" == done.stdout
+    assert {"Makefile", "pyproject.toml", "constraints.txt"} == {
+        path.name for path in fresh_clone.iterdir()
+    }
+
+
+@pytest.mark.parametrize("words", [(), ("BOOKIE=.",)], ids=["generated data", "a bookie"])
+def test_the_demo_says_what_it_installs(words: tuple[str, ...], fresh_clone: Path) -> None:
+    """Before the first package, `make demo` says where it installs, how much and how long."""
+    (fresh_clone / "python").write_text(
+        "#!/bin/sh\necho called: $*\ncase $* in *venv*) exit 1; esac\n"
+    )
+    (fresh_clone / "python").chmod(0o755)
+    command = [str(MAKE), "-s", "demo", "PYTHON=./python", *words]
+    done = subprocess.run(command, cwd=fresh_clone, capture_output=True, text=True, check=False)
+    before = done.stdout.partition("called: -m venv")[0]
+
+    assert 2 == done.returncode
+    assert "called: -m venv" in done.stdout
+    assert re.search(r"into \.venv, once: .*\d GB, about \d+ minutes", before, re.DOTALL)
+
+
 def test_a_part_of_all_tests() -> None:
     """PART=N/M is handed on, as are versions to leave out; without it all parts are run."""
     runs = ".venv/bin/python -m tools.parts"

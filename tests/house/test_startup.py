@@ -15,7 +15,7 @@ import pytest
 
 import bkstore
 from bkstore import tables
-from bkstore.cli.main import COMMANDS
+from bkstore.cli.commands import COMMANDS
 from tests.paths import ROOT
 
 OPTIONAL = {

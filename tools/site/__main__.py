@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.site import check, sources
+from tools.site import check, search_index, sources
 
 _SITE_MARKER_FILE = "404.html"
 _COLOR_PATTERN = re.compile(r"\x1b\[[0-9;]*m")
@@ -38,6 +38,10 @@ def build(root: Path, target: Path) -> list[str]:
             message = output.partition("\nTraceback")[0]
             return [message or f"zensical ended with {process.returncode}"]
         site = Path(folder) / "site"
+        try:
+            search_index.rank_guides_first(site)
+        except LookupError as error:
+            return [str(error.args[0])]
         faults = [*check.find_problems(site)]
         if _ERROR_PATTERN.search(output):  # strict mode does not count all messages
             faults.append(output)
@@ -60,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     count = len(list(out.glob("**/*.html")))
     print(f"{count} pages in {out}, {time.monotonic() - started:.1f} s")
+    print(f"Open {out / 'index.html'} in a browser: links and search work without a server.")
     return 0
 
 

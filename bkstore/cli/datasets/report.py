@@ -27,14 +27,12 @@ if TYPE_CHECKING:
     from bkstore.offline.analyses import Inputs
     from bkstore.offline.dump import DumpProgress
 
-_EXAMPLE = "example: bkstore report copies/* --metadata metadata.json -o report.html"
 _MAX_TITLE_BOOKIES = 3
 _DIRECTORY_OPTIONS = ("live", "layout", "root", "jobs")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.epilog = _EXAMPLE
     add = parser.add_argument
     add(
         "directories",

@@ -6,11 +6,12 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NoReturn
+from types import MappingProxyType
+from typing import Any, NoReturn, cast
 
 from bkstore.cli.terminal.standard_streams import print_text
 from bkstore.tables.safe_text import escape_unprintable
@@ -64,13 +65,16 @@ class Parser(argparse.ArgumentParser):
     nothing is imported for a command that is not chosen. With `intermixed`, an optional positional
     may follow options; argparse before Python 3.12.7 drops it at the first option. `checks` are
     called with the parser and the parsed arguments, for other rules; every command checks that no
-    output lies in an input. An unknown option is reported before errors that argparse derives from
+    output lies in an input. `command_groups` (title -> names) divide the commands of the help, and
+    `examples` end it. An unknown option is reported before errors that argparse derives from
     it. Errors about an unknown option or a wrong choice name the nearest valid one.
     """
 
     declare: Callable[[Parser], None] | None = None
     intermixed = False
     checks: tuple[ArgumentCheck, ...] = (refuse_outputs_in_inputs,)
+    command_groups: Mapping[str, Sequence[str]] = MappingProxyType({})
+    examples: Sequence[str] = ()
     _parsing = False
     _unknown_names: tuple[str, ...] = ()
 
@@ -123,6 +127,48 @@ class Parser(argparse.ArgumentParser):
         if self.declare is not None:
             declare, self.declare = self.declare, None
             declare(self)
+
+    def set_examples(self, examples: Sequence[str]) -> None:
+        """Set command lines as examples, also those of each subcommand in its own parser."""
+        self.examples = examples
+        for subparser in self._subcommands().values():
+            prefix = f"{subparser.prog} "
+            subparser.set_examples([line for line in examples if line.startswith(prefix)])
+
+    def _subcommands(self) -> Mapping[str, Parser]:
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                return cast(Mapping[str, Parser], action.choices)
+        return {}
+
+    def format_help(self) -> str:
+        """Return argparse's help, with the commands in their groups and with the examples."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for group in self._action_groups:
+            if self.command_groups and group is self._subparsers:
+                self._add_command_groups(formatter)
+                continue
+            formatter.start_section(group.title)
+            formatter.add_text(group.description)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        # A formatter would fill the lines, and an example is copied as it is.
+        title = "example" if len(self.examples) == 1 else "examples"
+        ending = [f"\n{title}:\n", *(f"  {line}\n" for line in self.examples)]
+        return formatter.format_help() + "".join(ending if self.examples else [])
+
+    def _add_command_groups(self, formatter: argparse.HelpFormatter) -> None:
+        """Add a section for each group, with the summaries of its commands."""
+        assert self._subparsers is not None
+        action: Any = self._subparsers._group_actions[0]
+        by_name = {summary.dest: summary for summary in action._get_subactions()}
+        for title, names in self.command_groups.items():
+            formatter.start_section(title)
+            formatter.add_arguments([by_name[name] for name in names])
+            formatter.end_section()
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong with the arguments to stderr, and exit with code 2. An unknown option
