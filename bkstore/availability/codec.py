@@ -170,6 +170,7 @@ def sort_and_check(groups: Groups) -> Groups:
     groups = groups.take(order)
     first, last, size, period = groups
     has_many = last != first
+    # Each group alone; `order` leads back to the place of its field in the bytes.
     _refuse_if(first < 0, order, _FIRST, "first sequence start is negative")
     _refuse_if(last < first, order, _LAST, "last sequence start is before the first")
     _refuse_if(size < 1, order, _SIZE, "sequence size is less than 1")
@@ -178,6 +179,7 @@ def sort_and_check(groups: Groups) -> Groups:
     is_off_period = (last - first) % np.maximum(period, 1) != 0
     _refuse_if(is_off_period, order, _LAST, "last start is off the period")
     _refuse_if(last > MAX_ENTRY_ID + 1 - size, order, _LAST, "entry ids beyond 2^63-2")
+    # Each group and its successor.
     overlaps = np.zeros(order.size, np.bool_)
     overlaps[1:] = groups.ends[:-1] > first[1:]
     _refuse_if(overlaps, order, _FIRST, "sequence groups overlap")

@@ -100,12 +100,13 @@ def _build_stripe(first: int, head: int, start: int, count: int, size: int, peri
     stripe of `count` ids from `start` on, and the remaining ids as a cut last sequence."""
     sequence_count, tail_count = divmod(count, size)
     tail_first = start + sequence_count * period
-    rows = [
+    rows = [  # as in `Groups`: first, last, size, period
         (first, first, head, 0),
         (start, tail_first - period, size, period if sequence_count > 1 else 0),
         (tail_first, tail_first, tail_count, 0),
     ]
-    nonempty_rows = [row for row, ids in zip(rows, (head, sequence_count, tail_count)) if ids]
+    id_counts = (head, sequence_count * size, tail_count)
+    nonempty_rows = [row for row, id_count in zip(rows, id_counts) if id_count]
     return Groups(*np.array(nonempty_rows, np.int64).T)
 
 
@@ -114,12 +115,13 @@ def _group_runs(starts: Int64Array, ends: Int64Array) -> Groups:
     cut first run, a stripe, a cut last run), else one per run. O(runs)."""
     sizes = ends - starts
     if starts.size > 4:
-        period = starts[2] - starts[1]
-        inner = slice(1, -1)  # all runs but the first and the last, which may be cut
-        if (sizes[inner] == sizes[1]).all() and (np.diff(starts[inner]) == period).all():
-            rows = (
+        # The first and the last run may be cut; those between have the stripe's size and period.
+        inner_starts, inner_sizes = starts[1:-1], sizes[1:-1]
+        size, period = inner_sizes[0], inner_starts[1] - inner_starts[0]
+        if (inner_sizes == size).all() and (np.diff(inner_starts) == period).all():
+            rows = (  # as in `Groups`: first, last, size, period
                 (starts[0], starts[0], sizes[0], 0),
-                (starts[1], starts[-2], sizes[1], period),
+                (inner_starts[0], inner_starts[-1], size, period),
                 (starts[-1], starts[-1], sizes[-1], 0),
             )
             return Groups(*np.array(rows, np.int64).T)
@@ -132,9 +134,12 @@ def runs_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array
     if mask.size == 0:
         return empty()[:2]
     # Where the mask changes, runs begin and end in turn, also at its start or end.
-    edges = np.flatnonzero(mask[1:] != mask[:-1]) + (base + 1)
-    parts = ([base] if mask[0] else [], edges, [base + mask.size] if mask[-1] else [])
-    edges = np.concatenate([np.asarray(part, np.int64) for part in parts])
+    inner_edges = np.flatnonzero(mask[1:] != mask[:-1]) + (base + 1)
+    start_edge = [base] if mask[0] else []
+    end_edge = [base + mask.size] if mask[-1] else []
+    edges = np.concatenate(
+        [np.asarray(part, np.int64) for part in (start_edge, inner_edges, end_edge)]
+    )
     return edges[0::2], edges[1::2]
 
 

@@ -189,21 +189,25 @@ def _match_pattern(window: Groups, lo: int, length: int) -> Pattern | None:
     # may have cut the sequence that continues in the next window.
     first_sequences = list_sequences(take_first_sequences(window, 3))
     starts, ends = (column.tolist() for column in first_sequences)
+    sizes = [end - start for start, end in zip(starts, ends)]
     if len(starts) == 3:
-        guesses = [(starts[1], ends[1] - starts[1], starts[2] - starts[1])]
+        candidates = [(starts[1], sizes[1], starts[2] - starts[1])]  # (phase, size, period)
     elif len(starts) == 2:
-        first_size, second_size = ends[0] - starts[0], ends[1] - starts[1]
-        guesses = [(starts[1], second_size, starts[1] - starts[0])]
-        guesses.append((starts[1], second_size + first_size, length))  # one, cut by the window
+        two_sequences = (starts[1], sizes[1], starts[1] - starts[0])
+        one_cut_sequence = (starts[1], sizes[1] + sizes[0], length)  # it wraps around the window
+        candidates = [two_sequences, one_cut_sequence]
     else:
-        guesses = [(starts[0], ends[0] - starts[0], length)]
-    # A guess is right if it gives the same window, and if the window is a multiple of the period.
-    everywhere, borders = np.ones(1, np.bool_), (np.array([lo]), np.array([lo + length]))
-    for guess in guesses:  # phase, size, period
-        phase, size, period = (np.array([value], np.int64) for value in guess)
+        candidates = [(starts[0], sizes[0], length)]
+    # A candidate is right if it gives the same window, and the window is a multiple of the period.
+    window_start, window_end = np.array([lo]), np.array([lo + length])
+    everywhere = np.ones(1, np.bool_)
+    for candidate in candidates:
+        phase, size, period = (np.array([value], np.int64) for value in candidate)
         pattern = Pattern(size == length, size < length, phase, size, period)
         if length % period[0] == 0 and size[0] <= period[0]:
-            repeated = canonicalize(groups_of_pattern(pattern, *borders, everywhere))
+            repeated = canonicalize(
+                groups_of_pattern(pattern, window_start, window_end, everywhere)
+            )
             if all(np.array_equal(*columns) for columns in zip(repeated, window)):
                 return pattern
     return None

@@ -144,6 +144,7 @@ class BloomFilter:
         if len(view) < HEADER_SIZE:
             reason = f"bloom filter header needs {HEADER_SIZE} bytes, {len(view)} are there"
             raise CorruptionError(None, len(view), reason)
+        # The header: strategy u8, hash count u8, word count i32.
         strategy, hash_count = view[0], view[1]
         words = int.from_bytes(view[2:HEADER_SIZE], "big", signed=True)
         if strategy != STRATEGY:
@@ -153,6 +154,7 @@ class BloomFilter:
             raise CorruptionError(None, 1, "bloom filter without hashes")
         if words < 1:
             raise CorruptionError(None, 2, f"bloom filter of {words} words")
+        # After it that many words, and nothing else.
         body_bytes = len(view) - HEADER_SIZE
         if body_bytes < words * 8:
             reason = f"bloom filter of {words} words, but bytes for {body_bytes // 8} are there"
@@ -289,11 +291,11 @@ class BloomFilter:
         return self
 
     def _check_same_shape(self, other: BloomFilter) -> None:
-        own, theirs = (self._size, self._hash_count), (other._size, other._hash_count)
-        if own != theirs:
+        if (self._size, self._hash_count) != (other._size, other._hash_count):
             raise InvalidArgument(
                 "only filters of the same size and hash count can be united, not "
-                f"{own[0]} bits, {own[1]} hashes and {theirs[0]} bits, {theirs[1]} hashes"
+                f"{self._size} bits, {self._hash_count} hashes and "
+                f"{other._size} bits, {other._hash_count} hashes"
             )
 
     def __eq__(self, other: object) -> bool:

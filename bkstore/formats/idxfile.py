@@ -100,6 +100,7 @@ def decode_header(data: bytes | memoryview, compat: Compat | None = None) -> Idx
     if len(view) < HEADER_SIZE:
         reason = f"index file header needs {HEADER_SIZE} bytes, {len(view)} are there"
         raise CorruptionError(None, len(view), reason)
+    # Signature, version, then fields of any length, each where the one before it ends.
     if bytes(view[:4]) != _SIGNATURE:
         raise CorruptionError(None, 0, f"signature is {bytes(view[:4]).hex()}, not 'BKLE'")
     version = _int32(view, 4)

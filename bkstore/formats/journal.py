@@ -258,6 +258,7 @@ def _decode_special(
     if version < first_version:
         reason = f"{kind} record in a file of version {version}, allowed from {first_version} on"
         raise CorruptionError(None, ids_end - 8, reason)
+    # A fence has ids only; the others have a body with its length before it.
     if kind == "fence":
         excess = len(data) - ids_end
         if excess:

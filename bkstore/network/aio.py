@@ -63,7 +63,7 @@ class AsyncClient:
         self._wait_threads = ThreadPoolExecutor(threads, "bkstore-aio-wait")
 
     async def __aenter__(self) -> Self:
-        self._client = await _run(self._call_threads, self._connect)
+        self._client = await _run_in_thread(self._call_threads, self._connect)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -73,7 +73,7 @@ class AsyncClient:
         """As `Client.close`; waits for calls that still run in threads. Idempotent."""
         client, self._client = self._client, None
         if client is not None:
-            await _run(self._call_threads, client.close)
+            await _run_in_thread(self._call_threads, client.close)
         for threads in (self._call_threads, self._wait_threads):
             await asyncio.to_thread(threads.shutdown)
 
@@ -97,7 +97,7 @@ class AsyncClient:
         custom_metadata: Mapping[str, bytes] | None = None,
     ) -> AsyncLedger:
         """Create a ledger; see `Client.create_ledger`."""
-        return await self._open(
+        return await self._open_ledger(
             self.blocking.create_ledger,
             ensemble_size,
             write_quorum,
@@ -119,7 +119,7 @@ class AsyncClient:
     ) -> AsyncLedger:
         """Close the ledger, whoever writes it, and open it; see `Client.open_ledger`."""
         open_ledger = self.blocking.open_ledger
-        return await self._open(open_ledger, ledger, digest_type, password, scope=scope)
+        return await self._open_ledger(open_ledger, ledger, digest_type, password, scope=scope)
 
     async def open_ledger_no_recovery(
         self,
@@ -131,16 +131,16 @@ class AsyncClient:
     ) -> AsyncLedger:
         """Open a ledger without an effect on its writer; see `Client.open_ledger_no_recovery`."""
         open_ledger = self.blocking.open_ledger_no_recovery
-        return await self._open(open_ledger, ledger, digest_type, password, scope=scope)
+        return await self._open_ledger(open_ledger, ledger, digest_type, password, scope=scope)
 
     async def delete_ledger(self, ledger: int | LedgerId, *, scope: int = 0) -> None:
         """Delete the ledger from the metadata store; see `Client.delete_ledger`."""
-        await _run(self._call_threads, self.blocking.delete_ledger, ledger, scope=scope)
+        await _run_in_thread(self._call_threads, self.blocking.delete_ledger, ledger, scope=scope)
 
-    async def _open(
+    async def _open_ledger(
         self, call: Callable[_P, LedgerHandle], *arguments: _P.args, **options: _P.kwargs
     ) -> AsyncLedger:
-        handle = await _run(self._call_threads, call, *arguments, **options)
+        handle = await _run_in_thread(self._call_threads, call, *arguments, **options)
         return AsyncLedger(handle, self._call_threads, self._wait_threads)
 
 
@@ -232,11 +232,13 @@ class AsyncLedger:
                 payloads = [data for data, _ in unsent]
                 outcomes: list[int | BkstoreError]
                 try:
-                    outcomes = await _run(self._call_threads, self._append_together, payloads)
+                    outcomes = await _run_in_thread(
+                        self._call_threads, self._append_together, payloads
+                    )
                 except IllegalOperation as error:  # the client was closed
                     outcomes = [error] * len(unsent)
                 for (_, appended), outcome in zip(unsent, outcomes):
-                    _settle(appended, outcome)
+                    _settle_append(appended, outcome)
         finally:
             self._sender = None
             for _, appended in unsent + self._unsent:  # none is left unless the task is cancelled
@@ -252,40 +254,40 @@ class AsyncLedger:
 
     async def force(self) -> int:
         """Make entries durable that were added without sync; see `LedgerHandle.force`."""
-        return await self._call(self.blocking.force)
+        return await self._call_in_thread(self.blocking.force)
 
     async def write_explicit_lac(self) -> int:
         """Send the LAC to bookies, for tailing readers; see `LedgerHandle.write_explicit_lac`."""
-        return await self._call(self.blocking.write_explicit_lac)
+        return await self._call_in_thread(self.blocking.write_explicit_lac)
 
     async def close(self) -> None:
         """Wait for appends that were begun, then close the ledger as `LedgerHandle.close` does."""
         while self._sender is not None:
             await asyncio.wait([self._sender])
-        await self._call(self.blocking.close)
+        await self._call_in_thread(self.blocking.close)
 
     # -- reading
 
     async def read_entry(self, entry_id: int) -> Entry:
         """Return one entry; see `LedgerHandle.read`."""
-        return await self._call(self.blocking.read_entry, entry_id)
+        return await self._call_in_thread(self.blocking.read_entry, entry_id)
 
     async def read(self, first: int, last: int) -> list[Entry]:
         """Return the entries first..last (inclusive); see `LedgerHandle.read`."""
-        return await self._call(self.blocking.read, first, last)
+        return await self._call_in_thread(self.blocking.read, first, last)
 
     async def read_batch(self, start: int, max_count: int = 0, max_size: int = 0) -> list[Entry]:
         """Return entries from `start` on by one request; see `LedgerHandle.read_batch`."""
-        return await self._call(self.blocking.read_batch, start, max_count, max_size)
+        return await self._call_in_thread(self.blocking.read_batch, start, max_count, max_size)
 
     async def read_last_confirmed(self) -> int:
         """Ask the bookies for the LAC; see `LedgerHandle.read_last_confirmed`."""
-        return await self._call(self.blocking.read_last_confirmed)
+        return await self._call_in_thread(self.blocking.read_last_confirmed)
 
     async def scan(self, first: int, last: int) -> AsyncIterator[Entry]:
         """Yield the entries first..last (inclusive) in order; see `LedgerHandle.scan`."""
-        entries = await self._call(self.blocking.scan, first, last)
-        while batch := await self._call(_take, entries):
+        entries = await self._call_in_thread(self.blocking.scan, first, last)
+        while batch := await self._call_in_thread(_next_entries, entries):
             for entry in batch:
                 yield entry
 
@@ -303,13 +305,15 @@ class AsyncLedger:
                 return
             else:
                 wait = self.blocking.wait_for_last_confirmed
-                await _run(self._wait_threads, wait, _LAC_WAIT_SECONDS)
+                await _run_in_thread(self._wait_threads, wait, _LAC_WAIT_SECONDS)
 
-    async def _call(self, call: Callable[_P, _T], *arguments: _P.args, **options: _P.kwargs) -> _T:
-        return await _run(self._call_threads, call, *arguments, **options)
+    async def _call_in_thread(
+        self, call: Callable[_P, _T], *arguments: _P.args, **options: _P.kwargs
+    ) -> _T:
+        return await _run_in_thread(self._call_threads, call, *arguments, **options)
 
 
-async def _run(
+async def _run_in_thread(
     threads: ThreadPoolExecutor,
     call: Callable[_P, _T],
     *arguments: _P.args,
@@ -325,7 +329,7 @@ async def _run(
     return await result
 
 
-def _take(entries: Iterator[Entry]) -> list[Entry]:
+def _next_entries(entries: Iterator[Entry]) -> list[Entry]:
     return list(islice(entries, _SCANNED_TOGETHER))
 
 
@@ -336,7 +340,7 @@ def _value_or_error(call: Callable[[], _T]) -> _T | BkstoreError:
         return error
 
 
-def _settle(appended: asyncio.Future[int], outcome: int | BkstoreError) -> None:
+def _settle_append(appended: asyncio.Future[int], outcome: int | BkstoreError) -> None:
     """Give a waiting `append` its id or error, unless it was cancelled."""
     if appended.done():
         return

@@ -215,7 +215,7 @@ class AuditedBookie:
         Return the error for all its ledgers if it is to be asked no more; otherwise None, after
         the result for `ledger` was added to `lists` or `failed`."""
         try:
-            self._probe(ledger)
+            self._probe_bookie(ledger)
         except BookieUnavailable as error:
             return self._back_off(self._add_bookie_id(error), started)
         del failed[ledger]
@@ -229,7 +229,7 @@ class AuditedBookie:
         self._known_error, self._skipped_until = ListingUnsupported(reason), math.inf
         return self._known_error
 
-    def _probe(self, ledger: LedgerId) -> None:
+    def _probe_bookie(self, ledger: LedgerId) -> None:
         """Read an entry; raises `BookieUnavailable` if there is no response, not even an error."""
         client = self._clients.get(self._bookie_id)
         if client is None:

@@ -28,9 +28,11 @@ def validate_cookies(
     instance = store.instance_id()
     dirs.check_cookie(bookie_id, instance)
     stored, first_dir = store.cookie(bookie_id), dirs.all[0]
+    # Both cookies exist: a known bookie starts again.
     if dirs.cookie is not None and stored is not None:
         _check_same_cookies(dirs, dirs.cookie, stored.cookie)
         return instance
+    # One of them is missing: only a bookie without data may get it.
     if stored is not None:
         raise UnsupportedLayout(
             f"{first_dir}: no cookie here, but the cluster has one of bookie {bookie_id!r}: "
@@ -43,6 +45,7 @@ def validate_cookies(
             f"{first_dir}: the cookie of bookie {bookie_id!r} is here, but not in the cluster: was "
             "the bookie decommissioned?"
         )
+    # A new bookie, or one whose first start was interrupted.
     for current in dirs.all:
         files.makedirs(current)
     store.write_cookie(bookie_id, dirs.write_cookie(bookie_id, instance, files))

@@ -57,7 +57,7 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
         self._unreachable: set[str] = set()
         """Bookies whose registration is read again at the next access."""
         self._refreshed_at: dict[str, float] = {}
-        """When `_refresh` last returned the known client, which is then used for a short time."""
+        """When `_refresh_client` last kept the known client, which then serves for a short time."""
         self._lookups: dict[str, Future[ScopedClient | None]] = {}
         self._closed = False
         self._workers = Workers(_MAX_THREADS)
@@ -76,7 +76,7 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
             may_look_up = bookie in self._unreachable and time.monotonic() >= next_lookup_at
             if known is not None and not may_look_up:
                 return known
-        client = self._read_client(bookie) if known is None else self._refresh(bookie, known)
+        client = self._read_client(bookie) if known is None else self._refresh_client(bookie, known)
         if client is None:
             raise KeyError(bookie)
         return client
@@ -122,7 +122,7 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
         if self._closed:
             raise forks.closed_error("this client")
 
-    def _refresh(self, bookie: str, known: ScopedClient) -> ScopedClient:
+    def _refresh_client(self, bookie: str, known: ScopedClient) -> ScopedClient:
         """Return the client for an unreachable bookie's new address, or `known` if the address is
         unchanged or does not arrive in time."""
         with self._lock:
@@ -144,7 +144,7 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
             return client
 
     def _run_lookup(self, bookie: str) -> ScopedClient | None:
-        """As `_read_client`, in a thread: keeps the client even if `_refresh` no longer waits."""
+        """As `_read_client`, in a thread: it ends even if `_refresh_client` no longer waits."""
         try:
             return self._read_client(bookie)
         finally:

@@ -161,11 +161,15 @@ class SparkEngine:
         engine_steps.check_inputs(analysis, inputs)
         sql_or_job, options = analysis.sql_or_job(inputs), inputs.options
         with convert_spark_errors(f"the analysis {analysis.name}"):
-            plan = None if isinstance(sql_or_job, str) else self._plan(analysis, sql_or_job, inputs)
+            plan = (
+                None
+                if isinstance(sql_or_job, str)
+                else self._plan_tasks(analysis, sql_or_job, inputs)
+            )
             if plan is not None and not plan.unsorted_files:
-                table = self._collect(analysis, plan, options)
+                table = self._collect_table(analysis, plan, options)
             else:
-                table = self._frame(analysis, sql_or_job, plan, inputs).toArrow()
+                table = self._make_frame(analysis, sql_or_job, plan, inputs).toArrow()
         return engine_steps.finish_table(table, analysis, options)
 
     def frame(self, analysis: Analysis, inputs: Inputs) -> DataFrame:
@@ -180,10 +184,14 @@ class SparkEngine:
         engine_steps.check_inputs(analysis, inputs)
         sql_or_job = analysis.sql_or_job(inputs)
         with convert_spark_errors(f"the analysis {analysis.name}"):
-            plan = None if isinstance(sql_or_job, str) else self._plan(analysis, sql_or_job, inputs)
-            return self._frame(analysis, sql_or_job, plan, inputs)
+            plan = (
+                None
+                if isinstance(sql_or_job, str)
+                else self._plan_tasks(analysis, sql_or_job, inputs)
+            )
+            return self._make_frame(analysis, sql_or_job, plan, inputs)
 
-    def _plan(self, analysis: Analysis, job: KernelJob, inputs: Inputs) -> _Plan | None:
+    def _plan_tasks(self, analysis: Analysis, job: KernelJob, inputs: Inputs) -> _Plan | None:
         """Return the plan to read sorted files by tasks, or None if all rows must be shuffled."""
         table = job.sorted_reader.table
         row_cost = _ROW_COST[table]  # in rows of `entries`, by which tasks are sized
@@ -193,14 +201,14 @@ class SparkEngine:
         planned = job.sorted_reader.plan(inputs.dump, other, inputs.metadata, rows)
         return None if planned is None else _Plan(job, *planned, rows)
 
-    def _collect(self, analysis: Analysis, plan: _Plan, options: Options) -> pa.Table:
+    def _collect_table(self, analysis: Analysis, plan: _Plan, options: Options) -> pa.Table:
         import pyarrow as pa
 
         task_function = _task_function_of(analysis, plan, options)
         batches = collect_results(self._spark, plan.tasks, plan.rows, task_function)
         return pa.Table.from_batches(batches, analysis.schema.to_arrow())
 
-    def _frame(
+    def _make_frame(
         self, analysis: Analysis, sql_or_job: KernelJob | str, plan: _Plan | None, inputs: Inputs
     ) -> DataFrame:
         """Return all rows, or the top rows in order if `Options.top` is set."""
@@ -214,7 +222,7 @@ class SparkEngine:
     ) -> DataFrame:
         """Return all rows, by SQL, a kernel over shuffled rows (no `plan`), or tasks over sorted
         files; with `Options.top`, tasks yield only their top rows."""
-        spark = self._session(inputs, sql_or_job if isinstance(sql_or_job, str) else "")
+        spark = self._session_for(inputs, sql_or_job if isinstance(sql_or_job, str) else "")
         if isinstance(sql_or_job, str):
             return spark.sql(sql_or_job).select(*analysis.schema.names)
         schema = spark_ddl(analysis.schema)
@@ -242,9 +250,9 @@ class SparkEngine:
     def _sql_rows(self, job: KernelJob, inputs: Inputs, schema: str) -> DataFrame:
         """Return the kernel's rows over the shuffled result of its SQL text."""
         sql_text = job.input.sql_text or ""
-        return _run_shuffled(self._session(inputs, sql_text).sql(sql_text), job, schema)
+        return _run_shuffled(self._session_for(inputs, sql_text).sql(sql_text), job, schema)
 
-    def _session(self, inputs: Inputs, sql_text: str) -> SparkSession:
+    def _session_for(self, inputs: Inputs, sql_text: str) -> SparkSession:
         """Return a session of these inputs with views of the tables that a SQL text reads. The
         session of the last inputs is kept and reused."""
         if self._views is None or not self._views.has_inputs(inputs):

@@ -64,7 +64,7 @@ def start_session(
     stack = ExitStack()
     scratch = stack.enter_context(scratch_directory("spark"))
     atexit.register(stack.close)
-    settings = {**_settings(scratch, driver_memory, fast_start), **(config or {})}
+    settings = {**_write_settings(scratch, driver_memory, fast_start), **(config or {})}
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -74,7 +74,7 @@ def start_session(
     java_home = str(find_java_home(scratch))
     with (
         convert_spark_errors(f"starting Spark on {master}"),
-        _environment(master, JAVA_HOME=java_home, TMPDIR=str(worker_scratch)),
+        _set_environment(master, JAVA_HOME=java_home, TMPDIR=str(worker_scratch)),
     ):
         return _start_or_clean_up(builder)
 
@@ -117,7 +117,7 @@ def local_session(
             spark.stop()
 
 
-def _settings(scratch: Path, driver_memory: str, fast_start: bool) -> dict[str, str]:
+def _write_settings(scratch: Path, driver_memory: str, fast_start: bool) -> dict[str, str]:
     """Write the logging configuration to `scratch`, and return the settings of a session."""
     log_config = scratch / "log4j2.properties"
     log_config.write_text(_LOG4J_CONFIG, encoding="utf-8")
@@ -142,7 +142,7 @@ def _settings(scratch: Path, driver_memory: str, fast_start: bool) -> dict[str, 
 
 
 @contextmanager
-def _environment(master: str, **values: str) -> Iterator[None]:
+def _set_environment(master: str, **values: str) -> Iterator[None]:
     """Set environment variables for the launcher and the Python workers; restore them at the end.
 
     Without PYSPARK_PYTHON the workers would run the `python3` of PATH. For a cluster one that is

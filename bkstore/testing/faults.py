@@ -122,7 +122,7 @@ class FaultPlan(Files):
                 with view[:size] as head:
                     self.files.pwrite(fd, head, offset)
             if failure is not None:
-                self._fail(failure, self._path_of(fd), offset + size, error)
+                self._raise_fault(failure, self._path_of(fd), offset + size, error)
 
     def truncate(self, fd: int, size: int) -> None:
         """As `Files.truncate`; extending a file needs free bytes."""
@@ -130,7 +130,7 @@ class FaultPlan(Files):
             length = os.fstat(fd).st_size
             added = size - length
             if added > 0 and self._take_free_bytes(fd, offset=length, size=added) < added:
-                self._fail("disk_full", self._path_of(fd), length, errno.ENOSPC)
+                self._raise_fault("disk_full", self._path_of(fd), length, errno.ENOSPC)
             self.files.truncate(fd, size)
 
     def _take_free_bytes(self, fd: int, offset: int, size: int) -> int:
@@ -163,12 +163,12 @@ class FaultPlan(Files):
             self.syncs += 1
             error = self._planned_sync_errors.pop(self.syncs, None)
             if error is not None:
-                self._fail("fail_sync", path, None, error)
+                self._raise_fault("fail_sync", path, None, error)
 
     def _path_of(self, fd: int) -> str:
         return self._path_of_fd.get(fd, f"descriptor {fd}")
 
-    def _fail(self, what: str, path: str, offset: int | None, error: int) -> None:
+    def _raise_fault(self, what: str, path: str, offset: int | None, error: int) -> None:
         self.done.append(Fault(what, path, offset))
         raise OSError(error, os.strerror(error), path)
 

@@ -124,7 +124,7 @@ def bkstore_storage(request: _Request, bkstore_kind: StorageKind) -> Iterator[St
     `StorageFactory` for `reopen` and `path_of`."""
     from bkstore.testing.factories import StorageFactory
 
-    yield from _manage(request, StorageFactory(_new_directory(request), bkstore_kind))
+    yield from _manage_factory(request, StorageFactory(_new_directory(request), bkstore_kind))
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def bkstore_bookie(request: _Request, bkstore_kind: StorageKind) -> Iterator[Boo
     `reopen`, `crash` and `path_of`."""
     from bkstore.testing.factories import BookieFactory
 
-    yield from _manage(request, BookieFactory(_new_directory(request), bkstore_kind))
+    yield from _manage_factory(request, BookieFactory(_new_directory(request), bkstore_kind))
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def bkstore_cluster(request: _Request, bkstore_kind: StorageKind) -> Iterator[Cl
     `ClusterFactory` for `reopen` and `path_of`."""
     from bkstore.testing.factories import ClusterFactory
 
-    yield from _manage(request, ClusterFactory(_new_directory(request), bkstore_kind))
+    yield from _manage_factory(request, ClusterFactory(_new_directory(request), bkstore_kind))
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def _new_directory(request: _Request) -> Path:
     return path
 
 
-def _manage(request: _Request, factory: _Factory) -> Iterator[_Factory]:
+def _manage_factory(request: _Request, factory: _Factory) -> Iterator[_Factory]:
     """Yield a factory that writes through the test's fault plan, if it has one; then close it.
     Without a plan, register the factory for a `bkstore_faults` that is requested later."""
     if "bkstore_faults" in request.fixturenames:

@@ -113,14 +113,14 @@ class Workload:
 
     def records(self) -> Iterator[bytes]:
         """Yield the records in the order of arrival. About 10 us each."""
-        return self._arrange(self._records_of)
+        return self._arrange_items(self._records_of)
 
     def ids(self, batch: int = 1 << 16) -> Iterator[Arrivals]:
         """Return the ids of the same records, up to `batch` rows at once. About 1 us a row."""
-        rows, size = self._arrange(_ids_of), check_batch("batch", batch)
+        rows, size = self._arrange_items(_ids_of), check_batch("batch", batch)
         return map(_columns_of, iter(lambda: list(islice(rows, size)), []))  # until no row is left
 
-    def _arrange(self, items_of: Callable[[LedgerShape], Iterator[_T]]) -> Iterator[_T]:
+    def _arrange_items(self, items_of: Callable[[LedgerShape], Iterator[_T]]) -> Iterator[_T]:
         items = _take_turns([items_of(shape) for shape in self.ledgers], self.writers, self.seed)
         return _delay_and_repeat(items, self) if self.late or self.duplicate else items
 

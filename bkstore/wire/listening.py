@@ -79,7 +79,7 @@ class Listener:
         """Start to accept."""
         for listening in self._sockets:
             listening.setblocking(False)
-            self._listen(listening)
+            self._start_accepting(listening)
 
     async def stop(self) -> None:
         """Stop accepting; return when all accepted clients have their protocols."""
@@ -98,11 +98,11 @@ class Listener:
                 self._loop.remove_reader(listening)
             listening.close()
 
-    def _listen(self, listening: socket.socket) -> None:
+    def _start_accepting(self, listening: socket.socket) -> None:
         self._retry_timers.pop(listening, None)
-        self._loop.add_reader(listening, self._accept, listening)
+        self._loop.add_reader(listening, self._accept_clients, listening)
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept_clients(self, listening: socket.socket) -> None:
         """Accept clients that wait in a socket's queue, not so many that others must wait."""
         for _ in range(_MAX_ACCEPTS_PER_EVENT):
             try:
@@ -127,7 +127,7 @@ class Listener:
             self._out_of_resources = True
             _log.warning("no client can be accepted: %s; they wait", error.strerror)
         self._loop.remove_reader(listening)
-        retry_timer = self._loop.call_later(_RETRY_SECONDS, self._listen, listening)
+        retry_timer = self._loop.call_later(_RETRY_SECONDS, self._start_accepting, listening)
         self._retry_timers[listening] = retry_timer
 
     async def _connect(self, connected: socket.socket) -> None:

@@ -112,13 +112,13 @@ def _extended_messages() -> dict[str, list[str]]:
     return messages
 
 
-def _compile(package: str, messages: dict[str, list[str]]) -> MessageClasses:
+def _compile_classes(package: str, messages: dict[str, list[str]]) -> MessageClasses:
     classes = compile_messages(package, messages, _ENUMS)
     return MessageClasses(*(classes[name] for name in MessageClasses._fields))
 
 
-PLAIN = _compile("bkstore.wire", parse_messages(_MESSAGES))
+PLAIN = _compile_classes("bkstore.wire", parse_messages(_MESSAGES))
 """The messages of BookKeeper's bookies and clients."""
 
-EXTENDED = _compile("bkstore.wire.extended", _extended_messages())
+EXTENDED = _compile_classes("bkstore.wire.extended", _extended_messages())
 """The messages with scopes and batch reads added."""

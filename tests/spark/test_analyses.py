@@ -447,7 +447,7 @@ def test_tables_of_the_catalog_are_not_the_dump(
 ) -> None:
     """A table of the user's that is called as one of the dump's is not read, and stays."""
     own = _engine(spark)
-    few = own._session(asked[2], "from ledgers").table("ledgers").limit(1)
+    few = own._session_for(asked[2], "from ledgers").table("ledgers").limit(1)
     few.write.saveAsTable("ledgers")
     try:
         for inputs in (asked[2], Inputs(asked[2].dump)):

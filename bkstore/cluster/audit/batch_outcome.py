@@ -56,22 +56,21 @@ class BatchOutcome(AuditCounts):
         for name in COUNTER_FIELDS:
             for key, count in plain[name].items():
                 getattr(outcome, name)[_check_text(key)] = _check_number(count)
-        for row in plain["found"]:
-            name, *fields = row
-            ledger = _parse_ledger_id(name)
+        for ledger_text, *fields in plain["found"]:
+            ledger = _parse_ledger_id(ledger_text)
             outcome.violations.setdefault(ledger, []).append(_violation_from_json(ledger, *fields))
         for name in ABSENCE_FIELDS:
             for bookie, absence in plain[name].items():
                 getattr(outcome, name)[_check_text(bookie)] = _absence_from_json(*absence)
         outcome.unreadable = [
-            (_parse_ledger_id(name), _check_text(reason)) for name, reason in plain["unreadable"]
+            (_parse_ledger_id(text), _check_text(reason)) for text, reason in plain["unreadable"]
         ]
-        outcome.unsettled = [_parse_ledger_id(name) for name in plain["unsettled"]]
+        outcome.unsettled = list(map(_parse_ledger_id, plain["unsettled"]))
         outcome.unanswered = {
-            _parse_ledger_id(name): tuple(map(_check_text, bookies))
-            for name, bookies in plain["unanswered"].items()
+            _parse_ledger_id(text): tuple(map(_check_text, bookies))
+            for text, bookies in plain["unanswered"].items()
         }
-        outcome.to_recheck = [_parse_ledger_id(name) for name in plain["again"]]
+        outcome.to_recheck = list(map(_parse_ledger_id, plain["again"]))
         return outcome
 
 

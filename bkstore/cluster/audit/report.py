@@ -156,6 +156,7 @@ class AuditReport(AuditCounts):
     def summary(self) -> list[str]:
         """Return lines that describe the run, the most important first."""
         counts, skipped = self.counts, self.skipped
+        # Violations, then what was not judged, by cause, then the totals.
         lines = [f"{name}: {_ledger_count(counts[name])}" for name in CATEGORIES if counts[name]]
         lines += [f"not judged: {reason}" for reason in self.unchecked_rules]
         if self.unanswered:

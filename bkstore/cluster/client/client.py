@@ -74,6 +74,7 @@ class Client:
         `scope`. Raises `NotEnoughBookies` if fewer than E bookies are registered, `LedgerExists`,
         or `InvalidArgument` for quorum sizes or a digest type that are not valid.
         """
+        # Refuse bad arguments before an id is taken from the counter.
         store, quorum_sizes = self.context.store, (ensemble_size, write_quorum, ack_quorum)
         check_quorum_sizes(*quorum_sizes)
         digest_type, password = digest_name(digest_type), bytes_like("password", password)

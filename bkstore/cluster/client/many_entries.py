@@ -80,6 +80,8 @@ def _read_records(
     errors: dict[int, BkstoreError],
     fence: bool,
 ) -> RecordBatch:
+    """Return the records that a bookie has of the requested entries, by one bulk request if the
+    client can; `errors` gets the errors of the others. Stops when the bookie is unavailable."""
     key = access.key if fence else None
     if isinstance(client, BulkReader):
         return client.read_many(access.ledger, requested_ids, errors, fence=fence, master_key=key)

@@ -176,6 +176,7 @@ class RangeReader:
         error = self._access.call_bookie(bookie, read).error
         if error is None:
             return ()
+        # It does not support them, or does not respond: try no batch read for some time.
         if isinstance(error, (IllegalOperation, BookieUnavailable)):
             self._single_reads_until[bookie] = time.monotonic() + _SINGLE_READ_SECONDS
         unread = entries[next_entry - entries.start :]

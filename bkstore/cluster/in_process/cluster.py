@@ -140,6 +140,7 @@ class Cluster(Client, Closeable):
             bookie_ids: Sequence[str | None] = [_check_name("bookies", name) for name in bookies]
         else:
             bookie_ids = [None] * integer()("bookies", bookies)
+        # If a bookie cannot be opened, close those that are open.
         with ExitStack() as undo:
             undo.callback(cluster.close)
             for name in bookie_ids:

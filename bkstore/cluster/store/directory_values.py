@@ -51,11 +51,12 @@ def decode_value(key: str, content: bytes) -> Value:
     head_match = _HEAD_PATTERN.match(content)
     if not head_match:
         raise CorruptionError(None, 0, "not a value file: its first line is different")
-    if int(head_match[1]) != FORMAT_VERSION:
-        message = f"value file has format {int(head_match[1])}, supported is {FORMAT_VERSION}"
+    file_format, version, stored_crc = head_match.groups()
+    if int(file_format) != FORMAT_VERSION:
+        message = f"value file has format {int(file_format)}, supported is {FORMAT_VERSION}"
         raise UnsupportedLayout(message)
-    version, data = int(head_match[2]), content[head_match.end() :]
-    if _value_crc(key, version, data) != int(head_match[3], 16):
+    version, data = int(version), content[head_match.end() :]
+    if _value_crc(key, version, data) != int(stored_crc, 16):
         reason = "checksum of key, version and value does not match"
         raise CorruptionError(None, head_match.start(3), reason)
     return Value(data, version, data_offset=head_match.end())

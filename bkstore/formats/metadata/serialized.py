@@ -157,6 +157,7 @@ def encode(
 
 
 def _to_message(metadata: LedgerMetadata, version: int, incomplete: bool) -> Any:
+    """Return the message; fields without a value, and those of newer versions, stay unset."""
     message = LedgerMetadataFormat(
         quorumSize=metadata.write_quorum_size,
         ensembleSize=metadata.ensemble_size,

@@ -108,7 +108,8 @@ def _unchanged(text: str) -> str:
 
 
 def _split_twice(values: Iterable[str]) -> list[str]:
-    return [item for value in values for part in split_list(value) for item in split_list(part)]
+    parts = [part for value in values for part in split_list(value)]
+    return [item for part in parts for item in split_list(part)]
 
 
 def _as_text(value: Value) -> str:

@@ -49,6 +49,7 @@ def compile_messages(
     ``Parent.Name`` is declared inside of another message."""
     file_name = f"{package.replace('.', '/')}.proto"
     file = FileDescriptorProto(name=file_name, package=package, syntax="proto2")
+    # Messages: a nested one is declared in its parent, which precedes it.
     declared: dict[str, DescriptorProto] = {}
     for name, declarations in messages.items():
         parent, _, own_name = name.rpartition(".")
@@ -62,12 +63,14 @@ def compile_messages(
             )
             if type_name not in _TYPES:
                 field.type_name = f".{package}.{type_name}"
+    # Enums: "NAME NUMBER, NAME NUMBER", at the top or in a message.
     for name, values in enums.items():
         parent, _, own_name = name.rpartition(".")
         enum = (declared[parent] if parent else file).enum_type.add(name=own_name)
         for value in values.split(","):
             value_name, number = value.split()
             enum.value.add(name=value_name, number=int(number))
+    # A pool of its own: the default pool refuses a second file that declares the same names.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in messages}

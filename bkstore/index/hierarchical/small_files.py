@@ -60,11 +60,11 @@ class SmallFiles(NamedTuple):
                 file_of_word = np.searchsorted(self.first_words, present, "right") - 1
                 signed_ids = [ledger_id.signed for ledger_id in self.ledger_ids[first:stop]]
                 id_columns = np.array(signed_ids, np.int64).T
-                scopes, numbers = np.take(id_columns, file_of_word - run[0], axis=1)
+                scopes, ledgers = np.take(id_columns, file_of_word - run[0], axis=1)
                 entries = present - self.first_words[file_of_word]
                 locations = self.words[present].view(">i8").astype(np.int64)
-                zeros = np.broadcast_to(np.int64(0), present.shape)
-                yield first, stop, IndexBatch(zeros, scopes, numbers, entries, locations)
+                dir_indexes = np.broadcast_to(np.int64(0), present.shape)
+                yield first, stop, IndexBatch(dir_indexes, scopes, ledgers, entries, locations)
 
 
 def read_small_files(

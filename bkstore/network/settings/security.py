@@ -56,7 +56,10 @@ def read_tls(conf: Configuration) -> TlsFiles | None:
         reason = "only keys in PEM files are supported (tlsKeyStoreType=PEM)"
         raise _refusal("tlsKeyStoreType", reason)
     _refuse_if_set(conf, "tlsKeyStorePasswordPath", "a key with a password is not supported")
-    certificate, private_key = _path(conf, "tlsCertificatePath"), _path(conf, "tlsKeyStore")
+    certificate, private_key = (
+        _required_path(conf, "tlsCertificatePath"),
+        _required_path(conf, "tlsKeyStore"),
+    )
     if not conf.boolean("tlsClientAuthentication", False):
         return TlsFiles(certificate, private_key, None)
     if conf.string("tlsTrustStoreType", "JKS") != "PEM":
@@ -64,10 +67,10 @@ def read_tls(conf: Configuration) -> TlsFiles | None:
         raise _refusal("tlsTrustStoreType", reason)
     reason = "certificates with a password are not supported"
     _refuse_if_set(conf, "tlsTrustStorePasswordPath", reason)
-    return TlsFiles(certificate, private_key, _path(conf, "tlsTrustStore"))
+    return TlsFiles(certificate, private_key, _required_path(conf, "tlsTrustStore"))
 
 
-def _path(conf: Configuration, key: str) -> Path:
+def _required_path(conf: Configuration, key: str) -> Path:
     path = conf.string(key, None)
     if not path:
         raise _refusal(key, "names no file, but tlsProviderFactoryClass requires one")

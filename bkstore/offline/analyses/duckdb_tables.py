@@ -57,15 +57,17 @@ def select_rows(connection: Any, label: str, files: Sequence[DumpFile], is_remot
     distinct_files, repeating_files = split_repeating(files)
     queries = []
     if repeating_files:
-        source = _source(connection, f"{label} repeated", repeating_files, is_remote)
+        source = _make_sql_source(connection, f"{label} repeated", repeating_files, is_remote)
         queries.append(f"select distinct * from {source}")  # noqa: S608
     if distinct_files or not repeating_files:
-        source = _source(connection, label, distinct_files, is_remote)
+        source = _make_sql_source(connection, label, distinct_files, is_remote)
         queries.append(f"select * from {source}")  # noqa: S608
     return " union all ".join(queries)
 
 
-def _source(connection: Any, label: str, files: Sequence[DumpFile], is_remote: bool) -> str:
+def _make_sql_source(
+    connection: Any, label: str, files: Sequence[DumpFile], is_remote: bool
+) -> str:
     paths = [file.path for file in files]
     if is_remote:
         connection.register(f"bkstore files of {label}", remote_dataset(paths))

@@ -281,10 +281,12 @@ def _read_groups(reads: Iterable[FileRead], keys: LedgerKeys, threads: bool) -> 
 def _number_groups(batch: pa.RecordBatch, keys: LedgerKeys) -> GroupsByOwner:
     """Return the groups by position of the ledger in `keys`, without those of other ledgers."""
     scope, ledger = (int64(batch, name) for name in LEDGER_COLUMNS)
+    # Rows of one ledger are adjacent: look each ledger up once, -1 if `keys` lacks it.
     starts = run_starts(scope, ledger)
     batch_keys = ledger_keys(scope[starts], ledger[starts])
     positions = np.minimum(np.searchsorted(keys, batch_keys), keys.size - 1)
     ledger_numbers = np.where(keys[positions] == batch_keys, positions, -1)
+    # Give each row its ledger's number, and drop those of unknown ledgers.
     owner = np.repeat(ledger_numbers, np.diff(np.append(starts, batch.num_rows)))
     rows = GroupsByOwner(owner, read_groups(batch))
     return rows if (ledger_numbers >= 0).all() else rows.take(owner >= 0)

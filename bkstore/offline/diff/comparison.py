@@ -158,10 +158,10 @@ def _yes_or_no(value: bool) -> str:
 
 def _explicit_lac_texts(a: bytes | None, b: bytes | None) -> tuple[str, str]:
     """Return the texts of two explicit LACs: their entries, or their bytes if the entries agree."""
-    texts = tuple(map(_explicit_lac_text, (a, b)))
-    if texts[0] == texts[1] and a is not None and b is not None:
+    text_a, text_b = _explicit_lac_text(a), _explicit_lac_text(b)
+    if text_a == text_b and a is not None and b is not None:
         return a.hex(), b.hex()
-    return texts[0], texts[1]
+    return text_a, text_b
 
 
 def _explicit_lac_text(body: bytes | None) -> str:

@@ -81,17 +81,17 @@ class DumpSide:
         entries: Availability | BkstoreError = BkstoreError("the dump could not read them")
         state: ComparedState | BkstoreError = BkstoreError("the dump could not read it")
         if state_row["entries"] is not None:
-            entries = _availability(group_rows)
+            entries = _to_availability(group_rows)
         if state_row["fenced"] is not None:
             state = ComparedState(*(state_row[name] for name in ComparedState._fields))
         return ComparedLedger(ledger_id, entries, state)
 
     def _merge_files(self, table: str, columns: tuple[str, ...], read: Any) -> Iterator[_Row]:
         files = [file for file in self._dump.files[table] if file.bookie == self.bookie]
-        streams = [_verify_order(file, read(self._batches(file, columns))) for file in files]
+        streams = [_verify_order(file, read(self._read_batches(file, columns))) for file in files]
         return merge(*streams, key=itemgetter(0))
 
-    def _batches(self, file: DumpFile, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    def _read_batches(self, file: DumpFile, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         with opened_parquet(file.path) as parquet_file:
             yield from parquet_file.iter_batches(_BATCH_ROWS, columns=list(columns))
 
@@ -110,7 +110,7 @@ def _choose_bookie(dump: Dump, bookie: str | None) -> str:
     return bookie
 
 
-def _availability(group_rows: list[Int64Array]) -> Availability | BkstoreError:
+def _to_availability(group_rows: list[Int64Array]) -> Availability | BkstoreError:
     """Return the entries of int64[n, 4] rows from several files, or the error in the rows."""
     if not group_rows:
         return Availability()

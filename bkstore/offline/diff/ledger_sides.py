@@ -67,9 +67,9 @@ class DirectorySide:
         if only_ledger is not None:
             ledger_ids = [ledger_id for ledger_id in ledger_ids if ledger_id == only_ledger]
         for ledger_id, entries in iterate_results(index, ledger_ids):
-            yield ComparedLedger(ledger_id, entries, self._state(ledger_id))
+            yield ComparedLedger(ledger_id, entries, self._read_state(ledger_id))
 
-    def _state(self, ledger_id: LedgerId) -> ComparedState | BkstoreError:
+    def _read_state(self, ledger_id: LedgerId) -> ComparedState | BkstoreError:
         index = self._bookie.index
         try:
             state = index.state(ledger_id)

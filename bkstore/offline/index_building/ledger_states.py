@@ -59,11 +59,11 @@ def compare_states(
     for ledger_id, state in states.items():
         actual = index.state(ledger_id)
         if actual != state:
-            states_text = f"{_describe(actual)} here, {_describe(state)} in {origin}"
+            states_text = f"{_describe_state(actual)} here, {_describe_state(state)} in {origin}"
             raise CorruptionError(path, None, f"ledger {ledger_id} is {states_text}")
 
 
-def _describe(state: LedgerState) -> str:
+def _describe_state(state: LedgerState) -> str:
     explicit_lac = None if state.explicit_lac is None else state.explicit_lac.hex()
     flags = f"fenced={state.fenced}, limbo={state.limbo}"
     return f"({flags}, explicit LAC {explicit_lac}, key of {len(state.master_key)} bytes)"

@@ -28,7 +28,9 @@ def compare_rows(
         for expected_column, found_column in zip(ours[1:], theirs[1:]):
             if not np.array_equal(expected_column, found_column):
                 row = int(np.flatnonzero(expected_column != found_column)[0])
-                reason = f"{_describe(theirs, row)} is here, {_describe(ours, row)} in {origin}"
+                reason = (
+                    f"{_describe_row(theirs, row)} is here, {_describe_row(ours, row)} in {origin}"
+                )
                 raise CorruptionError(path, None, reason)
         count += ours.entry_id.size
     return count
@@ -45,16 +47,18 @@ def _align_batches(
         ours = _slice_rows(ours, size) if ours.entry_id.size > size else next(expected, None)
         theirs = _slice_rows(theirs, size) if theirs.entry_id.size > size else next(actual, None)
     if ours is not None:
-        raise CorruptionError(path, None, f"{_describe(ours, 0)} is in {origin}, but not here")
+        raise CorruptionError(path, None, f"{_describe_row(ours, 0)} is in {origin}, but not here")
     if theirs is not None:
-        raise CorruptionError(path, None, f"{_describe(theirs, 0)} is here, but not in {origin}")
+        raise CorruptionError(
+            path, None, f"{_describe_row(theirs, 0)} is here, but not in {origin}"
+        )
 
 
 def _slice_rows(rows: IndexBatch, start: int, stop: int | None = None) -> IndexBatch:
     return IndexBatch(*(column[start:stop] for column in rows))
 
 
-def _describe(rows: IndexBatch, row: int) -> str:
+def _describe_row(rows: IndexBatch, row: int) -> str:
     _, scope_id, signed_ledger, entry_id, location = (int(column[row]) for column in rows)
     ledger_id = LedgerId.from_signed(scope_id, signed_ledger)
     return f"ledger {ledger_id}, entry {entry_id}, location {location:#x}"

@@ -94,6 +94,8 @@ def open_load_source(
 
 
 def _open_with_manifest(folder: DumpFolder, bookie: str | None) -> LoadSource:
+    """Return the source of one bookie of a dump; its files have the columns and row counts that
+    the manifest states."""
     dump = read_dump(folder)
     bookies = {entry["id"]: entry for entry in dump.manifest["bookies"]}
     bookie_id = _choose_bookie(folder, list(bookies), bookie)
@@ -110,6 +112,7 @@ def _open_with_manifest(folder: DumpFolder, bookie: str | None) -> LoadSource:
     )
     for file in (*entries_files, *ledgers_files):
         _check_footer(file.path, DUMP_TABLES[file.table], file.rows)
+    # What the dump could not read, the load cannot restore: say so.
     findings: tuple[Finding, ...] = ()
     if damage:
         finding_count = format_count(damage, "finding")
@@ -241,6 +244,8 @@ def read_file_part(source: LoadSource, read: FileRead) -> Iterator[IndexBatch]:
 
 
 def _check_rows(source: LoadSource, path: str, batch: pa.RecordBatch) -> IndexBatch:
+    """Return a batch of a file as index rows; raises `CorruptionError` for the first row that an
+    index cannot have."""
     columns = {}
     for column_name in ENTRY_COLUMNS[1:]:
         column = batch.column(column_name)
@@ -248,26 +253,34 @@ def _check_rows(source: LoadSource, path: str, batch: pa.RecordBatch) -> IndexBa
             raise CorruptionError(path, None, f"null in column {column_name}")
         columns[column_name] = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     dir_index, scope, ledger, entry, log_id, position = columns.values()
-    _refuse(path, "ledger ids in scope 0 are at most 2^63-1", (scope == 0) & (ledger < 0), columns)
-    _refuse(path, f"entry ids are 0..{MAX_ENTRY_ID}", _exceeds(entry, MAX_ENTRY_ID), columns)
-    _refuse(path, f"log ids are 0..{MAX_LOG_ID}", _exceeds(log_id, MAX_LOG_ID), columns)
-    _refuse(path, "positions are 32 bits", _exceeds(position, (1 << 32) - 1), columns)
+    _refuse_bad_row(
+        path, "ledger ids in scope 0 are at most 2^63-1", (scope == 0) & (ledger < 0), columns
+    )
+    _refuse_bad_row(
+        path, f"entry ids are 0..{MAX_ENTRY_ID}", _exceeds_unsigned(entry, MAX_ENTRY_ID), columns
+    )
+    _refuse_bad_row(
+        path, f"log ids are 0..{MAX_LOG_ID}", _exceeds_unsigned(log_id, MAX_LOG_ID), columns
+    )
+    _refuse_bad_row(
+        path, "positions are 32 bits", _exceeds_unsigned(position, (1 << 32) - 1), columns
+    )
     location = log_id << np.int64(32) | position
-    _refuse(path, "log 0, position 0 is not a location", location == 0, columns)
-    if source.layout == "rocksdb":
+    _refuse_bad_row(path, "log 0, position 0 is not a location", location == 0, columns)
+    if source.layout == "rocksdb":  # ledger L is in directory L mod n
         home_dirs = ledger.view(np.uint64) % np.uint64(source.directories)
         count = format_count(source.directories, "directory", "directories")
         modulo = "the one at its id modulo that (--directories sets their number)"
         reason = f"with {count} a ledger belongs to {modulo}"
-        _refuse(path, reason, home_dirs != dir_index.view(np.uint64), columns)
+        _refuse_bad_row(path, reason, home_dirs != dir_index.view(np.uint64), columns)
     return IndexBatch(dir_index, scope, ledger, entry, location)
 
 
-def _exceeds(values: Int64Array, limit: int) -> Any:
+def _exceeds_unsigned(values: Int64Array, limit: int) -> Any:
     return values.view(np.uint64) > np.uint64(limit)  # negative ones are above too
 
 
-def _refuse(path: str, rule: str, is_bad: Any, columns: dict[str, Int64Array]) -> None:
+def _refuse_bad_row(path: str, rule: str, is_bad: Any, columns: dict[str, Int64Array]) -> None:
     if is_bad.any():
         row = int(np.flatnonzero(is_bad)[0])
         description = ", ".join(f"{name} {int(values[row])}" for name, values in columns.items())

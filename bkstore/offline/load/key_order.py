@@ -78,9 +78,11 @@ def _is_ascending(scope: Any, ledger: Any, entry: Any, last_key: tuple[int, int,
     """Return whether the keys (of unsigned columns) ascend strictly, beginning above `last_key`."""
     if (int(scope[0]), int(ledger[0]), int(entry[0])) <= last_key:
         return False
-    next_entry = (ledger[1:] == ledger[:-1]) & (entry[1:] > entry[:-1])
-    next_ledger = (ledger[1:] > ledger[:-1]) | next_entry
-    return bool(((scope[1:] > scope[:-1]) | (scope[1:] == scope[:-1]) & next_ledger).all())
+    # Compare each row with the one before it, by the key's last column first.
+    entry_above = entry[1:] > entry[:-1]
+    ledger_above = (ledger[1:] > ledger[:-1]) | (ledger[1:] == ledger[:-1]) & entry_above
+    scope_above = (scope[1:] > scope[:-1]) | (scope[1:] == scope[:-1]) & ledger_above
+    return bool(scope_above.all())
 
 
 class OrderedRows:

@@ -153,6 +153,7 @@ def load(
     ...         made.rows, index.layout, index.get(7, 3)
     (3, 'rocksdb', 1200)
     """
+    # All that can be refused is refused before anything is written.
     _check_arguments(to, directories, compare)
     require_local_path(out, "an index")
     source = open_load_source(dump, bookie, directories)
@@ -162,8 +163,9 @@ def load(
     result.directories = source.directories
     states = read_states(source, result.findings)
     check_storable(states, to)
+    # Write the rows in key order, build the index from them, compare it, then give it its name.
     with StagingDirectory(target, "load", files) as staging:
-        report = _reporter(progress, source.rows, passes=2 if compare else 1)
+        report = _make_reporter(progress, source.rows, passes=2 if compare else 1)
         job = LoadJob(source, states, to, staging.work, files, report)
         engine = engine or LocalLoadEngine()
         pieces, result.duplicates = engine.write(job)
@@ -193,7 +195,7 @@ def _check_target(source: LoadSource, out: Path, to: IndexLayout) -> None:
         )
 
 
-def _reporter(
+def _make_reporter(
     progress: Callable[[LoadProgress], None] | None, source_rows: int, passes: int
 ) -> Callable[[str, int], None]:
     """Return a function of a step and its rows so far: first "written", then "compared"."""

@@ -45,7 +45,9 @@ def group_by_bookie(files: Iterable[DumpFile]) -> dict[str, list[DumpFile]]:
 
 def split_repeating(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
     """Return (files `split_disjoint` or without rows, files that may repeat rows). O(n log n)."""
-    by_bookie = group_by_bookie(files).values()
-    repeating = [file for bookie_files in by_bookie for file in split_disjoint(bookie_files)[1]]
-    paths = {file.path for file in repeating}
-    return [file for file in files if file.path not in paths], repeating
+    repeating: list[DumpFile] = []
+    for bookie_files in group_by_bookie(files).values():
+        _, overlapping_files = split_disjoint(bookie_files)
+        repeating += overlapping_files
+    repeating_paths = {file.path for file in repeating}
+    return [file for file in files if file.path not in repeating_paths], repeating

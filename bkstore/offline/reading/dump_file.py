@@ -67,6 +67,7 @@ def check_footer(
     `columns` are given, text columns may have Arrow's type large_string.
     """
     actual, declared = file.schema_arrow, schema.to_arrow()
+    # All columns: exactly those that are declared, in order.
     if columns is None:
         unexpected = [f"{column.name} {column.type}" for column in actual if column not in declared]
         missing = [column.name for column in declared if column.name not in actual.names]
@@ -74,6 +75,7 @@ def check_footer(
             lack = f", it lacks {', '.join(missing)}" if missing else ""
             reason = f"it has {', '.join(unexpected or actual.names)}{lack}"
             raise _wrong_columns_error(location, schema, reason)
+    # Some columns: each once, wherever it is, of the declared type.
     for expected in (column for column in declared if column.name in (columns or ())):
         positions = actual.get_all_field_indices(expected.name)
         if len(positions) != 1:

@@ -72,7 +72,13 @@ def plan_sorted_tasks(
     """
     sorted_dumps = [sorted(files, key=lambda file: file.ledger_range or ()) for files in dumps]
     if len(sorted_dumps) == 1 and not excluded_ledgers:
-        return [ReadTask(((read,),)) for file in sorted_dumps[0] for read in _shares(file, rows)]
+        return [
+            ReadTask(((read,),))
+            for file in sorted_dumps[0]
+            for read in _split_into_shares(file, rows)
+        ]
+    # A task reads the ledgers after one border up to the next, of all dumps, and gets the excluded
+    # ledgers between the two.
     all_excluded = sorted(excluded_ledgers)
     tasks, after_ledger, start = [], None, 0
     for last_ledger in [*_choose_last_ledgers(sorted_dumps, rows), None]:
@@ -84,7 +90,7 @@ def plan_sorted_tasks(
     return tasks
 
 
-def _shares(file: DumpFile, rows: int) -> Iterator[FileRead]:
+def _split_into_shares(file: DumpFile, rows: int) -> Iterator[FileRead]:
     """Yield reads of equal shares of a file, of about `rows` rows."""
     share_count = max(-(-file.rows // rows), 1)
     for share in range(share_count):
@@ -140,7 +146,7 @@ def _plan_reads(
 
 def plan_unsorted_tasks(files: Iterable[DumpFile], rows: int) -> list[ReadTask]:
     """Return tasks of about `rows` rows over files in any order, cut at row groups."""
-    reads = (read for file in files for read in _shares(file, rows))
+    reads = (read for file in files for read in _split_into_shares(file, rows))
     return [ReadTask(((read._replace(is_sorted=False),),)) for read in reads]
 
 

@@ -52,7 +52,7 @@ def drop_digest_mismatches(
 def _find_mismatches(data: LogBytes, records: LogRecords, coder: Coder) -> npt.NDArray[np.bool_]:
     """Return which records have a digest that does not match, reading window by window."""
     is_mismatch = np.zeros(records.position.size, np.bool_)
-    for first, stop in _windows(records):
+    for first, stop in _log_windows(records):
         positions, sizes = records.position[first:stop], records.size[first:stop]
         start, end = int(positions[0]), int((positions + sizes).max())
         window = data.read(start, end - start)
@@ -61,7 +61,7 @@ def _find_mismatches(data: LogBytes, records: LogRecords, coder: Coder) -> npt.N
     return is_mismatch
 
 
-def _windows(records: LogRecords) -> Iterator[tuple[int, int]]:
+def _log_windows(records: LogRecords) -> Iterator[tuple[int, int]]:
     """Yield half-open ranges of record indexes: a window of the log each, at least one record."""
     ends = np.maximum.accumulate(records.position + records.size)
     first = 0

@@ -120,6 +120,7 @@ def _write_databases(
     files: Files,
     report: ReportRows,
 ) -> int:
+    """As `write_index`: table files of each directory's rows, which `build_index` ingests."""
     row_count, directory_count = 0, len(index_dirs)
     writers = [
         open_row_writer("rocksdb", work_dir / f"tables-{dir_index}", files)

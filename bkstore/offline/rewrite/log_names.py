@@ -108,6 +108,7 @@ class LogNames:
         is_away = (home_dirs != rows.dir_index) & (rows.dir_index != NO_DIRECTORY)
         if is_away.any():
             log_ids = log_ids_of(rows.location[is_away])
+            # int64[3, n], a column for each link: from where, which log, to where.
             links = np.stack((rows.dir_index[is_away], log_ids, home_dirs[is_away]))
             self._needed_links.update(map(tuple, np.unique(links, axis=1).T.tolist()))
 

@@ -112,8 +112,8 @@ class RowsByKey:
 
     def _split_keys(self, rows: int) -> list[_Key]:
         """Return the first key of each piece but the first one, from the samples."""
-        count, keys = -(-rows // self._run_rows), sorted(self._samples)
-        return sorted({keys[piece * len(keys) // count] for piece in range(1, count)})
+        piece_count, keys = -(-rows // self._run_rows), sorted(self._samples)
+        return sorted({keys[piece * len(keys) // piece_count] for piece in range(1, piece_count)})
 
 
 def _read_rows(run: Path, start: int, stop: int) -> Int64Array:

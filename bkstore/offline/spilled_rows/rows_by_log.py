@@ -26,6 +26,7 @@ STRETCH_BITS = 24
 
 _ROW_BYTES = 32
 _COLUMNS = 4  # scope, ledger, entry, location
+_LOCATION = 3
 
 Segment = tuple[int, int, int]
 """Rows of one stretch in one piece: stretch number in the log, first row in the file, count."""
@@ -102,8 +103,8 @@ class RowsByLog:
 
     def rows_of_log(self, dir_index: int, log_id: int) -> IndexBatch:
         """Return all rows of one log, by location. Memory: 64 bytes a row."""
-        parts = LogRows(self.path, self.segments(dir_index, log_id)).read_rest()
-        rows = np.concatenate([np.empty((0, _COLUMNS), np.int64), *parts])
+        row_blocks = LogRows(self.path, self.segments(dir_index, log_id)).read_rest()
+        rows = np.concatenate([np.empty((0, _COLUMNS), np.int64), *row_blocks])
         scope, ledger, entry, position = map(np.ascontiguousarray, rows.T)
         dir_indexes = np.full(position.size, dir_index)
         return IndexBatch(dir_indexes, scope, ledger, entry, make_locations(log_id, position))
@@ -149,14 +150,16 @@ class LogRows:
 
     def _load_stretch(self) -> None:
         """Load the next stretch (16 MiB of the log): merge its segments, which are sorted each."""
-        stretch = self._segments[0][0]
-        parts = []
+        stretch = self._segments[0][0]  # a segment is (stretch, first row, row count)
+        row_blocks = []
         with open_spill(self._path) as spill:
             while self._segments and self._segments[0][0] == stretch:
                 _, first_row, count = self._segments.popleft()
                 data = spill.read(first_row * _ROW_BYTES, count * _ROW_BYTES)
-                parts.append(np.frombuffer(data, np.int64).reshape(-1, _COLUMNS))
-        rows = np.concatenate(parts)
-        rows = rows[np.argsort(rows[:, 3], kind="stable")]  # by location
-        rows[:, 3] = positions_of(rows[:, 3])
-        self._unread, self._unread_positions = rows, np.ascontiguousarray(rows[:, 3])
+                row_blocks.append(np.frombuffer(data, np.int64).reshape(-1, _COLUMNS))
+        rows = np.concatenate(row_blocks)
+        rows = rows[np.argsort(rows[:, _LOCATION], kind="stable")]
+        # All rows are of one log: the position is enough from here on.
+        positions = positions_of(rows[:, _LOCATION])
+        rows[:, _LOCATION] = positions
+        self._unread, self._unread_positions = rows, np.ascontiguousarray(positions)

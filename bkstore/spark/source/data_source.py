@@ -46,7 +46,7 @@ class BookieSource(DataSource):
 
     def schema(self) -> str:
         """Return the table's columns as DDL; reads nothing."""
-        return _ddl(parse_options(self.options, paths=False).table)
+        return _schema_as_ddl(parse_options(self.options, paths=False).table)
 
     def reader(self, schema: StructType) -> BookieReader:
         """Return the reader, with the patterns expanded now, at the cost of their listings. Raises
@@ -57,7 +57,7 @@ class BookieSource(DataSource):
         return BookieReader(options)
 
 
-def _ddl(table: Schema) -> str:
+def _schema_as_ddl(table: Schema) -> str:
     columns = ((c, _SQL_TYPES.get(c.kind, c.kind)) for c in table.columns)
     return ", ".join(f"`{c.name}` {kind}{'' if c.nullable else ' not null'}" for c, kind in columns)
 

@@ -44,8 +44,8 @@ class Bounds:
     def with_id_filter(self, column: str, intervals: Iterable[Interval]) -> Bounds:
         """Return the bounds with one more condition on `scope_id` or `ledger_id`."""
         if column == "scope_id":
-            return replace(self, scopes=_intersect(self.scopes, intervals))
-        return replace(self, ledgers=_intersect(self.ledgers, intervals))
+            return replace(self, scopes=_intersect_intervals(self.scopes, intervals))
+        return replace(self, ledgers=_intersect_intervals(self.ledgers, intervals))
 
     def with_bookies(self, bookies: Iterable[str]) -> Bounds:
         """Return the bounds with one more condition on `bookie`."""
@@ -79,18 +79,20 @@ class Bounds:
             is_selected = self.mask(ids[:, 0], ids[:, 1])
             files = tuple(file for file, keep in zip(piece.files, is_selected) if keep)
             return [replace(piece, files=files)] if files else []
-        spans = list(self._spans())
+        spans = list(self._ledger_spans())
         if len(spans) > _MAX_RANGES:  # read all that is between the first and the last
             spans = [(spans[0][0], spans[-1][1])]
         piece_span = (piece.first_ledger, piece.stop_ledger)
-        overlaps = [_overlap(piece_span, span) for span in spans]
+        overlaps = [_intersect_spans(piece_span, span) for span in spans]
+        selected_spans = [
+            span for span in overlaps if span is not None and not _is_elsewhere(span, piece)
+        ]
         return [
-            replace(piece, first_ledger=span[0], stop_ledger=span[1])
-            for span in overlaps
-            if span is not None and not _is_elsewhere(span, piece)
+            replace(piece, first_ledger=first_ledger, stop_ledger=stop_ledger)
+            for first_ledger, stop_ledger in selected_spans
         ]
 
-    def _spans(self) -> Iterator[LedgerSpan]:
+    def _ledger_spans(self) -> Iterator[LedgerSpan]:
         """Yield the spans of the selected ledgers, in unsigned order. Scope 0 and single scopes are
         yielded with the selected ledgers, intervals of several scopes with all ledgers."""
         if not self.ledgers:
@@ -108,9 +110,17 @@ class Bounds:
                 yield LedgerId(low_scope, 0), _next_ledger(high_scope, (1 << 64) - 1)
 
 
-def _intersect(one: Iterable[Interval], other: Iterable[Interval]) -> tuple[Interval, ...]:
-    overlaps = [(max(a, c), min(b, d)) for a, b in one for c, d in other if max(a, c) <= min(b, d)]
-    return tuple(sorted(set(overlaps)))
+def _intersect_intervals(
+    intervals: Iterable[Interval], other_intervals: Iterable[Interval]
+) -> tuple[Interval, ...]:
+    """Return the values that are in both, as ordered intervals of inclusive ends."""
+    overlaps = {
+        (max(first, other_first), min(last, other_last))
+        for first, last in intervals
+        for other_first, other_last in other_intervals
+        if max(first, other_first) <= min(last, other_last)
+    }
+    return tuple(sorted(overlaps))
 
 
 def _is_inside(intervals: tuple[Interval, ...], values: Int64Array) -> npt.NDArray[np.bool_]:
@@ -149,10 +159,12 @@ def _is_elsewhere(one: LedgerSpan, piece: DumpPiece) -> bool:
     return single and first.ledger % piece.directory_count != piece.dir_index
 
 
-def _overlap(one: LedgerSpan, other: LedgerSpan) -> LedgerSpan | None:
-    first = max(one[0], other[0])
-    stops = [stop for stop in (one[1], other[1]) if stop is not None]
-    stop = min(stops) if stops else None
+def _intersect_spans(span: LedgerSpan, other_span: LedgerSpan) -> LedgerSpan | None:
+    """Return the ledgers in both half-open spans, None if there are none."""
+    (first, stop), (other_first, other_stop) = span, other_span
+    first = max(first, other_first)
+    if stop is None or (other_stop is not None and other_stop < stop):  # None: to the last ledger
+        stop = other_stop
     return None if stop is not None and stop <= first else (first, stop)
 
 

@@ -69,6 +69,7 @@ def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptio
     table_name = options.get("table", "entries")
     if table_name not in tables:
         raise InvalidArgument(f"no table {table_name!r}; there are {', '.join(tables)}")
+    # The bookies: paths or patterns, and how each is opened.
     arguments = _path_arguments(options)
     if paths and not arguments:
         raise InvalidArgument("no bookies: give paths to load(), or the option path")
@@ -83,6 +84,7 @@ def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptio
     expanded = map(_expand_argument, arguments if paths else ())
     bookies = (bookie for argument_bookies in expanded for bookie in argument_bookies)
     sources = [DumpSource(path, name, *source_options) for name, path in bookies]
+    # How the tables are read.
     damage = options.get("damage", "fail")
     if damage not in ("fail", "skip"):
         raise InvalidArgument(f"option damage must be 'fail' or 'skip', not {damage!r}")

@@ -50,7 +50,7 @@ def read_partition(
         try:
             for batch in _rows_of(piece, table, findings):
                 _check_damage(findings, table, skip_damage)  # before any row behind it
-                yield from _selected(batch, table, bounds)
+                yield from _select_rows(batch, table, bounds)
         except BkstoreError as error:
             if table != BOOKIE_FINDINGS and not skip_damage:
                 raise
@@ -116,7 +116,7 @@ def _entry_batch(bookie: str, rows: IndexBatch, lengths: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=ENTRIES.to_arrow())
 
 
-def _selected(batch: pa.RecordBatch, table: Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+def _select_rows(batch: pa.RecordBatch, table: Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
     """Yield the batch's selected rows: all of them if the table has no ledger ids."""
     if batch.num_rows and not bounds.selects_all and has_ledgers(table):
         import pyarrow as pa

@@ -125,6 +125,7 @@ def _is_directory(current: Path) -> bool:
 
 
 def _natural_sort_key(name: str) -> list[tuple[int, int | str]]:
+    """Return a key by which ``ledgers10`` sorts after ``ledgers9``."""
     parts = re.split(r"(\d+)", name)
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
 
@@ -197,7 +198,7 @@ def check_distinct(role: str, currents: Sequence[Path]) -> None:
 
 def read_cookie(currents: list[Path]) -> Cookie | None:
     """Return the cookie of the directories, or None; some may lack it, but none may differ."""
-    first: tuple[Path, Cookie] | None = None
+    first_path, first_cookie = Path(), None
     for current in currents:
         path = current / "VERSION"
         try:
@@ -210,14 +211,15 @@ def read_cookie(currents: list[Path]) -> Cookie | None:
             cookie = cookie_format.decode(data)
         except CorruptionError as error:
             raise error.relocate(path) from None
-        if first is not None and cookie != first[1]:
+        if first_cookie is None:
+            first_path, first_cookie = path, cookie
+        elif cookie != first_cookie:
             raise UnsupportedLayout(
                 f"{path}: cookie of bookie {cookie.bookie_id!r} differs from that of "
-                f"{first[1].bookie_id!r} in {first[0]}: these are directories of several "
+                f"{first_cookie.bookie_id!r} in {first_path}: these are directories of several "
                 "bookies, or of different times; give one bookie's"
             )
-        first = first or (path, cookie)
-    return None if first is None else first[1]
+    return first_cookie
 
 
 def _order_by_cookie(folders: BookieFolders, cookie: Cookie) -> None:

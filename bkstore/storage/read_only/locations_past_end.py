@@ -43,6 +43,7 @@ def check_log_ends(bookie: BookieDir, findings: list[Finding]) -> int:
     indexed_ends: dict[_LogKey, _IndexedEnd] = {}
     row_count = 0
     index_findings: list[Finding] = []
+    # The highest end that the index requires of each log, over all rows.
     for batch in bookie.scan(findings=index_findings):
         row_count += batch.entry_id.size
         for log_rows in _split_by_log(batch):
@@ -50,6 +51,7 @@ def check_log_ends(bookie: BookieDir, findings: list[Finding]) -> int:
             indexed_end = indexed_ends.setdefault(log_key, _IndexedEnd())
             _update_indexed_end(indexed_end, log_rows, logs.get(log_key))
     add_unreported(findings, index_findings)
+    # Compare them with the files.
     for log_key in sorted(indexed_ends):
         finding = _compare_ends(indexed_ends[log_key], logs.get(log_key), log_id=log_key[1])
         if finding is not None:
@@ -62,10 +64,11 @@ def _split_by_log(rows: IndexBatch) -> list[IndexBatch]:
     logs, dir_indexes = log_ids_of(rows.location), rows.dir_index
     if (logs == logs[0]).all() and (dir_indexes == dir_indexes[0]).all():
         return [rows]
+    # Sort the row numbers by directory and log, and split them where either changes.
     order = np.lexsort((logs, dir_indexes))
-    cuts = np.flatnonzero((np.diff(logs[order]) != 0) | (np.diff(dir_indexes[order]) != 0)) + 1
-    parts = np.split(order, cuts)
-    return [IndexBatch(*(column[part] for column in rows)) for part in parts]
+    is_new_log = (np.diff(logs[order]) != 0) | (np.diff(dir_indexes[order]) != 0)
+    rows_by_log = np.split(order, np.flatnonzero(is_new_log) + 1)
+    return [IndexBatch(*(column[log_rows] for column in rows)) for log_rows in rows_by_log]
 
 
 def _update_indexed_end(end: _IndexedEnd, rows: IndexBatch, log: LogFile | None) -> None:

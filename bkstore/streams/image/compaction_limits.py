@@ -72,6 +72,6 @@ def _find_max_goal(counts: list[int], max_sum: int) -> int:
 
 def _split_evenly(ids: tuple[int, ...], goal: int, max_size: int) -> Iterator[tuple[int, ...]]:
     """Yield the ids split into `goal` groups, or more if groups would exceed `max_size` ids."""
-    count = max(goal, -(-len(ids) // max_size))
-    for index in range(count):
-        yield ids[len(ids) * index // count : len(ids) * (index + 1) // count]
+    group_count = max(goal, -(-len(ids) // max_size))
+    for group in range(group_count):
+        yield ids[len(ids) * group // group_count : len(ids) * (group + 1) // group_count]

@@ -123,7 +123,12 @@ def _replace_objects(
     removed_ids = set(removed)
     objects = {id_: ranges for id_, ranges in parts.objects.items() if id_ not in removed_ids}
     parts = parts._replace(objects=objects)
-    listed_ids = [ids for ids in node.order_and_object_ids if ids[1] not in removed_ids]
+    listed_ids = [
+        (order_id, object_id)
+        for order_id, object_id in node.order_and_object_ids
+        if object_id not in removed_ids
+    ]
+    # Checked after the removal, as a new object may have the id of a removed one.
     new_objects, added_ranges = list(map(object_from_json, added)), []
     new_ids = [object_id for _, object_id, _ in new_objects]
     _check_new(parts, new_ids + [item.object_id for _, item in stream_objects])

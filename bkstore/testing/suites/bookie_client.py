@@ -48,11 +48,11 @@ class ServedBookie(Protocol):
         ...
 
 
-def _record(entry: int, payload: bytes = b"payload", ledger: LedgerLike = 7) -> bytes:
+def _encode_record(entry: int, payload: bytes = b"payload", ledger: LedgerLike = 7) -> bytes:
     return _CODER.encode(Entry(ledger, entry, entry - 1, len(payload) * (entry + 1), payload))
 
 
-def _batch(first: int, count: int, ledger: LedgerLike = 7, size: int = 20) -> RecordBatch:
+def _encode_batch(first: int, count: int, ledger: LedgerLike = 7, size: int = 20) -> RecordBatch:
     payloads = [bytes([entry % 251]) * size for entry in range(first, first + count)]
     entries = np.arange(first, first + count)
     return _CODER.encode_batch(ledger, entries, payloads, lac=entries - 1, length=first * size)
@@ -95,16 +95,16 @@ class BookieClientSuite:
         with pytest.raises(errors.NoSuchLedger):
             client.read_entry(7, 0)
 
-        assert 3 == client.add_entry(_record(3), KEY)
-        assert _record(3) == client.read_entry(7, 3)
+        assert 3 == client.add_entry(_encode_record(3), KEY)
+        assert _encode_record(3) == client.read_entry(7, 3)
         with pytest.raises(errors.UnauthorizedAccess):
-            client.add_entry(_record(4), OTHER_KEY)
+            client.add_entry(_encode_record(4), OTHER_KEY)
         with pytest.raises(errors.NoSuchEntry):
             client.read_entry(7, 4)
 
     def test_entries_in_any_order(self, client: BookieClient) -> None:
         """Entries are read byte for byte as added; -1 reads the one with the highest id."""
-        records = {entry: _record(entry, bytes(entry)) for entry in (5, 0, 300, 7)}
+        records = {entry: _encode_record(entry, bytes(entry)) for entry in (5, 0, 300, 7)}
         for record in records.values():
             client.add_entry(record, KEY)
 
@@ -115,7 +115,7 @@ class BookieClientSuite:
 
     def test_large_records(self, client: BookieClient) -> None:
         """Records of several megabytes are added and read whole."""
-        large = _record(0, bytes(range(256)) * 16000)
+        large = _encode_record(0, bytes(range(256)) * 16000)
         client.add_entry(large, KEY)
 
         assert large == client.read_entry(7, 0)
@@ -123,7 +123,7 @@ class BookieClientSuite:
     def test_batches_of_adds(self, client: BookieClient) -> None:
         """`add_batch` stores all of its records, even thousands."""
         assert isinstance(client, BatchAdder)
-        batch = _batch(0, 3000)
+        batch = _encode_batch(0, 3000)
         client.add_batch(batch, KEY)
         client.add_batch(RecordBatch.of([], []), KEY)
 
@@ -134,74 +134,76 @@ class BookieClientSuite:
     def test_a_batch_of_adds_that_is_refused(self, client: BookieClient) -> None:
         """The error is that of a single add, and has the number of records certainly stored."""
         assert isinstance(client, BatchAdder)
-        client.add_batch(_batch(0, 10), KEY)
+        client.add_batch(_encode_batch(0, 10), KEY)
         with pytest.raises(errors.UnauthorizedAccess) as caught:
-            client.add_batch(_batch(10, 10), OTHER_KEY)
+            client.add_batch(_encode_batch(10, 10), OTHER_KEY)
 
         assert 0 == caught.value.stored
         assert Availability.from_entries(range(10)) == client.availability(7)
 
     def test_adds_without_sync(self, client: BookieClient) -> None:
         """Adds without sync can be read at once; `force` makes them durable."""
-        client.add_entry(_record(0), KEY, sync=False)
-        client.add_entry(_record(1), KEY, sync=False)
+        client.add_entry(_encode_record(0), KEY, sync=False)
+        client.add_entry(_encode_record(1), KEY, sync=False)
 
-        assert _record(1) == client.read_entry(7, 1)
+        assert _encode_record(1) == client.read_entry(7, 1)
 
         client.force(7)
         client.force(8)  # does nothing for an unknown ledger
 
     def test_fencing(self, client: BookieClient) -> None:
         """A fenced ledger accepts recovery adds only, and is read as before."""
-        client.add_entry(_record(0), KEY)
+        client.add_entry(_encode_record(0), KEY)
 
-        assert _record(0) == client.read_entry(7, -1, fence=True, master_key=KEY)
+        assert _encode_record(0) == client.read_entry(7, -1, fence=True, master_key=KEY)
         with pytest.raises(errors.LedgerFenced):
-            client.add_entry(_record(1), KEY)
-        assert 1 == client.add_entry(_record(1), KEY, recovery=True)
+            client.add_entry(_encode_record(1), KEY)
+        assert 1 == client.add_entry(_encode_record(1), KEY, recovery=True)
         with pytest.raises(errors.UnauthorizedAccess):
-            client.add_entry(_record(2), OTHER_KEY, recovery=True)
+            client.add_entry(_encode_record(2), OTHER_KEY, recovery=True)
         with pytest.raises(errors.LedgerFenced):
-            client.add_entry(_record(2), KEY)
-        assert _record(1) == client.read_entry(7, -1, fence=True, master_key=KEY)
+            client.add_entry(_encode_record(2), KEY)
+        assert _encode_record(1) == client.read_entry(7, -1, fence=True, master_key=KEY)
 
     def test_fencing_needs_the_key(self, client: BookieClient) -> None:
         """A fencing read without a key or with a wrong one raises, and does not fence."""
-        client.add_entry(_record(0), KEY)
+        client.add_entry(_encode_record(0), KEY)
         with pytest.raises(errors.InvalidArgument):
             client.read_entry(7, 0, fence=True)
         with pytest.raises(errors.UnauthorizedAccess):
             client.read_entry(7, 0, fence=True, master_key=OTHER_KEY)
 
-        assert 1 == client.add_entry(_record(1), KEY)
+        assert 1 == client.add_entry(_encode_record(1), KEY)
 
     def test_a_missing_entry_is_fenced_too(self, client: BookieClient) -> None:
         """A fencing read of a missing entry fences, too; an unknown ledger is created fenced."""
-        client.add_entry(_record(0), KEY)
+        client.add_entry(_encode_record(0), KEY)
         with pytest.raises(errors.NoSuchEntry):
             client.read_entry(7, 9, fence=True, master_key=KEY)
         with pytest.raises(errors.NoSuchEntry):
             client.read_entry(8, 0, fence=True, master_key=KEY)
         for ledger in (7, 8):
             with pytest.raises(errors.LedgerFenced):
-                client.add_entry(_record(1, ledger=ledger), KEY)
+                client.add_entry(_encode_record(1, ledger=ledger), KEY)
 
     def test_a_batch_read_fences(self, client: BookieClient) -> None:
         """A batch read fences if asked to."""
         if not self.batches:
             pytest.skip("no batch reads")
-        client.add_entry(_record(0), KEY)
+        client.add_entry(_encode_record(0), KEY)
 
-        assert [_record(0)] == client.read_entries(7, 0, fence=True, master_key=KEY).records()
+        assert [_encode_record(0)] == client.read_entries(
+            7, 0, fence=True, master_key=KEY
+        ).records()
         with pytest.raises(errors.LedgerFenced):
-            client.add_entry(_record(1), KEY)
+            client.add_entry(_encode_record(1), KEY)
         with pytest.raises(errors.InvalidArgument):
             client.read_entries(7, 0, fence=True)
 
     def test_batch_reads(self, client: BookieClient) -> None:
         """A batch read returns consecutive entries up to a gap, a count or a size (BP-62)."""
         assert isinstance(client, BatchAdder)
-        records = {entry: _record(entry, bytes(10)) for entry in (0, 1, 2, 3, 5, 6)}
+        records = {entry: _encode_record(entry, bytes(10)) for entry in (0, 1, 2, 3, 5, 6)}
         for record in records.values():
             client.add_entry(record, KEY)
         if not self.batches:
@@ -237,7 +239,7 @@ class BookieClientSuite:
         """Without limits a batch read returns as many entries as fit in a frame of 5 MiB."""
         if not self.batches:
             pytest.skip("no batch reads")
-        batch = _batch(0, 70, size=100_000)
+        batch = _encode_batch(0, 70, size=100_000)
         assert isinstance(client, BatchAdder)
         client.add_batch(batch, KEY)
         answer = client.read_entries(7, 0)
@@ -249,32 +251,32 @@ class BookieClientSuite:
         """`read_lac` returns the last record and the explicit LAC, which only the key writes."""
         with pytest.raises(errors.NoSuchEntry):
             client.read_lac(7)
-        client.add_entry(_record(0), KEY)
-        client.add_entry(_record(1), KEY)
+        client.add_entry(_encode_record(0), KEY)
+        client.add_entry(_encode_record(1), KEY)
 
-        assert LacResponse(None, _record(1)) == client.read_lac(7)
+        assert LacResponse(None, _encode_record(1)) == client.read_lac(7)
 
         body = encode_explicit_lac(7, 1, "CRC32C", "pw")
         client.write_lac(7, body, KEY)
 
-        assert LacResponse(body, _record(1)) == client.read_lac(7)
+        assert LacResponse(body, _encode_record(1)) == client.read_lac(7)
         with pytest.raises(errors.UnauthorizedAccess):
             client.write_lac(7, encode_explicit_lac(7, 0, "CRC32C", "pw"), OTHER_KEY)
-        assert LacResponse(body, _record(1)) == client.read_lac(7)
+        assert LacResponse(body, _encode_record(1)) == client.read_lac(7)
 
         # A lower explicit LAC replaces it, even of a fenced ledger.
         lower = encode_explicit_lac(7, 0, "CRC32C", "pw")
         client.read_entry(7, 0, fence=True, master_key=KEY)
         client.write_lac(7, lower, KEY)
 
-        assert LacResponse(lower, _record(1)) == client.read_lac(7)
+        assert LacResponse(lower, _encode_record(1)) == client.read_lac(7)
 
     def test_availability(self, client: BookieClient) -> None:
         """Availability is that of the added entries, for one ledger or many; unknown ones raise."""
         for entry in (0, 2, 4, 9):
-            client.add_entry(_record(entry), KEY)
+            client.add_entry(_encode_record(entry), KEY)
         for entry in range(5):
-            client.add_entry(_record(entry, ledger=9), KEY)
+            client.add_entry(_encode_record(entry, ledger=9), KEY)
         expected = {7: Availability.from_entries([0, 2, 4, 9])}
         expected[9] = Availability.from_entries(range(5))
 
@@ -293,7 +295,7 @@ class BookieClientSuite:
 
     def test_scopes(self, client: BookieClient) -> None:
         """A ledger of another scope is a separate ledger, or every call refuses it."""
-        record = _record(3, ledger=SCOPED_LEDGER)
+        record = _encode_record(3, ledger=SCOPED_LEDGER)
         if not self.scopes:
             for call in (
                 lambda: client.add_entry(record, KEY),
@@ -323,7 +325,7 @@ class BookieClientSuite:
 
         def work(ledger: int) -> None:
             for entry in range(30):
-                record = _record(entry, b"%d" % ledger, ledger)
+                record = _encode_record(entry, b"%d" % ledger, ledger)
                 client.add_entry(record, KEY)
                 assert record == client.read_entry(ledger, entry)
 
@@ -335,12 +337,12 @@ class BookieClientSuite:
     def test_a_bookie_that_is_down(self, served: ServedBookie) -> None:
         """Calls raise `BookieUnavailable` while the bookie is down, and work again afterwards."""
         client = served.client
-        client.add_entry(_record(0), KEY)
+        client.add_entry(_encode_record(0), KEY)
         served.stop()
         assert isinstance(client, BatchAdder)
         for call in (
-            lambda: client.add_entry(_record(1), KEY),
-            lambda: client.add_batch(_batch(1, 3), KEY),
+            lambda: client.add_entry(_encode_record(1), KEY),
+            lambda: client.add_batch(_encode_batch(1, 3), KEY),
             lambda: client.read_entry(7, 0),
             lambda: client.read_lac(7),
             lambda: client.force(7),
@@ -350,5 +352,5 @@ class BookieClientSuite:
                 call()
         served.start()
 
-        assert _record(0) == client.read_entry(7, 0)
-        assert 1 == client.add_entry(_record(1), KEY)
+        assert _encode_record(0) == client.read_entry(7, 0)
+        assert 1 == client.add_entry(_encode_record(1), KEY)

@@ -41,11 +41,11 @@ def make_host_predicate(host: str, names: Collection[str]) -> Callable[[str], bo
     """Return a predicate for Host headers that name this machine, for use beyond loopback. Accepts
     IP addresses (no website's name), localhost, `host`, the machine's name, and `names`."""
     all_names = (host, socket.gethostname(), "localhost", *names)
-    known = {_normalized(name) for name in all_names if name}
+    known = {_normalize_name(name) for name in all_names if name}
 
     def is_own(header: str) -> bool:
         name = _host_name(header)
-        return name is not None and (_normalized(name) in known or _is_address(name))
+        return name is not None and (_normalize_name(name) in known or _is_address(name))
 
     return is_own
 
@@ -73,7 +73,7 @@ def _host_name(header: str) -> str | None:
     return name if name and has_only_host else None
 
 
-def _normalized(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.lower().rstrip(".")
 
 

@@ -127,7 +127,7 @@ class LimitedConnection(asyncio.Protocol):
             self._connections.served[transport] = self
             self.start_timeout()
         else:
-            self._refuse(503, "too many connections")
+            self._refuse_connection(503, "too many connections")
 
     def start_timeout(self) -> None:
         """Start the timeout of the client."""
@@ -145,7 +145,9 @@ class LimitedConnection(asyncio.Protocol):
         if self._head_complete:  # the client does not take its answer: a refusal would not arrive
             self._transport.abort()
         else:
-            self._refuse(408, f"no request arrived within {self._limits.seconds:g} seconds")
+            self._refuse_connection(
+                408, f"no request arrived within {self._limits.seconds:g} seconds"
+            )
 
     def data_received(self, data: bytes) -> None:
         """Pass on the head, then the body up to its limit; drop the rest, and any body of a GET."""
@@ -163,7 +165,9 @@ class LimitedConnection(asyncio.Protocol):
         self._head += data
         end = self._head.find(_HEAD_END)
         if end > self._limits.head or (end < 0 and len(self._head) > self._limits.head):
-            self._refuse(431, f"a request's head may have at most {self._limits.head} bytes")
+            self._refuse_connection(
+                431, f"a request's head may have at most {self._limits.head} bytes"
+            )
             return b""
         if end < 0:
             return b""
@@ -192,7 +196,7 @@ class LimitedConnection(asyncio.Protocol):
         """Tell the HTTP protocol that the client reads again."""
         self._http.resume_writing()
 
-    def _refuse(self, status: int, reason: str) -> None:
+    def _refuse_connection(self, status: int, reason: str) -> None:
         """Answer with an error, then close after `_LINGER_SECONDS` in which input is dropped: to
         close with unread bytes could drop the answer. Call it only before the head is complete,
         because the HTTP protocol may answer afterwards."""

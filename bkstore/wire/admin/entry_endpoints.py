@@ -49,7 +49,7 @@ class EntryEndpoints:
         if not self._bookie.ledger_exists(ledger_id):
             raise NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
         entries = Availability.from_ranges([(first, last)]) & self._bookie.availability(ledger_id)
-        payloads = _PayloadReader(*self._digest(ledger_id, digest))
+        payloads = _PayloadReader(*self._digest_of_ledger(ledger_id, digest))
         members = self._read_payloads(ledger_id, entries, payloads, page)
         return HttpResponse(200, stream_json_object(members), headers=_HEADERS)
 
@@ -69,7 +69,9 @@ class EntryEndpoints:
                         yield str(entry), text.decode("ascii", "replace")
                     start += len(batch)
 
-    def _digest(self, ledger_id: LedgerId, wanted: str | None) -> tuple[str | None, bytes | None]:
+    def _digest_of_ledger(
+        self, ledger_id: LedgerId, wanted: str | None
+    ) -> tuple[str | None, bytes | None]:
         """Return (digest type, password), each None if unknown; the `wanted` type, if given."""
         metadata = None
         if self._metadata is not None:
@@ -107,17 +109,17 @@ class _PayloadReader:
 
     def __init__(self, digest: str | None, password: bytes | None) -> None:
         self._password = password
-        self._digest = digest
+        self._digest_of_ledger = digest
         self._coder: Coder | None = None
 
     def payload_of(self, ledger_id: LedgerId, entry_id: int, record: bytes) -> bytes:
         """Return the payload. Its digest is verified, except a MAC without the password."""
-        if self._digest is None:
-            self._digest = _detect_digest_type(record)
-            if self._digest is None:
+        if self._digest_of_ledger is None:
+            self._digest_of_ledger = _detect_digest_type(record)
+            if self._digest_of_ledger is None:
                 reason = "its record does not show the digest type; give digest_type"
                 raise HttpError(400, f"entry {entry_id} of ledger {ledger_id}: {reason}")
-        digest = digest_name(self._digest)
+        digest = digest_name(self._digest_of_ledger)
         if digest == "HMAC" and self._password is None:
             return record[record_header(record).size + DIGEST_SIZES[digest] :]
         if self._coder is None:

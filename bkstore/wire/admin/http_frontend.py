@@ -90,18 +90,18 @@ class HttpFrontend:
         try:
             parsed = await self._parse_request(request)
         except HttpError as refused:
-            return _response(HttpResponse.error_text(refused.status, str(refused)))
+            return _to_web_response(HttpResponse.error_text(refused.status, str(refused)))
         reason = self._router.wait_reason(parsed)
         is_full = self._waiting_counts[reason] >= self._limits.waiting
         if is_full and reason is not WaitReason.NOTHING:
             text = f"too many requests are waiting for {reason.value}"
-            return _response(HttpResponse.error_text(503, text))
+            return _to_web_response(HttpResponse.error_text(503, text))
         self._waiting_counts[reason] += 1
         try:
             token = request.headers.get("Authorization")
             answer = await self._in_thread(reason, partial(self._router.answer, parsed, token))
             if isinstance(answer.body, bytes):
-                return _response(answer)
+                return _to_web_response(answer)
             return await self._stream_answer(request, answer, reason)
         finally:
             self._waiting_counts[reason] -= 1
@@ -152,8 +152,10 @@ class HttpFrontend:
         try:
             stream = await self._streams.acquire(request.transport)
         except TimeoutError:
-            return _response(HttpResponse.error_text(503, "too many long answers are being sent"))
-        response = web.StreamResponse(status=answer.status, headers=_headers(answer))
+            return _to_web_response(
+                HttpResponse.error_text(503, "too many long answers are being sent")
+            )
+        response = web.StreamResponse(status=answer.status, headers=_response_headers(answer))
         response.force_close()
         try:
             assert not isinstance(answer.body, bytes)
@@ -192,7 +194,9 @@ class _Http(RequestHandler):
         if status >= 500:
             path = one_line(request.path)
             LOG.error("%s %s failed unexpectedly", request.method, path, exc_info=exc)
-        return _response(HttpResponse.error_text(status, message or HTTPStatus(status).phrase))
+        return _to_web_response(
+            HttpResponse.error_text(status, message or HTTPStatus(status).phrase)
+        )
 
 
 def _abort_connection(request: web.BaseRequest) -> None:
@@ -200,12 +204,14 @@ def _abort_connection(request: web.BaseRequest) -> None:
         request.transport.abort()
 
 
-def _headers(answer: HttpResponse) -> dict[str, str]:
+def _response_headers(answer: HttpResponse) -> dict[str, str]:
     return {**_HEADERS, "Content-Type": answer.content_type, **answer.headers}
 
 
-def _response(answer: HttpResponse) -> web.Response:
+def _to_web_response(answer: HttpResponse) -> web.Response:
     assert isinstance(answer.body, bytes)
-    response = web.Response(status=answer.status, body=answer.body, headers=_headers(answer))
+    response = web.Response(
+        status=answer.status, body=answer.body, headers=_response_headers(answer)
+    )
     response.force_close()
     return response

@@ -74,18 +74,19 @@ def format_json(value: Any, depth: int = 0) -> str:
     if isinstance(value, Mapping):
         indent = f"\n{'  ' * (depth + 1)}"
         rows = [
-            f"{indent}{_scalar(str(name))} : {format_json(member, depth + 1)}"
+            f"{indent}{_format_scalar(str(name))} : {format_json(member, depth + 1)}"
             for name, member in value.items()
         ]
         return f"{{{','.join(rows)}\n{'  ' * depth}}}" if rows else "{ }"
     if isinstance(value, (list, tuple)):
         return f"[ {', '.join(format_json(item, depth) for item in value)} ]" if value else "[ ]"
-    return _scalar(value)
+    return _format_scalar(value)
 
 
-def _scalar(value: Any) -> str:
+def _format_scalar(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}" if found[1] else found[0], text)
+    # Jackson writes the digits of an escape in upper case.
+    return _ESCAPE.sub(lambda match: f"\\u{match[1].upper()}" if match[1] else match[0], text)
 
 
 def json_response(value: Any, status: int = 200) -> HttpResponse:
@@ -101,7 +102,7 @@ def stream_json_object(pairs: Iterable[tuple[str, Any]]) -> Iterator[bytes]:
     """
     separator = b"{"
     for name, value in pairs:
-        row = f"{_scalar(name)} : {format_json(value, 1)}"
+        row = f"{_format_scalar(name)} : {format_json(value, 1)}"
         yield b"%s\n  %s" % (separator, row.encode("utf-8", "replace"))
         separator = b","
     yield b"{ }" if separator == b"{" else b"\n}"

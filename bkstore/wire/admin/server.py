@@ -150,7 +150,9 @@ class AdminServer(Closeable):
             self._socket = _open_socket(self._host, self._port)
             ready: Future[None] = Future()
             arguments = (self._socket, ready)
-            self._thread = Thread(None, self._run, "bkstore-admin", arguments, daemon=True)
+            self._thread = Thread(
+                None, self._run_event_loop, "bkstore-admin", arguments, daemon=True
+            )
             self._thread.start()
             try:
                 ready.result()
@@ -181,7 +183,7 @@ class AdminServer(Closeable):
         self._own_collector.close()
         self._background_jobs.close()
 
-    def _run(self, listening: socket.socket, ready: Future[None]) -> None:
+    def _run_event_loop(self, listening: socket.socket, ready: Future[None]) -> None:
         try:
             asyncio.run(self._serve(listening, ready))
         except Exception as error:  # logged, or raised by `start`

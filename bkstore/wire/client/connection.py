@@ -93,14 +93,14 @@ class PipelinedConnection:
     @repair_on_interrupt
     def call(self, request: PendingRequest[_T]) -> _T:
         """Return the result of one request, or raise its error."""
-        self._start((request,))
-        self._wait(request)
+        self._send_requests((request,))
+        self._wait_for_answer(request)
         return self.result(request)
 
     @repair_on_interrupt
     def send_no_wait(self, request: PendingRequest[_T]) -> None:
         """Send one request without waiting for its answer, which is dropped when it comes."""
-        self._start((request,))
+        self._send_requests((request,))
         with self._state_lock:
             if not request.is_done:
                 self._expect_late_answer(request)
@@ -121,10 +121,10 @@ class PipelinedConnection:
                     unread_bytes += sum(len(request.frame) for request in batch)
                     waiting.extend(batch)
                     exhausted = not batch
-                    self._start(batch)
+                    self._send_requests(batch)
                 if not waiting:
                     return
-                self._wait(waiting[0])
+                self._wait_for_answer(waiting[0])
                 request = waiting.popleft()
                 unread_bytes -= len(request.frame)
                 yield request
@@ -136,7 +136,7 @@ class PipelinedConnection:
             raise
         finally:
             for request in waiting:
-                self._wait(request)
+                self._wait_for_answer(request)
 
     @repair_on_interrupt
     def result(self, request: PendingRequest[_T]) -> _T:
@@ -152,13 +152,15 @@ class PipelinedConnection:
         except CorruptionError as error:
             located_error = error.relocate(f"{self._name}: {request.describe()}")
             with self._state_lock:  # no further answer of this bookie is trusted
-                self._fail(BookieUnavailable(f"{self._name}: connection closed: {located_error}"))
+                self._end_with_failure(
+                    BookieUnavailable(f"{self._name}: connection closed: {located_error}")
+                )
             raise located_error from None
 
     # -- sending
 
     @repair_on_interrupt
-    def _start(self, requests: Sequence[PendingRequest[Any]]) -> None:
+    def _send_requests(self, requests: Sequence[PendingRequest[Any]]) -> None:
         """Register and send requests, waiting for room; those not taken end with an error."""
         stop = 0
         while stop < len(requests):
@@ -195,7 +197,7 @@ class PipelinedConnection:
             return
         with self._state_lock:
             reason = f"no answer to any request in {self._timeout:g} s"
-            self._fail(BookieUnavailable(f"{self._name}: connection closed: {reason}"))
+            self._end_with_failure(BookieUnavailable(f"{self._name}: connection closed: {reason}"))
             self._try_register(request)  # which now ends it with that failure
 
     def _send(self, frames: Sequence[bytes]) -> None:
@@ -230,7 +232,7 @@ class PipelinedConnection:
     # -- receiving
 
     @repair_on_interrupt
-    def _wait(self, request: PendingRequest[Any]) -> None:
+    def _wait_for_answer(self, request: PendingRequest[Any]) -> None:
         """Wait until a request is done, with an answer or an error; end it if its time is over."""
         deadline = request.sent_at + self._timeout + request.extra_seconds
         if request.is_done or self._wait_until(lambda: request.is_done, deadline):
@@ -245,7 +247,9 @@ class PipelinedConnection:
             max_silent_seconds = _MAX_SILENT_TIMEOUTS * self._timeout
             is_silent = time.monotonic() >= self._last_receipt + max_silent_seconds
             if is_silent or self._dialect.repeats_keys:
-                self._fail(BookieUnavailable(f"{self._name}: connection closed: {reason}"))
+                self._end_with_failure(
+                    BookieUnavailable(f"{self._name}: connection closed: {reason}")
+                )
             else:
                 self._expect_late_answer(request)
 
@@ -319,7 +323,7 @@ class PipelinedConnection:
             try:
                 self._hand_out_answers(data)
             except CorruptionError as error:
-                self._fail(error)
+                self._end_with_failure(error)
         elif data is not None:  # b"": the connection has ended
             partial_bytes = self._splitter.pending_bytes
             position = f", {partial_bytes} bytes into an answer" if partial_bytes else ""
@@ -338,7 +342,9 @@ class PipelinedConnection:
                 if request is not None:
                     request.answer = (status, content)
                     request.is_done = True
-                    del self._in_flight[key]  # last: an interrupt before lets `_fail` end it
+                    del self._in_flight[
+                        key
+                    ]  # last: an interrupt before lets `_end_with_failure` end it
                 elif key in self._keys_to_drop:
                     del self._keys_to_drop[key]
                 else:
@@ -351,9 +357,9 @@ class PipelinedConnection:
 
     def _fail_as_lost(self, reason: str) -> None:
         text = f"the connection is lost ({reason}); pending requests may have been executed"
-        self._fail(BookieUnavailable(f"{self._name}: {text}"))
+        self._end_with_failure(BookieUnavailable(f"{self._name}: {text}"))
 
-    def _fail(self, error: BkstoreError) -> None:
+    def _end_with_failure(self, error: BkstoreError) -> None:
         """End the connection and all requests in flight with an error, or an earlier failure."""
         if self._failure is None:
             self._failure = error
@@ -390,8 +396,8 @@ class PipelinedConnection:
     def close(self) -> None:
         """End it, and close the descriptor once no thread uses it. Idempotent."""
         with self._state_lock:
-            self._fail(BookieUnavailable(f"{self._name}: the client was closed"))
-        while True:  # `_fail` has woken the receiving thread
+            self._end_with_failure(BookieUnavailable(f"{self._name}: the client was closed"))
+        while True:  # `_end_with_failure` has woken the receiving thread
             with self._state_lock:
                 if self._receiver_thread is None:
                     break

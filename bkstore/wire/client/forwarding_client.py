@@ -15,7 +15,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def _forward(
+def _make_forwarding_method(
     method: Callable[Concatenate[WireClient, _P], _T],
 ) -> Callable[Concatenate[ForwardingClient, _P], _T]:
     """Return a method that forwards to this one of `WireClient`; its first argument is a ledger."""
@@ -52,11 +52,11 @@ class ForwardingClient(ABC):
                 lambda wire: wire.add_batch(batch, master_key, recovery=recovery),
             )
 
-    read_entry = _forward(WireClient.read_entry)
-    read_many = _forward(WireClient.read_many)
-    read_entries = _forward(WireClient.read_entries)
-    read_lac = _forward(WireClient.read_lac)
-    wait_for_lac = _forward(WireClient.wait_for_lac)
-    write_lac = _forward(WireClient.write_lac)
-    force = _forward(WireClient.force)
-    availability = _forward(WireClient.availability)
+    read_entry = _make_forwarding_method(WireClient.read_entry)
+    read_many = _make_forwarding_method(WireClient.read_many)
+    read_entries = _make_forwarding_method(WireClient.read_entries)
+    read_lac = _make_forwarding_method(WireClient.read_lac)
+    wait_for_lac = _make_forwarding_method(WireClient.wait_for_lac)
+    write_lac = _make_forwarding_method(WireClient.write_lac)
+    force = _make_forwarding_method(WireClient.force)
+    availability = _make_forwarding_method(WireClient.availability)

@@ -68,7 +68,7 @@ class V2Dialect:
             return []
         message = v2.AddRequest(master_key, records[0], _RECOVERY if recovery else 0)
         head, _ = message.parts()  # packet header and master key, the same for all records
-        return [_add(head, record, *pair) for record, pair in zip(records, ids)]
+        return [_make_add(head, record, *pair) for record, pair in zip(records, ids)]
 
     def read(
         self, ledger_id: LedgerId, entry_id: int, master_key: bytes | None
@@ -146,7 +146,9 @@ class V2Dialect:
         raise CorruptionError(None, 0, f"an answer without a request: {type(response).__name__}")
 
 
-def _add(head: bytes, record: bytes, ledger_id: LedgerId, entry_id: int) -> PendingRequest[int]:
+def _make_add(
+    head: bytes, record: bytes, ledger_id: LedgerId, entry_id: int
+) -> PendingRequest[int]:
     key = (v2.Opcode.ADD_ENTRY, ledger_id.ledger, entry_id)
     framed = frame(head, record, limit=MAX_FRAME_BYTES)
     return PendingRequest(key, framed, lambda _: entry_id, ("add", ledger_id, entry_id))

@@ -67,7 +67,7 @@ class V3Dialect:
         if ledger_id.scope and not self._extended:
             raise IllegalOperation(f"ledger {ledger_id}: v3 has scopes only if it is extended")
 
-    def _request(
+    def _make_request(
         self,
         operation: OperationType,
         subject: Subject,
@@ -100,7 +100,7 @@ class V3Dialect:
             return AuthToken(body.authPluginName, body.payload)
 
         fields = {"authPluginName": SASL, "payload": payload}
-        return self._request(OperationType.AUTH, ("authentication",), fields, decode_body)
+        return self._make_request(OperationType.AUTH, ("authentication",), fields, decode_body)
 
     def adds(
         self,
@@ -116,9 +116,11 @@ class V3Dialect:
             common["flag"] = _RECOVERY
         if not sync:
             common["writeFlags"] = _DEFERRED_SYNC
-        return [self._add(record, *pair, common, recovery) for record, pair in zip(records, ids)]
+        return [
+            self._make_add(record, *pair, common, recovery) for record, pair in zip(records, ids)
+        ]
 
-    def _add(
+    def _make_add(
         self, record: bytes, ledger_id: LedgerId, entry_id: int, common: v3.Body, recovery: bool
     ) -> PendingRequest[int]:
         """Return a request to add a record; `common` has the fields of all adds of a call."""
@@ -129,7 +131,7 @@ class V3Dialect:
             return entry_id
 
         kind, subject = OperationType.ADD_ENTRY, ("add", ledger_id, entry_id)
-        return self._request(kind, subject, fields, decode_body, high_priority=recovery)
+        return self._make_request(kind, subject, fields, decode_body, high_priority=recovery)
 
     def read(
         self, ledger_id: LedgerId, entry_id: int, master_key: bytes | None
@@ -143,7 +145,7 @@ class V3Dialect:
 
         kind, subject = OperationType.READ_ENTRY, ("read", ledger_id, entry_id)
         fences = master_key is not None
-        return self._request(kind, subject, fields, decode_body, high_priority=fences)
+        return self._make_request(kind, subject, fields, decode_body, high_priority=fences)
 
     def read_batch(
         self,
@@ -167,7 +169,7 @@ class V3Dialect:
 
         kind, subject = OperationType.BATCH_READ_ENTRY, ("batch read", ledger_id, start)
         fences = master_key is not None
-        return self._request(kind, subject, fields, decode_body, high_priority=fences)
+        return self._make_request(kind, subject, fields, decode_body, high_priority=fences)
 
     def read_lac(self, ledger_id: LedgerId) -> PendingRequest[LacResponse]:
         """Return a request for the explicit LAC and the last entry."""
@@ -178,13 +180,13 @@ class V3Dialect:
                 verify_record_ids(record, ledger_id, LAST_ENTRY)
             return LacResponse(body.lacBody or None, record)
 
-        return self._request(OperationType.READ_LAC, ("LAC", ledger_id), {}, decode_body)
+        return self._make_request(OperationType.READ_LAC, ("LAC", ledger_id), {}, decode_body)
 
     def write_lac(self, ledger_id: LedgerId, body: bytes, key: bytes) -> PendingRequest[None]:
         """Return a request to store an explicit LAC; `key` is the ledger's master key."""
         fields = {"lac": decode_explicit_lac(body)[1], "masterKey": key, "body": body}
         subject = ("write of the explicit LAC", ledger_id)
-        return self._request(OperationType.WRITE_LAC, subject, fields, _ignore_body)
+        return self._make_request(OperationType.WRITE_LAC, subject, fields, _ignore_body)
 
     def wait_for_lac(
         self, ledger_id: LedgerId, previous_lac: int, seconds: float
@@ -202,11 +204,13 @@ class V3Dialect:
             return LacUpdate(lac, record)
 
         kind, subject = OperationType.READ_ENTRY, ("LAC update", ledger_id)
-        return self._request(kind, subject, fields, decode_body, extra_seconds=seconds)
+        return self._make_request(kind, subject, fields, decode_body, extra_seconds=seconds)
 
     def force(self, ledger_id: LedgerId) -> PendingRequest[None]:
         """Return a request to make adds without sync durable."""
-        return self._request(OperationType.FORCE_LEDGER, ("force", ledger_id), {}, _ignore_body)
+        return self._make_request(
+            OperationType.FORCE_LEDGER, ("force", ledger_id), {}, _ignore_body
+        )
 
     def availability(self, ledger_id: LedgerId) -> PendingRequest[Availability]:
         """Return a request for the list of entries that the bookie has."""
@@ -215,7 +219,7 @@ class V3Dialect:
             return Availability.from_bytes(body.availabilityOfEntriesOfLedger)
 
         kind, subject = OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER, ("list of entries", ledger_id)
-        return self._request(kind, subject, {}, decode_body)
+        return self._make_request(kind, subject, {}, decode_body)
 
     def disk_space(self) -> PendingRequest[DiskSpace]:
         """Return a request for total and free bytes of the disks."""
@@ -224,7 +228,9 @@ class V3Dialect:
             return DiskSpace(body.totalDiskCapacity, body.freeDiskSpace)
 
         fields = {"requested": _BOTH_DISK_FIGURES}
-        return self._request(OperationType.GET_BOOKIE_INFO, ("bookie info",), fields, decode_body)
+        return self._make_request(
+            OperationType.GET_BOOKIE_INFO, ("bookie info",), fields, decode_body
+        )
 
     def decode(self, message: bytes) -> DecodedResponse:
         """Return the decoded message, with the status of its body if that of the response is EOK.

@@ -108,7 +108,7 @@ class DigestServer:
     def _verify_response(self, fields: Mapping[bytes, bytes]) -> bytes:
         """Verify the client's response and set `username`; return the answer with ``rspauth``.
         Raises `UnauthorizedAccess` if the proof is wrong or the user is not allowed."""
-        charset = _charset(fields)
+        charset = _text_encoding(fields)
         username = _decoded_field(fields, b"username", charset)
         self._check_challenge_fields(fields, charset)
         password = self._users.passwords.get(username)
@@ -118,11 +118,11 @@ class DigestServer:
             new_nonce().decode() if password is None else password,
             _decoded_field(fields, b"realm", charset),
             fields[b"nonce"],
-            _required(fields, b"cnonce"),
-            _required(fields, b"digest-uri"),
+            _required_field(fields, b"cnonce"),
+            _required_field(fields, b"digest-uri"),
             fields.get(b"authzid"),
         )
-        is_right = hmac.compare_digest(expected, _required(fields, b"response"))
+        is_right = hmac.compare_digest(expected, _required_field(fields, b"response"))
         if password is None or not is_right:
             raise UnauthorizedAccess(f"DIGEST-MD5: wrong user or password of {username[:80]!r}")
         if fields.get(b"authzid", fields[b"username"]) != fields[b"username"]:
@@ -138,7 +138,7 @@ class DigestServer:
         assert self._nonce is not None
         if _decoded_field(fields, b"realm", charset) != self._realm:
             raise UnauthorizedAccess("DIGEST-MD5: the response is for another realm")
-        if _required(fields, b"nonce") != self._nonce:
+        if _required_field(fields, b"nonce") != self._nonce:
             raise UnauthorizedAccess("DIGEST-MD5: the response is to another nonce")
         if fields.get(b"nc", _NONCE_COUNT) != _NONCE_COUNT:
             raise UnauthorizedAccess("DIGEST-MD5: the nonce was used before")
@@ -180,7 +180,7 @@ class DigestClient:
             self._step = 2
             return self._make_response(parse_directives(message, _CHALLENGE_FIELDS))
         if step == 2:
-            proof = _required(parse_directives(message, [b"rspauth"]), b"rspauth")
+            proof = _required_field(parse_directives(message, [b"rspauth"]), b"rspauth")
             if not hmac.compare_digest(proof, self._expected_rspauth):
                 who = repr(self._user.username)
                 raise UnauthorizedAccess(f"the bookie does not know the password of {who}")
@@ -190,12 +190,12 @@ class DigestClient:
 
     def _make_response(self, fields: Mapping[bytes, bytes]) -> bytes:
         """Return the response to a challenge, and keep the ``rspauth`` expected in return."""
-        charset = _charset(fields)
-        if _required(fields, b"algorithm") != b"md5-sess":
+        charset = _text_encoding(fields)
+        if _required_field(fields, b"algorithm") != b"md5-sess":
             raise UnauthorizedAccess("DIGEST-MD5: the bookie requires an unsupported algorithm")
         if b"auth" not in fields.get(b"qop", b"auth").replace(b",", b" ").split():
             raise UnauthorizedAccess("DIGEST-MD5: the bookie requires SASL encryption")
-        nonce, cnonce = _required(fields, b"nonce"), self._cnonce or new_nonce()
+        nonce, cnonce = _required_field(fields, b"nonce"), self._cnonce or new_nonce()
         realm = fields.get(b"realm", b"")
         try:
             username = self._user.username.encode(charset)
@@ -263,7 +263,7 @@ def _encode_for_hash(text: str) -> bytes:
         return text.encode(_UTF8)
 
 
-def _charset(fields: Mapping[bytes, bytes]) -> str:
+def _text_encoding(fields: Mapping[bytes, bytes]) -> str:
     """Return the encoding of text fields: ISO 8859-1 unless the message says UTF-8."""
     charset_field = fields.get(b"charset")
     if charset_field is None:
@@ -273,7 +273,7 @@ def _charset(fields: Mapping[bytes, bytes]) -> str:
     return _UTF8
 
 
-def _required(fields: Mapping[bytes, bytes], name: bytes) -> bytes:
+def _required_field(fields: Mapping[bytes, bytes], name: bytes) -> bytes:
     value = fields.get(name)
     if value is None:
         raise CorruptionError(None, None, f"message of DIGEST-MD5 lacks {name.decode()}")
@@ -282,7 +282,7 @@ def _required(fields: Mapping[bytes, bytes], name: bytes) -> bytes:
 
 def _decoded_field(fields: Mapping[bytes, bytes], name: bytes, charset: str) -> str:
     try:
-        return _required(fields, name).decode(charset)
+        return _required_field(fields, name).decode(charset)
     except UnicodeDecodeError:
         reason = f"{name.decode()} of DIGEST-MD5 is not {charset}"
         raise CorruptionError(None, None, reason) from None

@@ -122,7 +122,7 @@ class _TokenReader:
     def at_end(self) -> bool:
         return self._next.kind == "end"
 
-    def _take(self) -> str:
+    def _take_token(self) -> str:
         value, self._line = self._next.value, self._next.line
         self._next = next(self._tokens)
         return value
@@ -130,22 +130,22 @@ class _TokenReader:
     def expect_word(self, description: str) -> str:
         """Take and return a word or quoted text. Raises `InvalidArgument` if it is missing."""
         if self._next.kind not in ("word", "text"):
-            raise self._expected(description)
-        return self._take()
+            raise self._missing_token_error(description)
+        return self._take_token()
 
     def expect_sign(self, sign: str) -> None:
         """Take a sign. Raises `InvalidArgument` if the next token is another."""
         if not self.skip_if(sign):
-            raise self._expected(f"{sign!r}")
+            raise self._missing_token_error(f"{sign!r}")
 
     def skip_if(self, sign: str) -> bool:
         """Take a sign if it is the next token; return whether it was."""
         if (self._next.kind, self._next.value) != ("sign", sign):
             return False
-        self._take()
+        self._take_token()
         return True
 
-    def _expected(self, description: str) -> InvalidArgument:
+    def _missing_token_error(self, description: str) -> InvalidArgument:
         self._line = self._next.line
         return self.refuse(f"{description} is expected")
 

@@ -100,7 +100,9 @@ class BookieServer(Closeable):
             raise forks.closed_error("this server") if self._closed else IllegalOperation("started")
         ready = threading.Event()
         arguments = (ready.set,)
-        self._thread = threading.Thread(None, self._run, "bkstore-server", arguments, daemon=True)
+        self._thread = threading.Thread(
+            None, self._run_event_loop, "bkstore-server", arguments, daemon=True
+        )
         self._thread.start()
         ready.wait()
         if self._address is None:
@@ -177,7 +179,7 @@ class BookieServer(Closeable):
         address = self._address or Address(self._host, self._port)
         return f"<BookieServer {address}{' (closed)' if self._closed else ''}>"
 
-    def _run(self, ready: Callable[[], None]) -> None:
+    def _run_event_loop(self, ready: Callable[[], None]) -> None:
         """Serve until closed; keep the exception of a failure. Calls `ready` at least once."""
         try:
             asyncio.run(self._serve(ready))
@@ -219,9 +221,9 @@ class BookieServer(Closeable):
         parent has closed the server, and its port would stay in use."""
         self._closed = True
         self._thread = None
-        forks.drop_descriptors(self._descriptors())
+        forks.drop_descriptors(self._open_descriptors())
 
-    def _descriptors(self) -> Iterator[int]:
+    def _open_descriptors(self) -> Iterator[int]:
         connections = [] if self._server_state is None else list(self._server_state.connections)
         yield from (sock.fileno() for sock in self._listening_sockets if sock.fileno() >= 0)
         yield from (fd for client in connections if (fd := client.fileno()) >= 0)

@@ -111,26 +111,26 @@ class ServedConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Pass nothing to the storage until the client has taken its answers."""
-        self._pause("transport")
+        self._pause_taking("transport")
 
     def resume_writing(self) -> None:
         """Resume work after `pause_writing`."""
-        self._resume("transport")
+        self._resume_taking("transport")
 
     def pause_socket(self) -> None:
         """Pass nothing to the storage while the socket's buffer below TLS is full."""
-        self._pause("socket")
+        self._pause_taking("socket")
 
     def resume_socket(self) -> None:
         """Resume work after `pause_socket`."""
-        self._resume("socket")
+        self._resume_taking("socket")
 
-    def _pause(self, buffer: str) -> None:
+    def _pause_taking(self, buffer: str) -> None:
         self._paused_buffers.add(buffer)
         self._last_unsent_bytes = self._unsent_bytes()
         self._last_progress = self._server.loop.time()
 
-    def _resume(self, buffer: str) -> None:
+    def _resume_taking(self, buffer: str) -> None:
         self._paused_buffers.discard(buffer)
         self._advance()
 
@@ -282,7 +282,7 @@ class ServedConnection(asyncio.Protocol):
         if not self._waiting_count and self._ending:
             # bytes that are not decoded while paused may be one more request
             if not (self._paused_buffers and self._splitter.pending_bytes):
-                self._finish()
+                self._close_gracefully()
         # TLS begins once all requests before START_TLS are answered
         elif self._waiting_count == 1 and self._start_tls is not None:
             self._begin_tls_handshake(self._start_tls)
@@ -322,20 +322,20 @@ class ServedConnection(asyncio.Protocol):
         for answer in answers:
             if isinstance(answer, ReadOperation):
                 answer.expired = self._ending
-                self._park(answer)
+                self._park_long_poll(answer)
         self._reads.extendleft(reversed(unread))
         self._advance()
 
-    def _park(self, read: ReadOperation) -> None:
+    def _park_long_poll(self, read: ReadOperation) -> None:
         """Let a long poll wait for its LAC, or read at once if the connection is ending."""
         if self._ending:
             read.expired = True
             self._reads.append(read)
             return
         self._parked_polls.add(read)
-        self._server.long_polls.park(read, self._unpark)
+        self._server.long_polls.park(read, self._unpark_long_poll)
 
-    def _unpark(self, read: ReadOperation) -> None:
+    def _unpark_long_poll(self, read: ReadOperation) -> None:
         self._parked_polls.discard(read)
         self._reads.append(read)
         self._advance()
@@ -453,7 +453,7 @@ class ServedConnection(asyncio.Protocol):
             self._server.long_polls.expire(read)
         self._advance()
 
-    def _finish(self) -> None:
+    def _close_gracefully(self) -> None:
         """Close after the last answer, without a TCP reset that could overtake it. Closing a socket
         with unread bytes resets the connection, so the output is closed first and input is read and
         dropped until the client hangs up or `_LINGER_SECONDS` have passed."""

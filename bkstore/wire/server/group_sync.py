@@ -31,7 +31,7 @@ class GroupSync:
         self._changed = Condition()
         self._unsynced: list[tuple[_Answers, _Deliver]] = []
         self._is_closing = False
-        self._thread = Thread(target=self._run, name="bkstore-sync", daemon=True)
+        self._thread = Thread(target=self._run_syncs, name="bkstore-sync", daemon=True)
         self._thread.start()
 
     def put(self, answers: _Answers, deliver: _Deliver) -> None:
@@ -51,7 +51,7 @@ class GroupSync:
             self._changed.notify()
         self._thread.join()
 
-    def _run(self) -> None:
+    def _run_syncs(self) -> None:
         """Sync again and again, each time for all answers that wait by then, until closed."""
         while True:
             with self._changed:

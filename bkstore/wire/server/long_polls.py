@@ -53,7 +53,7 @@ class LongPolls:
         timer = self._loop.call_later(min(seconds_left, _MAX_WAIT_SECONDS), self.expire, read)
         self.waiting_reads[read] = callback, timer
         if self._tick_timer is None:  # others may write to the bookie too: ask it regularly
-            self._tick_timer = self._loop.call_later(_POLL_SECONDS, self._tick)
+            self._tick_timer = self._loop.call_later(_POLL_SECONDS, self._poll_and_reschedule)
 
     def cancel(self, read: ReadOperation) -> None:
         """Drop a read whose connection is lost, without a callback."""
@@ -73,11 +73,11 @@ class LongPolls:
         if self._tick_timer is not None:
             self._tick_timer.cancel()
 
-    def _tick(self) -> None:
+    def _poll_and_reschedule(self) -> None:
         self._tick_timer = None
         if self.waiting_reads:
             self.poll_bookie()
-            self._tick_timer = self._loop.call_later(_POLL_SECONDS, self._tick)
+            self._tick_timer = self._loop.call_later(_POLL_SECONDS, self._poll_and_reschedule)
 
     def poll_bookie(self) -> None:
         """Ask the bookie for advanced LACs and new fences, after a write or a tick."""

@@ -98,13 +98,13 @@ class SharedState:
         self._undelivered_lock = threading.Lock()
         self._observer = observer
         self._loop_calls = LoopQueue(self.loop)
-        self._read_pool = JobPool(options.read_threads, "bkstore-read", self._read)
+        self._read_pool = JobPool(options.read_threads, "bkstore-read", self._run_reads)
         threads, is_joinable = options.write_threads, WriteJob.is_joinable
-        self._write_pool = JobPool(threads, "bkstore-write", self._write, is_joinable)
+        self._write_pool = JobPool(threads, "bkstore-write", self._run_writes, is_joinable)
         self._poll_executor = ThreadPoolExecutor(1, "bkstore-long-polls")
         self._group_sync = GroupSync(self.rules.sync)
         self.long_polls = LongPolls(self.loop, self._poll_executor, bookie)
-        self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
+        self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._check_connections)
         self._was_over_memory = False
         self.is_stopping = False
 
@@ -115,7 +115,7 @@ class SharedState:
         none, and the unread ones. A long poll that has to wait is its own answer."""
         self._read_pool.submit((operations, callback))
 
-    def _read(self, jobs: list[tuple[Sequence[Operation], ReadCallback]]) -> None:
+    def _run_reads(self, jobs: list[tuple[Sequence[Operation], ReadCallback]]) -> None:
         """Answer operations from the bookie, in a thread of the pool; none if memory is short."""
         for operations, callback in jobs:
             answers: Sequence[ReadAnswer] = []
@@ -142,7 +142,7 @@ class SharedState:
         """Write in a pool; call `on_stored` in the loop when stored, `deliver` when durable."""
         self._write_pool.submit(WriteJob(operations, on_stored, deliver))
 
-    def _write(self, jobs: list[WriteJob]) -> None:
+    def _run_writes(self, jobs: list[WriteJob]) -> None:
         """Write the operations of several connections together, in a thread of the pool."""
         operations = [operation for job in jobs for operation in job.operations]
         needs_sync = False
@@ -169,7 +169,7 @@ class SharedState:
         """Whether more memory is held than the options allow; then no more requests are taken."""
         return self.held_bytes + self._undelivered_bytes > self.options.memory
 
-    def _sweep(self) -> None:
+    def _check_connections(self) -> None:
         """Sweep all connections; if memory was over the limit twice in a row, abort the largest."""
         now = self.loop.time()
         for connection in list(self.connections):
@@ -180,7 +180,7 @@ class SharedState:
             _log.warning("%d bytes held: the connection with the most was closed", self.held_bytes)
             largest.abort()
         self._was_over_memory = self.over_memory_limit
-        self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
+        self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._check_connections)
 
     # -- the observer
 

@@ -35,7 +35,7 @@ class JobPool(Generic[_Job]):
         self._run_jobs = run_jobs
         self._is_joinable = is_joinable or (lambda _job: False)
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._threads = [Thread(None, self._run, name, daemon=True) for _ in range(thread_count)]
+        self._threads = [Thread(None, self._work, name, daemon=True) for _ in range(thread_count)]
         for thread in self._threads:
             thread.start()
 
@@ -43,7 +43,7 @@ class JobPool(Generic[_Job]):
         """Queue a job."""
         self._jobs.put(job)
 
-    def _run(self) -> None:
+    def _work(self) -> None:
         """Do jobs until `shutdown`; a None in the queue ends one thread."""
         job = self._jobs.get()
         while job is not None:
@@ -68,7 +68,7 @@ class JobPool(Generic[_Job]):
         except Empty:
             return None
         if job is None:
-            self._jobs.put(None)  # put back, for `_run` to end with
+            self._jobs.put(None)  # put back, for `_work` to end with
         return job
 
     def shutdown(self) -> None:
@@ -96,9 +96,9 @@ class LoopQueue:
                 return
             self._wakeup_pending = True
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._run)
+            self._loop.call_soon_threadsafe(self._run_calls)
 
-    def _run(self) -> None:
+    def _run_calls(self) -> None:
         with self._lock:
             calls, self._calls = self._calls, deque()
             self._wakeup_pending = False

@@ -108,11 +108,13 @@ def _frame_layout(size: int, is_read: bool) -> np.dtype[np.void]:
 
 def _framed_records(data: bytes, count: int, frame_size: int, entry_ids: Int64Array) -> RecordBatch:
     """Return a copy of the records of adds of one size, each with its length before it."""
+    # Frames of one size are rows of a table (uint8[count, frame_size]); the record begins at the
+    # same column in each.
     record_size = frame_size - _PREFIX_SIZE - _RECORD_OFFSET
     table = np.empty((count, _PREFIX_SIZE + record_size), np.uint8)
     table[:, :_PREFIX_SIZE] = np.frombuffer(record_size.to_bytes(_PREFIX_SIZE, "big"), np.uint8)
-    rows = np.frombuffer(data, np.uint8, count * frame_size).reshape(count, frame_size)
-    table[:, _PREFIX_SIZE:] = rows[:, _PREFIX_SIZE + _RECORD_OFFSET :]
+    frames = np.frombuffer(data, np.uint8, count * frame_size).reshape(count, frame_size)
+    table[:, _PREFIX_SIZE:] = frames[:, _PREFIX_SIZE + _RECORD_OFFSET :]
     offsets = np.arange(_PREFIX_SIZE, table.size, _PREFIX_SIZE + record_size)
     sizes = np.full(count, record_size)
     return RecordBatch.of_frames(entry_ids, table.data.cast("B"), offsets, sizes)

@@ -115,10 +115,11 @@ def _write_frames(out: Bytes, sizes: Int64Array, heads: Bytes2D, payloads: Seque
         table[:, width:] = payload_bytes.reshape(sizes.size, int(sizes[0]) - width)
         return
     # Zeros in place of the heads, which then overwrite them all at once.
-    parts = [bytes(width)] * (2 * sizes.size)
-    parts[1::2] = payloads
-    out[:] = np.frombuffer(b"".join(parts), np.uint8)
-    windows(out, width)[np.cumsum(sizes) - sizes] = heads.view(f"V{width}").ravel()
+    blanks_and_payloads = [bytes(width)] * (2 * sizes.size)
+    blanks_and_payloads[1::2] = payloads
+    out[:] = np.frombuffer(b"".join(blanks_and_payloads), np.uint8)
+    frame_starts = np.cumsum(sizes) - sizes
+    windows(out, width)[frame_starts] = heads.view(f"V{width}").ravel()
 
 
 def check_payload_count(entries: int, payloads: int) -> None:

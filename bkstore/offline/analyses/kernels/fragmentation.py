@@ -83,9 +83,9 @@ class _LedgerRuns:
         bookie_columns = () if self._bookie_codes is None else (self._bookie_codes,)
         self._starts = run_starts(*bookie_columns, *self._ledger_ids)
         self._bounds = np.append(self._starts, batch.num_rows)
-        self._count()
+        self._count_changes()
 
-    def _count(self) -> None:
+    def _count_changes(self) -> None:
         """Count the log changes and the stretches of each run. A stretch is a series of entries
         at ascending positions of one log."""
         changes_log = np.empty(self._log_keys.size, np.bool_)
@@ -114,15 +114,15 @@ class _LedgerRuns:
         distinct = run_starts(run_numbers[order], logs[order])
         return np.bincount(run_numbers[order][distinct], minlength=run_count)
 
-    def _key(self, run: int) -> _Key:
+    def _ledger_key(self, run: int) -> _Key:
         first_row = int(self._starts[run])
         scope, ledger = (int(column[first_row]) for column in self._ledger_ids)
         code = 0 if self._bookie_codes is None else int(self._bookie_codes[first_row])
         return self._bookie_names[code], scope, ledger
 
-    def _continues(self, before: _Ledger | None) -> bool:
+    def _continues_ledger(self, before: _Ledger | None) -> bool:
         """Return whether the first run continues the ledger `before`."""
-        return before is not None and before.key == self._key(0)
+        return before is not None and before.key == self._ledger_key(0)
 
     def _merge_run(self, run: int, before: _Ledger | None) -> _Ledger:
         """Return a run as a ledger, added to the ledger `before` if the first run continues it."""
@@ -131,7 +131,7 @@ class _LedgerRuns:
         log_range = np.searchsorted(self._log_starts, (first_row, last_row + 1))
         logs = np.unique(self._log_keys[self._log_starts[slice(*log_range)]])
         merged = _Ledger(
-            self._key(run),
+            self._ledger_key(run),
             last_row + 1 - first_row,
             logs,
             int(self._changes[run]),
@@ -139,7 +139,7 @@ class _LedgerRuns:
             last_log=int(self._log_keys[last_row]),
             last_position=int(self._position[last_row]),
         )
-        if run == 0 and before is not None and self._continues(before):
+        if run == 0 and before is not None and self._continues_ledger(before):
             changes_log = bool(self._log_keys[first_row] != before.last_log)
             merged.entries += before.entries
             merged.logs = np.union1d(logs, before.logs)
@@ -158,7 +158,7 @@ class _LedgerRuns:
         merged_rows = []
         run_count = self._starts.size - 1
         first = 0
-        if before is not None and not self._continues(before):
+        if before is not None and not self._continues_ledger(before):
             merged_rows.append(before.row())
         elif before is not None and run_count:
             merged_rows.append(self._merge_run(0, before).row())

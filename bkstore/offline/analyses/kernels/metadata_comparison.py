@@ -70,7 +70,8 @@ class Judge:
 def _number_ledgers(block: pa.RecordBatch) -> Int64Array:
     """Return each row's ledger, numbered in the order of the block."""
     starts = run_starts(*(int64(block, name) for name in LEDGER_COLUMNS))
-    return np.repeat(np.arange(starts.size), np.diff(np.append(starts, block.num_rows)))
+    rows_of_each_ledger = np.diff(np.append(starts, block.num_rows))
+    return np.repeat(np.arange(starts.size), rows_of_each_ledger)
 
 
 def start_verdicts(fact_rows: pa.RecordBatch, owner: Int64Array) -> dict[int, LedgerVerdict]:

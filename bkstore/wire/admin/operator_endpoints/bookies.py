@@ -38,7 +38,9 @@ class BookieEndpoints:
         read_only = request.parameters.get("type") == "ro"
         with_hosts = request.parameters.get("print_hostnames") == "true"
         bookies = store.read_only_bookies() if read_only else store.writable_bookies() or ()
-        hosts = {bookie: _host(store, bookie) if with_hosts else None for bookie in sorted(bookies)}
+        hosts = {
+            bookie: _host_of(store, bookie) if with_hosts else None for bookie in sorted(bookies)
+        }
         return json_response(hosts)
 
     def list_bookie_info(self, request: HttpRequest) -> HttpResponse:
@@ -88,7 +90,7 @@ def _registered_address(store: ClusterStore, bookie_id: str) -> tuple[str, int] 
     return None if info is None else info.address
 
 
-def _host(store: ClusterStore, bookie_id: str) -> str | None:
+def _host_of(store: ClusterStore, bookie_id: str) -> str | None:
     address = _registered_address(store, bookie_id)
     return None if address is None else address[0]
 

@@ -33,9 +33,9 @@ class Decommissions:
 
     def begin(self, store: ClusterStore, bookie_id: str, delete_cookie: bool) -> None:
         """Queue the decommission of a bookie, after those already queued."""
-        self._executor.submit(self._decommission, store, bookie_id, delete_cookie)
+        self._executor.submit(self._run_decommission, store, bookie_id, delete_cookie)
 
-    def _decommission(self, store: ClusterStore, bookie_id: str, delete_cookie: bool) -> None:
+    def _run_decommission(self, store: ClusterStore, bookie_id: str, delete_cookie: bool) -> None:
         """Wait until no ledger needs the bookie, then delete its cookie, if requested; log it."""
         try:
             if self._wait_until_unused(store, bookie_id):

@@ -30,11 +30,11 @@ def make_operation(message: v2.Request) -> Operation:
     if isinstance(message, v2.AuthRequest):  # none is required, or it is over
         return auth_responses.answer_v2(AUTH_DISABLED, b"", v2.CURRENT_VERSION)
     if isinstance(message, v2.AddRequest):
-        operation = _add(message)
+        operation = _make_add(message)
     elif isinstance(message, v2.ReadRequest):
-        operation = _read(message)
+        operation = _make_read(message)
     else:
-        operation = _batch(message)
+        operation = _make_batch_read(message)
     is_known = message.version <= v2.CURRENT_VERSION
     return operation if is_known else operation.as_refusal(Status.EBADVERSION)
 
@@ -55,7 +55,7 @@ def make_operation_of_many(
     return AddManyOperation("ADD_ENTRY", 2, encode, **fields)
 
 
-def _add(message: v2.AddRequest) -> Operation:
+def _make_add(message: v2.AddRequest) -> Operation:
     encode = partial(_add_response, message.version, message.ledger, message.entry)
     fields = _add_fields(message)
     add = AddOperation("ADD_ENTRY", 2, encode, record=message.record, **fields)
@@ -70,12 +70,12 @@ def _add_fields(message: v2.AddRequest | v2.AddRequests) -> dict[str, Any]:
     }
 
 
-def _read(message: v2.ReadRequest) -> Operation:
+def _make_read(message: v2.ReadRequest) -> Operation:
     encode = partial(_read_response, message.version, message.ledger, message.entry)
     return ReadOperation("READ_ENTRY", 2, encode, **_read_fields(message))
 
 
-def _batch(message: v2.BatchReadRequest) -> Operation:
+def _make_batch_read(message: v2.BatchReadRequest) -> Operation:
     ids = message.ledger, message.entry, message.request_id
     encode = partial(_batch_response, message.version, ids)
     limits = {"max_count": message.max_count, "max_size": message.max_size}

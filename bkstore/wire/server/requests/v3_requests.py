@@ -41,11 +41,15 @@ def make_operation(message: Any, *, tls: bool = False) -> Operation:
     operation_number = message.header.operation
     name, make = _NAME_AND_MAKER[operation_number]
     extended = isinstance(message, EXTENDED.Request)
-    if make is None or (make is _start_tls and not tls) or (make is _batch and not extended):
+    if (
+        make is None
+        or (make is _make_start_tls and not tls)
+        or (make is _make_batch_read and not extended)
+    ):
         return ImmediateOperation(name, 3, partial(_status_frame, message), status=Status.EBADREQ)
     operation = make(message)
     # BookKeeper checks no version of AUTH
-    if message.header.version != v3.VERSION and make is not _auth:
+    if message.header.version != v3.VERSION and make is not _make_auth:
         return operation.as_refusal(Status.EBADVERSION)
     return operation
 
@@ -67,7 +71,7 @@ def _drop_none(fields: dict[str, Any]) -> dict[str, Any]:
     return {field: value for field, value in fields.items() if value is not None}
 
 
-def _respond(message: Any, status: Status, body: dict[str, Any]) -> bytes:
+def _response_frame(message: Any, status: Status, body: dict[str, Any]) -> bytes:
     return frame(v3.encode(v3.new_response(message, status, body)))
 
 
@@ -91,7 +95,7 @@ def _ledger_ids(request: Any) -> dict[str, Any]:
     return {"ledger_number": request.ledgerId, "scope": getattr(request, "ledgerScopeId", 0)}
 
 
-def _add(message: Any) -> Operation:
+def _make_add(message: Any) -> Operation:
     request = message.addRequest
     add = AddOperation(
         "ADD_ENTRY",
@@ -114,7 +118,7 @@ def _add_response(message: Any, status: Status) -> bytes:
     return frame(v3.encode(response))
 
 
-def _read(message: Any) -> Operation:
+def _make_read(message: Any) -> Operation:
     request = message.readRequest
     fields = _read_fields(request)
     is_long_poll = request.HasField("previousLAC") and not fields["fence"]
@@ -159,7 +163,7 @@ def _read_response(
     return frame(v3.encode(response))
 
 
-def _batch(message: Any) -> Operation:
+def _make_batch_read(message: Any) -> Operation:
     request = v3.body_of(message)
     fields = _read_fields(request) | {"entry_id": request.startEntryId}
     limits = {"max_count": request.maxCount, "max_size": request.maxSize}
@@ -173,7 +177,7 @@ def _batch_response(
     body = _drop_none(_echo_ids(message, "startEntryId") | {"maxLAC": lac})
     if batch is not None:
         body["body"] = batch.records()
-    return _respond(message, status, body)
+    return _response_frame(message, status, body)
 
 
 def _write_lac(message: Any) -> Operation:
@@ -183,7 +187,7 @@ def _write_lac(message: Any) -> Operation:
 
 
 def _ledger_response(message: Any, status: Status) -> bytes:
-    return _respond(message, status, _echo_ids(message))
+    return _response_frame(message, status, _echo_ids(message))
 
 
 def _read_lac(message: Any) -> Operation:
@@ -195,25 +199,25 @@ def _lac_response(
     message: Any, status: Status, lac: bytes | None = None, last_record: bytes | None = None
 ) -> bytes:
     body = _drop_none(_echo_ids(message) | {"lacBody": lac, "lastEntryBody": last_record})
-    return _respond(message, status, body)
+    return _response_frame(message, status, body)
 
 
-def _force(message: Any) -> Operation:
+def _make_force(message: Any) -> Operation:
     ids = _ledger_ids(v3.body_of(message))
     return ForceOperation("FORCE_LEDGER", 3, partial(_ledger_response, message), **ids)
 
 
-def _list(message: Any) -> Operation:
+def _make_list(message: Any) -> Operation:
     name, ids = "GET_LIST_OF_ENTRIES_OF_LEDGER", _ledger_ids(v3.body_of(message))
     return ListEntriesOperation(name, 3, partial(_list_response, message), **ids)
 
 
 def _list_response(message: Any, status: Status, availability: bytes | None = None) -> bytes:
     field = {"availabilityOfEntriesOfLedger": availability}
-    return _respond(message, status, _drop_none(_echo_ids(message) | field))
+    return _response_frame(message, status, _drop_none(_echo_ids(message) | field))
 
 
-def _info(message: Any) -> Operation:
+def _make_info(message: Any) -> Operation:
     requested = v3.body_of(message).requested
     encode = partial(_info_response, message)
     total, free = bool(requested & _TOTAL_DISK), bool(requested & _FREE_DISK)
@@ -224,28 +228,28 @@ def _info_response(
     message: Any, status: Status, total: int | None = None, free: int | None = None
 ) -> bytes:
     body = _drop_none({"totalDiskCapacity": total, "freeDiskSpace": free})
-    return _respond(message, status, body)
+    return _response_frame(message, status, body)
 
 
-def _auth(message: Any) -> Operation:
+def _make_auth(message: Any) -> Operation:
     return auth_responses.answer_v3(message, AUTH_DISABLED, b"")
 
 
-def _start_tls(message: Any) -> Operation:
-    return StartTlsOperation("START_TLS", 3, lambda status: _respond(message, status, {}))
+def _make_start_tls(message: Any) -> Operation:
+    return StartTlsOperation("START_TLS", 3, lambda status: _response_frame(message, status, {}))
 
 
 _MAKE_OPERATION: dict[v3.OperationType, Callable[[Any], Operation]] = {
-    v3.OperationType.READ_ENTRY: _read,
-    v3.OperationType.ADD_ENTRY: _add,
-    v3.OperationType.AUTH: _auth,
+    v3.OperationType.READ_ENTRY: _make_read,
+    v3.OperationType.ADD_ENTRY: _make_add,
+    v3.OperationType.AUTH: _make_auth,
     v3.OperationType.WRITE_LAC: _write_lac,
     v3.OperationType.READ_LAC: _read_lac,
-    v3.OperationType.GET_BOOKIE_INFO: _info,
-    v3.OperationType.START_TLS: _start_tls,
-    v3.OperationType.FORCE_LEDGER: _force,
-    v3.OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER: _list,
-    v3.OperationType.BATCH_READ_ENTRY: _batch,
+    v3.OperationType.GET_BOOKIE_INFO: _make_info,
+    v3.OperationType.START_TLS: _make_start_tls,
+    v3.OperationType.FORCE_LEDGER: _make_force,
+    v3.OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER: _make_list,
+    v3.OperationType.BATCH_READ_ENTRY: _make_batch_read,
 }
 
 _NAME_AND_MAKER = {int(kind): (kind.name, _MAKE_OPERATION.get(kind)) for kind in v3.OperationType}

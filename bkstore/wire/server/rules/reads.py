@@ -79,7 +79,7 @@ class ReadRules:
         if isinstance(operation, ReadOperation):
             if operation.previous_lac is not None:
                 return self._long_poll(operation, operation.previous_lac)
-            return self._read(operation)
+            return self._read_entry(operation)
         if isinstance(operation, BatchReadOperation):
             return self._read_batch(operation)
         if isinstance(operation, ReadLacOperation):
@@ -97,7 +97,7 @@ class ReadRules:
             ledger_id = first.ledger_id
             batch = self.bookie.read_entries(ledger_id, first.entry_id, count, _MAX_READ_BYTES)
         except (BkstoreError, OSError):
-            return [self._read(first)]  # alone, with the status of its own error
+            return [self._read_entry(first)]  # alone, with the status of its own error
         status, lac = self._answer_lac(first)
         records = batch.records()
         return [read.answer(status, record, lac) for read, record in zip(reads, records)]
@@ -123,12 +123,12 @@ class ReadRules:
         batch = RecordBatch.of([record], [entry])
         return read.answer(Status.EOK, read.ledger_ids, read.entry_ids, batch)
 
-    def _read(self, operation: ReadOperation) -> EncodedResponse:
+    def _read_entry(self, operation: ReadOperation) -> EncodedResponse:
         """Read one entry; fence the ledger first if the request says so."""
         try:
             ledger_id = operation.ledger_id
             if operation.fence:
-                self._fence(ledger_id, operation.master_key)
+                self._check_and_fence(ledger_id, operation.master_key)
             record = self.bookie.read_entry(ledger_id, operation.entry_id)
         except (BkstoreError, OSError) as error:
             return operation.answer(status_for_bookie_error(error))
@@ -155,7 +155,7 @@ class ReadRules:
                 poll.was_fenced = self.bookie.is_fenced(ledger_id)
                 return poll
             if not poll.piggyback:  # it only delays the read of an entry
-                return self._read(poll)
+                return self._read_entry(poll)
             if lac <= previous_lac:  # the time is over
                 return poll.answer(Status.EOK, None, lac)
             record = self.bookie.read_entry(ledger_id, previous_lac + 1)
@@ -169,7 +169,7 @@ class ReadRules:
         try:
             ledger_id = operation.ledger_id
             if operation.fence:
-                self._fence(ledger_id, operation.master_key)
+                self._check_and_fence(ledger_id, operation.master_key)
             batch = self._batch_records(ledger_id, operation)
         except (BkstoreError, OSError) as error:
             return operation.answer(status_for_bookie_error(error))
@@ -242,7 +242,7 @@ class ReadRules:
         if stored_key.strip(b"\0") and not hmac.compare_digest(stored_key, master_key):
             raise UnauthorizedAccess(f"ledger {ledger_id} has another master key")
 
-    def _fence(self, ledger_id: LedgerId, master_key: bytes | None) -> None:
+    def _check_and_fence(self, ledger_id: LedgerId, master_key: bytes | None) -> None:
         if master_key is None:
             raise UnauthorizedAccess("a fencing read needs a master key")
         self._check_master_key(ledger_id, master_key)

@@ -66,7 +66,7 @@ class BookieRules(ReadRules):
         if isinstance(operation, BatchReadOperation):  # a read that fences
             return self._read_batch(operation)
         if isinstance(operation, ReadOperation):
-            return self._read(operation)
+            return self._read_entry(operation)
         raise TypeError(f"{operation.name} is not a write")
 
     def _write_lac(self, operation: WriteLacOperation) -> None:
@@ -111,7 +111,7 @@ class BookieRules(ReadRules):
         statuses: list[Status] = [Status.EOK] * len(batch)
         pending_rows, unstored = list(range(len(batch))), batch
         while pending_rows:
-            stored_count, error = self._store(unstored, add)
+            stored_count, error = self._store_batch(unstored, add)
             pending_rows = pending_rows[stored_count:]
             if error is None or not pending_rows:
                 break
@@ -130,7 +130,7 @@ class BookieRules(ReadRules):
             unstored = make_batch([bytes(batch[row]) for row in pending_rows])
         return statuses
 
-    def _store(
+    def _store_batch(
         self, batch: RecordBatch, add: AddOperation | AddManyOperation
     ) -> tuple[int, BkstoreError | OSError | None]:
         """Store a batch; return the number of records stored, and the error of the next one."""
