@@ -150,8 +150,8 @@ def _as_octets(data: Octets) -> memoryview:
     try:
         view = memoryview(data)
     except TypeError:
-        given = type(data).__name__
-        raise InvalidArgument(f"an encoded answer must be bytes, not {given}") from None
+        type_name = type(data).__name__
+        raise InvalidArgument(f"an encoded answer must be bytes, not {type_name}") from None
     try:
         return view.cast("B")
     except (TypeError, ValueError):  # not contiguous, or of elements that `cast` does not know

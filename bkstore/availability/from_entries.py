@@ -25,7 +25,7 @@ def from_ids(ids: Int64Array) -> Groups:
     stripe = _match_stripe(ids) if ids.size > BLOCK_IDS else None
     if stripe is not None:
         return canonicalize(stripe)
-    parts: list[Groups] = []
+    groups_of_blocks: list[Groups] = []
     for start in range(0, ids.size, BLOCK_IDS):
         block = ids[start : start + BLOCK_IDS]
         if start and block[0] <= ids[start - 1]:
@@ -34,14 +34,14 @@ def from_ids(ids: Int64Array) -> Groups:
             block = block[np.searchsorted(block, block[0], "right") :]  # repeats the last id
         stripe = _match_stripe(block)
         if stripe is not None:
-            parts.append(stripe)
+            groups_of_blocks.append(stripe)
             continue
-        steps = np.diff(block)
-        if steps.size and int(steps.min()) < 0:
+        differences = np.diff(block)
+        if differences.size and int(differences.min()) < 0:
             return from_ids(np.sort(ids))
         if block.size:
-            parts.append(_group_block(block, steps))
-    return canonicalize_parts(parts)
+            groups_of_blocks.append(_group_block(block, differences))
+    return canonicalize_parts(groups_of_blocks)
 
 
 def from_range(ids: range) -> Groups:
@@ -55,8 +55,8 @@ def from_range(ids: range) -> Groups:
     return canonicalize(Groups(*np.array([row], np.int64).T))
 
 
-def _group_block(ids: Int64Array, steps: Int64Array) -> Groups:
-    breaks = np.flatnonzero(steps > 1)
+def _group_block(ids: Int64Array, differences: Int64Array) -> Groups:
+    breaks = np.flatnonzero(differences > 1)
     starts = np.concatenate((ids[:1], ids[breaks + 1]))
     return _group_runs(starts, np.concatenate((ids[breaks], ids[-1:])) + 1)
 

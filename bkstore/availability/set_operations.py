@@ -73,12 +73,12 @@ def combine_uncanonical(a: Groups, b: Groups, operation: SetOperation) -> Groups
     # On each stretch an operand has one pattern, and mostly the result too.
     left, right = find_patterns(a, lo), find_patterns(b, lo)
     combined, is_split = combine_patterns(left, right, operation)
-    parts = [groups_of_pattern(combined, lo, hi, ~is_split)]
+    results = [groups_of_pattern(combined, lo, hi, ~is_split)]
     if is_split.any():
         patterns = left.take(is_split), right.take(is_split)
         unlike = _UnlikeStretches(*patterns, lo[is_split], hi[is_split], operation)
-        parts += unlike.iterate_groups()
-    return merge_groups(parts)
+        results += unlike.iterate_groups()
+    return merge_groups(results)
 
 
 def _combine_empty(a: Groups, b: Groups, operation: SetOperation) -> Groups | None:

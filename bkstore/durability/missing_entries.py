@@ -124,9 +124,9 @@ def missing_groups(due: DueEntries, held: HeldEntries) -> Iterator[tuple[Int64Ar
 
 def _ledger_spans(due: DueEntries) -> tuple[Int64Array, Int64Array]:
     """Return where each ledger's rows start, and how many entry ids it takes up on an axis."""
-    starts = _run_starts(due.ledger_number)
-    ends = np.concatenate((starts[1:], [due.ledger_number.size])) - 1
-    return starts, due.last[ends] + 1
+    ledger_starts = _run_starts(due.ledger_number)
+    last_rows = np.concatenate((ledger_starts[1:], [due.ledger_number.size])) - 1
+    return ledger_starts, due.last[last_rows] + 1
 
 
 def _run_starts(values: Int64Array) -> Int64Array:

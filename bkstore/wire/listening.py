@@ -49,15 +49,15 @@ def bind_all(host: str, port: int, backlog: int) -> list[socket.socket]:
     return sockets
 
 
-def cap_connections(wanted: int) -> int:
-    """Return how many of the `wanted` connections the limit of open files allows, at least one.
+def cap_connections(requested: int) -> int:
+    """Return how many of the `requested` connections the limit of open files allows, at least one.
     Keeps a quarter of the limit for the storage, besides the files open now."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
-        return wanted
+        return requested
     with suppress(OSError):  # without /dev/fd, the whole limit counts
         limit -= len(os.listdir("/dev/fd")) + limit // 4
-    return min(wanted, max(limit, _MIN_CONNECTIONS))
+    return min(requested, max(limit, _MIN_CONNECTIONS))
 
 
 class Listener:

@@ -29,8 +29,8 @@ def missing_upstream(
     """
     # As BookKeeper encodes the list of entries that the bookie sends, and decodes it again.
     decoded_answer = Availability.from_bytes(stored.to_bytes("bookkeeper"), compat="bookkeeper")
-    due = expected(first, last, bookie_index, *sizes)
-    return decoded_answer.missing(due, first, last, compat="bookkeeper")
+    expected_entries = expected(first, last, bookie_index, *sizes)
+    return decoded_answer.missing(expected_entries, first, last, compat="bookkeeper")
 
 
 def group_by_leaf(ledgers: Iterable[LedgerId]) -> Iterator[list[LedgerId]]:

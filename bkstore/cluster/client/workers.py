@@ -74,8 +74,8 @@ class Workers(Closeable):
         self._create_pools()
 
 
-def _submit(pool: ThreadPoolExecutor, work: Callable[..., _B], *arguments: Any) -> Future[_B]:
+def _submit(pool: ThreadPoolExecutor, function: Callable[..., _B], *arguments: Any) -> Future[_B]:
     try:
-        return pool.submit(work, *arguments)
+        return pool.submit(function, *arguments)
     except RuntimeError:
         raise forks.closed_error("this client") from None

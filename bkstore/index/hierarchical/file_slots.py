@@ -155,8 +155,10 @@ def write_slots(
     for start, run_stop in zip([0, *run_starts], [*run_starts, pages.size]):
         while start < run_stop:
             stop = min(int(np.searchsorted(pages, pages[start] + pages_per_write)), run_stop)
-            part = slice(start, stop)
-            offset, data = _changed_pages(fd, entry_ids[part], locations[part], page_slots)
+            rows_of_write = slice(start, stop)
+            offset, data = _changed_pages(
+                fd, entry_ids[rows_of_write], locations[rows_of_write], page_slots
+            )
             overwrite(fd, data, offset, files)
             start = stop
 

@@ -290,10 +290,10 @@ class HierarchicalReader(EntryIndex):
         first, last = check_bounds(first, last)
 
         def read(fd: int, path: str) -> EntryLocations:
-            parts = list(file_slots.read_items(fd, path, *self._slot_range(fd, path, first, last)))
-            if not parts:
+            chunks = list(file_slots.read_items(fd, path, *self._slot_range(fd, path, first, last)))
+            if not chunks:
                 return _NO_ENTRIES, _NO_ENTRIES
-            entries, locations = zip(*parts)
+            entries, locations = zip(*chunks)
             return np.concatenate(entries), np.concatenate(locations)
 
         return self._with_file(ledger, read, (_NO_ENTRIES, _NO_ENTRIES))
@@ -309,26 +309,26 @@ class HierarchicalReader(EntryIndex):
             if 0 < slots < self._page_slots:
                 raise CorruptionError(path, HEADER_SIZE, "short read: less than a page of slots")
             # As upstream: only the last page is looked at, and an empty one has entry 0.
-            parts = list(file_slots.read_items(fd, path, max(slots - self._page_slots, 0), slots))
-            if not parts:
+            chunks = list(file_slots.read_items(fd, path, max(slots - self._page_slots, 0), slots))
+            if not chunks:
                 return 0
-            entry_ids, _ = parts[-1]
+            entry_ids, _ = chunks[-1]
             return int(entry_ids[-1])
 
         return self._with_file(ledger, read, None)
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return locations, 0 where absent; reads the ranges that hold these entries."""
-        wanted = as_entry_ids(entries)
+        entry_ids = as_entry_ids(entries)
 
         def read(fd: int, path: str) -> Int64Array:
             if self._compat is not None:  # a look-up, unlike a listing, sees the last page's part
                 slot_count = self._count_whole_slots(fd)
             else:
                 slot_count = self._count_listed_slots(fd, path)
-            return file_slots.read_locations(fd, path, wanted, slot_count)
+            return file_slots.read_locations(fd, path, entry_ids, slot_count)
 
-        return self._with_file(ledger, read, np.zeros(wanted.size, np.int64))
+        return self._with_file(ledger, read, np.zeros(entry_ids.size, np.int64))
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Return the location of one entry, None if absent; one 8-byte read."""

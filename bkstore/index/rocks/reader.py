@@ -259,17 +259,17 @@ class RocksReader(EntryIndex):
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return locations, 0 where absent. Scans their range if it is mostly wanted."""
-        wanted = as_entry_ids(entries)
+        entry_ids = as_entry_ids(entries)
         ledger_id = LedgerId.of(ledger)
         database = self._locations_of(ledger_id)
-        result = np.zeros(wanted.size, np.int64)
-        if database is None or not wanted.size:
+        result = np.zeros(entry_ids.size, np.int64)
+        if database is None or not entry_ids.size:
             return result
-        first, last = int(wanted.min()), int(wanted.max())
-        if last - first < _MAX_SCANNED_PER_WANTED * wanted.size:
-            return locations_of(wanted, *self.items(ledger_id, first, last))
-        sort_order = np.argsort(wanted, kind="stable")
-        keys = entry_keys(ledger_id, wanted[sort_order])
+        first, last = int(entry_ids.min()), int(entry_ids.max())
+        if last - first < _MAX_SCANNED_PER_WANTED * entry_ids.size:
+            return locations_of(entry_ids, *self.items(ledger_id, first, last))
+        sort_order = np.argsort(entry_ids, kind="stable")
+        keys = entry_keys(ledger_id, entry_ids[sort_order])
         for position, key, value in zip(sort_order, keys, database.get_list(keys)):
             if value is not None:
                 result[position] = rows.decode_location(database, key, value)

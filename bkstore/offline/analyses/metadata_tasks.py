@@ -270,8 +270,8 @@ def _estimate_groups(file_ranges: Sequence[_FileRange], ledger_count: int) -> _C
 def _read_groups(reads: Iterable[FileRead], keys: LedgerKeys, threads: bool) -> GroupsByOwner:
     """Return a bookie's groups by number of the ledger in `keys`; other ledgers are skipped."""
     batches = chain.from_iterable(read_validated_rows(read, _COLUMNS, threads) for read in reads)
-    parts = [_number_groups(batch, keys) for batch in batches]
-    rows = concatenate_groups(parts)
+    groups_of_batches = [_number_groups(batch, keys) for batch in batches]
+    rows = concatenate_groups(groups_of_batches)
     if (rows.owner[1:] >= rows.owner[:-1]).all():
         return rows
     # The bookie has several files with the same ledgers.

@@ -157,15 +157,17 @@ def _parquet_files(folder: Path) -> list[Path]:
     return [path for path in paths if not any(p[0] in "_." for p in path.relative_to(folder).parts)]
 
 
-def _choose_bookie(dump: Path | DumpFolder, bookie_ids: Sequence[str], wanted: str | None) -> str:
-    if wanted is None and len(bookie_ids) == 1:
+def _choose_bookie(
+    dump: Path | DumpFolder, bookie_ids: Sequence[str], requested_id: str | None
+) -> str:
+    if requested_id is None and len(bookie_ids) == 1:
         return bookie_ids[0]
     choices = ", ".join(bookie_ids) or "none"
-    if wanted is None:
+    if requested_id is None:
         raise InvalidArgument(f"{dump}: choose a bookie by --bookie NAME; it has {choices}")
-    if wanted not in bookie_ids:
-        raise InvalidArgument(f"{dump}: has no bookie {wanted!r}; it has {choices}")
-    return wanted
+    if requested_id not in bookie_ids:
+        raise InvalidArgument(f"{dump}: has no bookie {requested_id!r}; it has {choices}")
+    return requested_id
 
 
 # -- files

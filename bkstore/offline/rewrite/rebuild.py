@@ -144,8 +144,8 @@ def read_log_rows(
     """Yield index rows for a log's records that are taken, in order; damage adds findings."""
     try:
         for batch in scan_log(log.path, findings, lambda id_: selection.select(id_, log.dir_index)):
-            kept = _drop_excess_entry_ids(batch, log, selection.max_entry_id, findings)
-            yield _to_index_rows(kept, log)
+            indexable = _drop_excess_entry_ids(batch, log, selection.max_entry_id, findings)
+            yield _to_index_rows(indexable, log)
     except BkstoreError as error:
         findings.append(Finding.of(error))
 

@@ -100,11 +100,13 @@ class RowsByKey:
             # Every run is cut at the same key, so all rows of one key are in one piece.
             runs = zip(self._run_files, self._run_sizes)
             ends = [_find_first_row(run, size, stop_key) for run, size in runs]
-            parts = [_read_rows(*part) for part in zip(self._run_files, starts, ends)]
+            row_blocks = [
+                _read_rows(*run_slice) for run_slice in zip(self._run_files, starts, ends)
+            ]
             starts = ends
-            columns = np.concatenate([np.empty((_COLUMNS, 0), np.int64), *parts], axis=1)
+            columns = np.concatenate([np.empty((_COLUMNS, 0), np.int64), *row_blocks], axis=1)
             # A single run is sorted and distinct already.
-            distinct = _sort_distinct(columns) if len(parts) > 1 else columns
+            distinct = _sort_distinct(columns) if len(row_blocks) > 1 else columns
             self.duplicates += columns.shape[1] - distinct.shape[1]
             if distinct.shape[1]:
                 scope, ledger, entry, _, directory, location = distinct

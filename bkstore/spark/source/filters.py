@@ -152,9 +152,9 @@ def _next_ledger(scope: int, ledger: int) -> LedgerId | None:
     return LedgerId(scope + 1, 0) if scope < (1 << 64) - 1 else None
 
 
-def _is_elsewhere(one: LedgerSpan, piece: DumpPiece) -> bool:
+def _is_elsewhere(span: LedgerSpan, piece: DumpPiece) -> bool:
     """Return whether the range is a single ledger that belongs to another directory."""
-    first, stop = one
+    first, stop = span
     single = stop == _next_ledger(*first)
     return single and first.ledger % piece.directory_count != piece.dir_index
 

@@ -189,11 +189,11 @@ def _from_conf(path: Path, root: Path | None) -> BookieFolders:
 
 def check_distinct(role: str, currents: Sequence[Path]) -> None:
     """Raise `InvalidArgument` if a directory is given twice, even through links."""
-    seen: set[str] = set()
+    real_paths: set[str] = set()
     for current in currents:
-        if (real := os.path.realpath(current)) in seen:
+        if (real_path := os.path.realpath(current)) in real_paths:
             raise InvalidArgument(f"{current}: this {role} directory is given twice")
-        seen.add(real)
+        real_paths.add(real_path)
 
 
 def read_cookie(currents: list[Path]) -> Cookie | None:

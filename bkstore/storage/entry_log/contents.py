@@ -134,7 +134,7 @@ def _unite_groups(one: Int64Array, other: Int64Array) -> Int64Array:
 
 def _gather_ids(batches: Iterable[LogBatch], path: str, findings: list[Finding]) -> Iterator[_Rows]:
     """Yield the ids of about a million records at a time; leave out ids that are too large."""
-    parts: list[_Rows] = []
+    row_blocks: list[_Rows] = []
     count = 0
     for batch in batches:
         too_large = np.flatnonzero(batch.entry_id > MAX_ENTRY_ID)
@@ -142,14 +142,14 @@ def _gather_ids(batches: Iterable[LogBatch], path: str, findings: list[Finding])
             detail = f"record of an entry beyond id {MAX_ENTRY_ID}"
             findings.append(Finding("damage", detail, path, int(batch.position[too_large[0]])))
             batch = batch.where(np.flatnonzero(batch.entry_id <= MAX_ENTRY_ID))
-        parts.append(_Rows(batch.scope_id, batch.ledger_id, batch.entry_id))
+        row_blocks.append(_Rows(batch.scope_id, batch.ledger_id, batch.entry_id))
         count += len(batch)
         if count >= _MAX_ROWS:
-            yield _concatenate_rows(parts)
-            parts, count = [], 0
+            yield _concatenate_rows(row_blocks)
+            row_blocks, count = [], 0
     if count:
-        yield _concatenate_rows(parts)
+        yield _concatenate_rows(row_blocks)
 
 
-def _concatenate_rows(parts: list[_Rows]) -> _Rows:
-    return _Rows(*(np.concatenate(columns) for columns in zip(*parts)))
+def _concatenate_rows(row_blocks: list[_Rows]) -> _Rows:
+    return _Rows(*(np.concatenate(columns) for columns in zip(*row_blocks)))

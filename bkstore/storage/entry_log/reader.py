@@ -184,33 +184,33 @@ class LogReader(Closeable):
         Ends early once the records have more than `max_bytes` (4 + size each; the first is always
         returned), or at damage, which is then in `stopped`. Damage at the first entry is raised.
         """
-        parts: list[RecordBatch] = []
+        batches: list[RecordBatch] = []
         bytes_left, window_size = max_bytes, WINDOW_BYTES
         if bytes_left is not None:
             window_size = min(max(bytes_left, _READ_SIZE) + _MAX_GAP, WINDOW_BYTES)
         # Most batches are adjacent records: one read returns all, and nothing has to be joined.
         if _in_one_read(locations, window_size):
-            first_part = self._read_window(ledger, entry_ids, locations, window_size)
-            if len(first_part) == len(entry_ids):
-                return first_part
-            parts.append(first_part)
-            entry_ids, locations = entry_ids[len(first_part) :], locations[len(first_part) :]
-            bytes_left = None if bytes_left is None else bytes_left - _framed_size(first_part)
+            first_batch = self._read_window(ledger, entry_ids, locations, window_size)
+            if len(first_batch) == len(entry_ids):
+                return first_batch
+            batches.append(first_batch)
+            entry_ids, locations = entry_ids[len(first_batch) :], locations[len(first_batch) :]
+            bytes_left = None if bytes_left is None else bytes_left - _framed_size(first_batch)
             if bytes_left is not None and bytes_left < 0:
-                return first_part
-        # Scattered, or something odd was met: read part by part, up to the limit or to damage.
-        for part in self._read_windows(ledger, entry_ids, locations, window_size):
-            parts.append(part)
-            if part.stopped is not None:
+                return first_batch
+        # Scattered, or something odd was met: read window by window, up to the limit or to damage.
+        for batch in self._read_windows(ledger, entry_ids, locations, window_size):
+            batches.append(batch)
+            if batch.stopped is not None:
                 break
             if bytes_left is not None:
-                bytes_left -= _framed_size(part)
+                bytes_left -= _framed_size(batch)
                 if bytes_left < 0:
                     break
-        batch = RecordBatch.concatenate(parts)
-        if not len(batch) and batch.stopped is not None:
-            raise batch.stopped
-        return batch
+        records = RecordBatch.concatenate(batches)
+        if not len(records) and records.stopped is not None:
+            raise records.stopped
+        return records
 
     def _read_windows(
         self, ledger: LedgerId, entry_ids: Int64Array, locations: Int64Array, window: int
@@ -327,14 +327,14 @@ def _in_one_read(locations: Int64Array, window_size: int) -> bool:
         return False
     if not 0 < int(locations[-1]) - int(locations[0]) < window_size:
         return False
-    steps = locations[1:] - locations[:-1]
-    return int(steps.min()) > 0 and int(steps.max()) <= _MAX_GAP
+    distances = locations[1:] - locations[:-1]
+    return int(distances.min()) > 0 and int(distances.max()) <= _MAX_GAP
 
 
 def _find_runs(locations: Int64Array) -> Iterator[tuple[int, int]]:
     """Yield (start, stop) of runs of locations that ascend with small gaps in one log."""
-    steps = np.diff(locations)  # between logs: large, or negative
-    breaks = (np.flatnonzero((steps <= 0) | (steps > _MAX_GAP)) + 1).tolist()
+    distances = np.diff(locations)  # between logs: large, or negative
+    breaks = (np.flatnonzero((distances <= 0) | (distances > _MAX_GAP)) + 1).tolist()
     return zip([0, *breaks], [*breaks, int(locations.size)])
 
 

@@ -107,19 +107,21 @@ class RecordReader(Closeable):
     ) -> Iterator[RecordBatch]:
         """Yield the records of first..last; see `BookieDir.scan_ledger`."""
         entries, locations = self._index.items(ledger_id, first, last)
-        reader, row, part_size = self._reader_of(ledger_id), 0, DEFAULT_BATCH
+        reader, row, batch_size = self._reader_of(ledger_id), 0, DEFAULT_BATCH
         runs = None if findings is None else DamageRuns(findings)
         while row < entries.size:
-            part = slice(row, row + part_size)
+            batch_rows = slice(row, row + batch_size)
             try:
-                batch = reader.read_many(ledger_id, entries[part], locations[part], _MAX_READ_BYTES)
+                batch = reader.read_many(
+                    ledger_id, entries[batch_rows], locations[batch_rows], _MAX_READ_BYTES
+                )
             except CorruptionError as error:
                 damage: CorruptionError | None = error
             else:
                 damage = batch.stopped
                 row += len(batch)
                 yield batch
-                part_size = min(_GROWTH * part_size, DEFAULT_BATCH)
+                batch_size = min(_GROWTH * batch_size, DEFAULT_BATCH)
                 if runs is not None:
                     runs.end_runs()
             if damage is None:
@@ -132,7 +134,7 @@ class RecordReader(Closeable):
             if damage.offset is not None and stop > row + 1:
                 last_position = int(positions_of(locations[stop - 1 : stop])[0])
             runs.add(Finding.of(damage, ledger_id), entries[row:stop], last_position)
-            row, part_size = stop, _ENTRIES_AFTER_DAMAGE  # more damage may follow at once
+            row, batch_size = stop, _ENTRIES_AFTER_DAMAGE  # more damage may follow at once
 
 
 def _find_log(currents: Sequence[Path], log_id: int) -> Path | None:

@@ -21,32 +21,34 @@ def open_rocks(path: Path, folders: BookieFolders, live: bool = False) -> EntryI
     if len(folders.ledger) != len(folders.index):
         counts = f"{len(folders.index)} index directories, {len(folders.ledger)} ledger directories"
         raise UnsupportedLayout(f"{path}: {counts}; db storage pairs them by position")
-    parts: list[RocksIndex] = []
+    indexes: list[RocksIndex] = []
     try:
-        parts.extend(RocksIndex(current, live=live) for current in folders.index)
-        if len(parts) > 1:
-            parts = _put_in_order(path, folders, parts)
+        indexes.extend(RocksIndex(current, live=live) for current in folders.index)
+        if len(indexes) > 1:
+            indexes = _put_in_order(path, folders, indexes)
     except BaseException:
-        for part in parts:
-            part.close()
+        for index in indexes:
+            index.close()
         raise
-    return parts[0] if len(parts) == 1 else PartitionedIndex(parts)
+    return indexes[0] if len(indexes) == 1 else PartitionedIndex(indexes)
 
 
-def _put_in_order(path: Path, folders: BookieFolders, parts: list[RocksIndex]) -> list[RocksIndex]:
+def _put_in_order(
+    path: Path, folders: BookieFolders, indexes: list[RocksIndex]
+) -> list[RocksIndex]:
     """Return the parts in configured order; reorder the folders alike."""
-    if folders.cookie and len(folders.cookie.ledger_dirs) != len(parts):
+    if folders.cookie and len(folders.cookie.ledger_dirs) != len(indexes):
         raise UnsupportedLayout(
             f"{path}: the cookie names {len(folders.cookie.ledger_dirs)} ledger "
-            f"directories, {len(parts)} are here; db storage needs all of them or a single one"
+            f"directories, {len(indexes)} are here; db storage needs all of them or a single one"
         )
-    ledgers_by_dir = [[ledger_id.ledger for ledger_id in part.ledgers()] for part in parts]
+    ledgers_by_dir = [[ledger_id.ledger for ledger_id in index.ledgers()] for index in indexes]
     names = [str(current.parent) for current in folders.index]
     if folders.order_source != "names":
         check_order(names, ledgers_by_dir, folders.order_source)
-        return parts
+        return indexes
     order = order_by_residue(names, ledgers_by_dir)
     # Separate ledger and index directories are pairs by position, here in name order.
     folders.index = [folders.index[position] for position in order]
     folders.ledger = [folders.ledger[position] for position in order]
-    return [parts[position] for position in order]
+    return [indexes[position] for position in order]

@@ -202,15 +202,17 @@ def _check_added(parts: ImageParts, added_ranges: _AddedRanges) -> None:
     check_disjoint(slices)
 
 
-def _columns_of_streams(parts: ImageParts, node: Node, wanted: Int64Array) -> Iterator[Int64Array]:
+def _columns_of_streams(
+    parts: ImageParts, node: Node, stream_ids: Int64Array
+) -> Iterator[Int64Array]:
     """Yield the `slice_columns` of a node's objects, restricted to the wanted streams."""
     for position, object_id in enumerate(node.object_ids):
         ranges = parts.objects.get(object_id)
-        if ranges is None or not len(ranges) or not wanted.size:
+        if ranges is None or not len(ranges) or not stream_ids.size:
             continue
         # The row where each wanted stream is, if the object has it: its streams ascend.
-        rows = np.minimum(ranges.streams.searchsorted(wanted), len(ranges) - 1)
-        matching_rows = rows[ranges.streams[rows] == wanted]
+        rows = np.minimum(ranges.streams.searchsorted(stream_ids), len(ranges) - 1)
+        matching_rows = rows[ranges.streams[rows] == stream_ids]
         if matching_rows.size:
             yield slice_columns(ranges, object_id, position)[:, matching_rows]
 

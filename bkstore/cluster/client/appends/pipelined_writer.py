@@ -194,14 +194,14 @@ class PipelinedWriter(LedgerWriter):
         try:
             while True:
                 with self._lock:
-                    taken = queue.pop_next() if queue.failure is None else []
-                    queue.is_running = bool(taken)
-                if not taken:
+                    batches = queue.pop_next() if queue.failure is None else []
+                    queue.is_running = bool(batches)
+                if not batches:
                     return
-                send = make_sender(self.access, self._records_for(queue.index, taken))
+                send = make_sender(self.access, self._records_for(queue.index, batches))
                 answer = self.access.call_bookie(queue.bookie, send)
                 with self._lock:
-                    self._process_answer(queue, taken, answer)
+                    self._process_answer(queue, batches, answer)
         except BaseException as error:  # noqa: BLE001  raised in the threads that wait
             with self._lock:
                 self._queue_error = error

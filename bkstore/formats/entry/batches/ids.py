@@ -132,8 +132,10 @@ class BatchLedgers:
         # Renumber the ledgers that are left in the order in which they appear now.
         kept_numbers, first_rows, ranks = np.unique(numbers, return_index=True, return_inverse=True)
         ranks_by_appearance, numbers = _number_by_appearance(first_rows, ranks)
-        kept = [self.ledger_ids[number] for number in kept_numbers[ranks_by_appearance].tolist()]
-        return BatchLedgers(kept, None if len(kept) == 1 else numbers)
+        kept_ledgers = [
+            self.ledger_ids[number] for number in kept_numbers[ranks_by_appearance].tolist()
+        ]
+        return BatchLedgers(kept_ledgers, None if len(kept_ledgers) == 1 else numbers)
 
     def runs(self, count: int) -> list[tuple[LedgerId, int, int]]:
         """Return (ledger, start, stop) of each run of consecutive records of one ledger."""

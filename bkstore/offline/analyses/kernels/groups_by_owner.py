@@ -68,21 +68,21 @@ def condense_by_owner(owner: Int64Array, ids: Int64Array) -> GroupsByOwner:
         return GroupsByOwner(np.full(groups.first.size, owner[0]), groups)
     # Shift each owner's ids to a place of its own on an axis; `from_ids` then runs once per axis.
     spans = np.maximum.reduceat(ids, starts) + 1 if starts.size else starts
-    parts = []
+    groups_of_axes = []
     bounds = np.append(starts, ids.size)
     for first, end, offsets in _split_axes(spans):
         axis_ids = ids[bounds[first] : bounds[end]]
         shifted_ids = axis_ids + np.repeat(offsets, np.diff(bounds[first : end + 1]))
-        parts.append(_shift_back(from_ids(shifted_ids), offsets, owner[starts[first:end]]))
-    return concatenate_groups(parts)
+        groups_of_axes.append(_shift_back(from_ids(shifted_ids), offsets, owner[starts[first:end]]))
+    return concatenate_groups(groups_of_axes)
 
 
 def fold_many(rows: GroupsByOwner) -> GroupsByOwner:
     """Return each owner's set in canonical form; groups may touch or overlap. O(groups)."""
-    parts = []
+    groups_of_axes = []
     for axis_groups, offsets, owners in _shift_to_axes(_unite_overlaps(rows)):
-        parts.append(_shift_back(canonicalize(axis_groups), offsets, owners))
-    return concatenate_groups(parts)
+        groups_of_axes.append(_shift_back(canonicalize(axis_groups), offsets, owners))
+    return concatenate_groups(groups_of_axes)
 
 
 def count_common(a: GroupsByOwner, b: GroupsByOwner, owner_count: int) -> Int64Array:
@@ -105,15 +105,15 @@ def combine_groups(a: GroupsByOwner, b: GroupsByOwner, operation: SetOperation) 
     merged = concatenate_groups([a, b])
     order = np.lexsort((merged.groups.first, merged.owner))
     is_of_b = order >= a.owner.size
-    parts, start = [], 0
+    groups_of_axes, start = [], 0
     for axis_groups, offsets, owners in _shift_to_axes(merged.take(order)):
         # Separate them again, and combine the whole axis at once.
         in_b = is_of_b[start : start + axis_groups.first.size]
         start += axis_groups.first.size
         a_groups, b_groups = axis_groups.take(~in_b), axis_groups.take(in_b)
         result = combine_uncanonical(a_groups, b_groups, operation)
-        parts.append(_shift_back(result, offsets, owners))
-    return concatenate_groups(parts)
+        groups_of_axes.append(_shift_back(result, offsets, owners))
+    return concatenate_groups(groups_of_axes)
 
 
 def _split_axes(spans: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:
@@ -156,13 +156,13 @@ def _shift_back(groups: Groups, offsets: Int64Array, owners: Int64Array) -> Grou
     return GroupsByOwner(owners[owner_index], back)
 
 
-def concatenate_groups(parts: list[GroupsByOwner]) -> GroupsByOwner:
+def concatenate_groups(sections: list[GroupsByOwner]) -> GroupsByOwner:
     """Return the rows of all parts, one after the other; their owners have to ascend."""
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
+    if len(sections) == 1:
+        return sections[0]
+    if not sections:
         return GroupsByOwner.empty()
-    owners, groups = zip(*parts)
+    owners, groups = zip(*sections)
     return GroupsByOwner(np.concatenate(owners), Groups(*map(np.concatenate, zip(*groups))))
 
 
@@ -172,22 +172,22 @@ def _unite_overlaps(rows: GroupsByOwner) -> GroupsByOwner:
     overlaps_previous &= rows.groups.first[1:] < rows.groups.ends[:-1]
     if not overlaps_previous.any():
         return rows
-    parts, copied_rows = [], 0
+    sections, copied_rows = [], 0
     for owner in np.unique(rows.owner[1:][overlaps_previous]).tolist():
         begin, end = np.searchsorted(rows.owner, [owner, owner + 1]).tolist()
-        parts.append(rows.cut(copied_rows, begin))
+        sections.append(rows.cut(copied_rows, begin))
         union = _union(rows.groups, begin, end)
-        parts.append(GroupsByOwner(np.full(union.first.size, owner), union))
+        sections.append(GroupsByOwner(np.full(union.first.size, owner), union))
         copied_rows = end
-    parts.append(rows.cut(copied_rows, rows.owner.size))
-    return concatenate_groups(parts)
+    sections.append(rows.cut(copied_rows, rows.owner.size))
+    return concatenate_groups(sections)
 
 
 def _union(groups: Groups, begin: int, end: int) -> Groups:
     """Return the union of groups number `begin` to before `end`. Halves them until none overlap,
     as set operations require of each operand."""
-    part = groups.take(np.arange(begin, end))
-    if (part.ends[:-1] <= part.first[1:]).all():
-        return canonicalize(part)
+    overlapping = groups.take(np.arange(begin, end))
+    if (overlapping.ends[:-1] <= overlapping.first[1:]).all():
+        return canonicalize(overlapping)
     middle = (begin + end) // 2
     return combine(_union(groups, begin, middle), _union(groups, middle, end), "or")

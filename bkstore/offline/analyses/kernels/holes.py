@@ -124,16 +124,16 @@ def _stripe_entries(stripes: _Stripes, low: Int64Array, high: Int64Array) -> Gro
     whole_count = np.maximum((high - size - start) // period + 1, 0)
     tail = start + whole_count * period
     zero = np.zeros_like(low)
-    # For each part: whether it has entries, then first, last, size and period of its group.
-    parts = (
+    # For each section: whether it has entries, then first, last, size and period of its group.
+    sections = (
         (head_end > low, low, low, head_end - low, zero),
         (whole_count > 0, start, tail - period, size, np.where(whole_count > 1, period, 0)),
         (tail < high, tail, tail, np.minimum(high - tail, size), zero),
     )
-    present_parts = [
+    present_sections = [
         (owner[is_present], *(column[is_present] for column in columns))
-        for is_present, *columns in parts
+        for is_present, *columns in sections
     ]
-    owners, *columns = (np.concatenate(column) for column in zip(*present_parts))
+    owners, *columns = (np.concatenate(column) for column in zip(*present_sections))
     order = np.lexsort((columns[0], owners))
     return GroupsByOwner(owners[order], Groups(*(column[order] for column in columns)))

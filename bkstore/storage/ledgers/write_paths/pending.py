@@ -139,13 +139,13 @@ class LedgerValues(Generic[_T]):
 
     def list_ids(self, first: int, last: int | None) -> Int64Array:
         """Return the sorted ids of first..last, a copy."""
-        parts = [run.entry_ids[id_slice] for run, id_slice in self.find_runs(first, last)]
-        single = self.list_single_ids(first, last)
-        if not parts:
-            return np.array(single, np.int64)
-        if single:
-            return np.unique(np.concatenate([np.array(single, np.int64), *parts]))
-        return np.concatenate(parts)  # copies even a single array: the caller may change it
+        ids_of_runs = [run.entry_ids[id_slice] for run, id_slice in self.find_runs(first, last)]
+        single_ids = self.list_single_ids(first, last)
+        if not ids_of_runs:
+            return np.array(single_ids, np.int64)
+        if single_ids:
+            return np.unique(np.concatenate([np.array(single_ids, np.int64), *ids_of_runs]))
+        return np.concatenate(ids_of_runs)  # copies even a single array: the caller may change it
 
     def find_first(self, first: int, last: int) -> int | None:
         """Return the lowest id of first..last that is present, None if there is none."""
@@ -295,11 +295,11 @@ class PendingLocations(PendingValues[int]):
         if table is None:
             return _NO_ENTRIES, _NO_ENTRIES
         single_ids = table.list_single_ids(first, last)
-        parts = [(np.array(single_ids, np.int64), _values_of(table, single_ids))]
+        row_blocks = [(np.array(single_ids, np.int64), _values_of(table, single_ids))]
         for run, id_slice in table.find_runs(first, last):
             assert isinstance(run, _LocationRun)
-            parts.append((run.entry_ids[id_slice], run.locations[id_slice]))
-        return merge_locations(parts)
+            row_blocks.append((run.entry_ids[id_slice], run.locations[id_slice]))
+        return merge_locations(row_blocks)
 
     def get_many(self, ledger_id: LedgerId, entry_ids: Int64Array) -> Int64Array:
         """Return the locations of these entries, 0 for absent ones."""
@@ -318,7 +318,7 @@ def _values_of(table: LedgerValues[int], ids: list[int]) -> Int64Array:
     return np.fromiter(map(table.values.__getitem__, ids), np.int64, len(ids))
 
 
-def merge_locations(parts: list[EntryLocations]) -> EntryLocations:
+def merge_locations(row_blocks: list[EntryLocations]) -> EntryLocations:
     """Return (entries, locations) of all parts, sorted; of equal entries the first stays."""
-    entries, locations = (np.concatenate(columns) for columns in zip(*parts))
+    entries, locations = (np.concatenate(columns) for columns in zip(*row_blocks))
     return sorted_distinct(entries, locations, "first")

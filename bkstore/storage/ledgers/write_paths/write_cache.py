@@ -150,16 +150,16 @@ class WriteCache(PendingValues[bytes]):
 
     def batches(self, ledger_id: LedgerId) -> Iterator[RecordBatch]:
         """Yield a ledger's records by ascending id, as framed batches of about 256 KiB."""
-        parts: list[RecordBatch] = []
+        waiting_batches: list[RecordBatch] = []
         joined_bytes = 0
         for batch in _unjoined_batches(self._tables[ledger_id]):
-            parts.append(batch)
+            waiting_batches.append(batch)
             joined_bytes += len(batch.buffer)
             if joined_bytes >= _JOINED_BYTES:
-                yield RecordBatch.concatenate(parts)
-                parts, joined_bytes = [], 0
-        if parts:
-            yield RecordBatch.concatenate(parts)
+                yield RecordBatch.concatenate(waiting_batches)
+                waiting_batches, joined_bytes = [], 0
+        if waiting_batches:
+            yield RecordBatch.concatenate(waiting_batches)
 
 
 def _immutable_bytes(buffer: bytes | memoryview) -> bytes | memoryview:
