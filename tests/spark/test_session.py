@@ -213,7 +213,7 @@ def test_every_jvm_starts_fast_or_none(tmp_path: Path, fast: bool) -> None:
     """`fast_start` is for executors as for the driver."""
     from bkstore.spark import session
 
-    said = session._settings(tmp_path, "1g", fast)
+    said = session._write_settings(tmp_path, "1g", fast)
     options = [said.get(f"spark.{each}.extraJavaOptions", "") for each in ("driver", "executor")]
 
     assert [fast, fast] == ["-XX:TieredStopAtLevel=1" in each for each in options]
@@ -249,7 +249,7 @@ def test_a_cluster_reaches_the_driver(
 
     monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.9")
     monkeypatch.setenv("PYSPARK_PYTHON", "mine")
-    with session._environment(master, TMPDIR="there"):
+    with session._set_environment(master, TMPDIR="there"):
         found = [os.environ[name] for name in ("SPARK_LOCAL_IP", "PYSPARK_PYTHON", "TMPDIR")]
 
     assert [address, python, "there"] == found
