@@ -89,10 +89,12 @@ def merge_groups(parts: Sequence[Groups]) -> Groups:
     return joined.take(np.argsort(joined.first, kind="stable"))
 
 
-def interleave(pieces: Sequence[Groups], kept: Sequence[BoolArray]) -> Groups:
-    """Return the kept rows of equally long pieces: row 0 of each piece, then row 1, and so on."""
-    keep = np.stack(kept, axis=1).ravel()
-    return Groups(*(np.stack(columns, axis=1).ravel()[keep] for columns in zip(*pieces)))
+def interleave(pieces: Sequence[Groups], keep_masks: Sequence[BoolArray]) -> Groups:
+    """Return rows of equally long pieces: row 0 of each piece, then row 1, and so on, as far as
+    the piece's mask keeps the row."""
+    keep = np.stack(keep_masks, axis=1).ravel()
+    interleaved_columns = (np.stack(columns, axis=1).ravel() for columns in zip(*pieces))
+    return Groups(*(column[keep] for column in interleaved_columns))
 
 
 def check_sequence_count(count: int, advice: str = "") -> None:

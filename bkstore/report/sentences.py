@@ -73,23 +73,34 @@ def comparison_note(source: Mapping[str, Any]) -> str:
     """Return which bookies of two dumps were left out of the comparison, empty if none was."""
     if source.get("manifest") is None or source.get("other") is None:
         return ""
-    # Each list below has an item for the first dump and one for the second.
-    dumps = [source[name]["bookies"] for name in ("manifest", "other")]
-    ids = [[str(bookie["id"]) for bookie in bookies] for bookies in dumps]
-    read_ids = [{str(bookie["id"]) for bookie in bookies if bookie["read"]} for bookies in dumps]
-    if not set(ids[0]) & set(ids[1]):
-        contents = [f"has {join_names(names)}" if names else "has no bookie" for names in ids]
+    first_bookies, second_bookies = (source[name]["bookies"] for name in ("manifest", "other"))
+    first_ids, second_ids = _bookie_ids(first_bookies), _bookie_ids(second_bookies)
+    if not set(first_ids) & set(second_ids):
         return (
-            "The two dumps have no bookie in common, so nothing was compared: "
-            f"the first {contents[0]}; the second {contents[1]}."
+            "The two dumps have no bookie in common, so nothing was compared: the first "
+            f"{_describe_contents(first_ids)}; the second {_describe_contents(second_ids)}."
         )
-    compared = read_ids[0] & read_ids[1]
+    compared = set(_bookie_ids(first_bookies, only_read=True))
+    compared &= set(_bookie_ids(second_bookies, only_read=True))
     if not compared:
         return "No bookie was read in both dumps, so nothing was compared."
-    left_out = [[bookie_id for bookie_id in names if bookie_id not in compared] for names in ids]
-    named = [(names, which) for names, which in zip(left_out, ("first", "second")) if names]
-    if not named:
+    # Such as: bookie-3 and bookie-4 (first dump); bookie-9 (second dump)
+    texts = []
+    for dump_name, ids in (("first dump", first_ids), ("second dump", second_ids)):
+        left_out_ids = [bookie_id for bookie_id in ids if bookie_id not in compared]
+        if left_out_ids:
+            texts.append(f"{join_names(left_out_ids)} ({dump_name})")
+    if not texts:
         return ""
-    left_out_text = "; ".join(f"{join_names(names)} ({which} dump)" for names, which in named)
+    left_out_text = "; ".join(texts)
     bookies_are = counted(len(compared), "bookie is", "bookies are")
     return f"{bookies_are} compared. Left out, as not read in both: {left_out_text}."
+
+
+def _bookie_ids(bookies: list[dict[str, Any]], *, only_read: bool = False) -> list[str]:
+    """Return the ids in a manifest's list of bookies, with `only_read` of those that were read."""
+    return [str(bookie["id"]) for bookie in bookies if bookie["read"] or not only_read]
+
+
+def _describe_contents(bookie_ids: list[str]) -> str:
+    return f"has {join_names(bookie_ids)}" if bookie_ids else "has no bookie"

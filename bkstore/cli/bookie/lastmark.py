@@ -49,7 +49,10 @@ def _rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[MarkRow]:
 
 
 def _greatest_mark(ledger_dirs: list[Path], journal_number: int, file_name: str) -> MarkRow:
-    marks = [(read_mark(current / file_name), str(current / file_name)) for current in ledger_dirs]
-    present_marks = [(mark, path) for mark, path in marks if mark is not None]
-    mark, path = max(present_marks, key=lambda pair: pair[0]) if present_marks else (NO_MARK, None)
+    mark = NO_MARK
+    path: str | None = None
+    for current in ledger_dirs:
+        mark_here = read_mark(current / file_name)
+        if mark_here is not None and (path is None or mark_here > mark):
+            mark, path = mark_here, str(current / file_name)
     return journal_number, path, mark.journal_id, journal_name(mark.journal_id), mark.position

@@ -83,8 +83,10 @@ def _is_text(byte: int) -> bool:
 def format_row(row: list[int]) -> str:
     """Return a range as a-b (or a), a sequence group as first..last/size/period."""
     if len(row) == 4:
-        return f"{row[0]}..{row[1]}/{row[2]}/{row[3]}"
-    return str(row[0]) if row[0] == row[-1] else f"{row[0]}-{row[-1]}"
+        first_start, last_start, size, period = row
+        return f"{first_start}..{last_start}/{size}/{period}"
+    first, last = row[0], row[-1]
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def ranges_cell(

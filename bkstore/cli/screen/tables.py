@@ -206,14 +206,18 @@ class Screen:
     # -- records
 
     def _write_record(self, row: Mapping[str, Any]) -> None:
-        # Each value is wrapped to the width right of the names; its further lines have no name.
+        """Write a row with a line for each field; a long value takes several lines."""
         names = list(self._screen_columns.columns)
         if self._shows_default:
             names = [name for name in names if row[name] is not None]
+        # Wrap each value to the width right of the names; its further lines have no name.
         room = max(self._out.width - max(map(len, names)) - len(COLUMN_GAP), 1)
-        lines = {name: wrap_text(self._field_text(row, name, room), room) for name in names}
-        fields = [text for name in names for text in _pad_below(name, len(lines[name]))]
-        values = [line for name in names for line in lines[name]]
+        fields: list[str] = []
+        values: list[str] = []
+        for name in names:
+            value_lines = wrap_text(self._field_text(row, name, room), room)
+            fields += _pad_below(name, len(value_lines))
+            values += value_lines
         if self._record_count:
             self._out.stream.write("\n")
         else:  # one header, as wide as the first record

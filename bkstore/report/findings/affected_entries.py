@@ -42,9 +42,10 @@ def describe_entries(
 def _describe_bounds(violations: list[dict[str, Any]]) -> str:
     """Return a text with the bounds of the missing entries, if they are too many to list."""
     groups = [group for row in violations for group in row["missing_groups"]]
-    low, high = min(group[0] for group in groups), max(group[1] + group[2] - 1 for group in groups)
+    first_entry = min(first_start for first_start, _, _, _ in groups)
+    last_entry = max(last_start + size - 1 for _, last_start, size, _ in groups)
     replicas = sum(row["missing_entries"] for row in violations)
-    return f"{counted(replicas, 'replica')} of entries between {low} and {high}"
+    return f"{counted(replicas, 'replica')} of entries between {first_entry} and {last_entry}"
 
 
 def _min_missing_replicas(category: str, ledger: dict[str, Any], health: pa.Table | None) -> int:

@@ -124,11 +124,13 @@ def _number_ledgers(table: pa.Table) -> tuple[Int64Array, Int64Array]:
 def _describe_holes(rows: list[dict[str, Any]]) -> Risk:
     """Return a ledger's risk from its rows of `holes`, one per bookie; several lack replicas."""
     noun = ("replica", "replicas") if len(rows) > 1 else ("entry", "entries")
-    holes, off_stripe = (sum(row[name] or 0 for row in rows) for name in ("holes", "off_stripe"))
+    holes = sum(row["holes"] or 0 for row in rows)
+    off_stripe = sum(row["off_stripe"] or 0 for row in rows)
     text = f"{counted(holes, *noun)} absent"
     if off_stripe:
         text += f" and {counted(off_stripe, *noun)} off the stripe"
-    low, high = min(row["first_entry"] for row in rows), max(row["last_entry"] for row in rows)
+    first_entry = min(row["first_entry"] for row in rows)
+    last_entry = max(row["last_entry"] for row in rows)
     name = ledger_name(rows[0]["scope_id"], rows[0]["ledger_id"])
     bookies = sorted({row["bookie"] for row in rows})
-    return Risk(name, "holes", f"{text} between {low} and {high}", tuple(bookies))
+    return Risk(name, "holes", f"{text} between {first_entry} and {last_entry}", tuple(bookies))

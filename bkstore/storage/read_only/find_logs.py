@@ -172,10 +172,10 @@ class _FoundEntries:
 
     def add_new(self, entries: Availability) -> Availability:
         """Return the entries that were not found before, and add them."""
-        bounds = _first_and_last(entries)
-        for first, last, newer in self._ranges:
-            if first <= bounds[1] and bounds[0] <= last:
-                entries = entries - newer
+        first_entry, last_entry = _first_and_last(entries)
+        for known_first, known_last, known_entries in self._ranges:
+            if known_first <= last_entry and first_entry <= known_last:
+                entries = entries - known_entries
         if entries:
             self._ranges.append((*_first_and_last(entries), entries))
             self.count += len(entries)

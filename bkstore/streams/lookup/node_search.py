@@ -70,10 +70,12 @@ class NodeSearch:
         # "load-all" has no index, "sparse-index" asks its own once, as upstream.
         if context.strategy == "load-all" or (context.strategy == "sparse-index" and not is_first):
             return
+        # From the slices known so far.
         target = self._cursor
         starts_up_to_offset = bisect_right(self._known_starts, (offset, len(self._node)))
         if starts_up_to_offset:
             target = max(target, self._known_starts[starts_up_to_offset - 1][1])
+        # From the index that the lookups share.
         if context.strategy == "sparse-index" or context.index is not None:
             index_position = self._find_in_index(offset)
             target = max(target, index_position or 0)
@@ -143,6 +145,7 @@ class NodeSearch:
         """Load a wave of objects: far-off ones if a preload is due, else those from the cursor on.
         An "eager" preload has no wave of its own, but adds to those of the search."""
         preload = self._context.options.preload
+        # "miss": after a wave of the search that found nothing, one wave of far-off objects.
         if preload == "miss" and self._preload_due and self._may_preload():
             self._preload_due = False
             self._preload_count += 1
@@ -150,6 +153,7 @@ class NodeSearch:
             if preload_positions:
                 self._load_wave([], preload_positions)
                 return
+        # The search goes on with the objects from the cursor on.
         search_positions = self._choose_search_positions(offset)
         if not search_positions:
             return  # all are known by now: loaded by another lookup, or refused by filters
@@ -159,6 +163,7 @@ class NodeSearch:
             last_near = self._end_of_known_run(search_positions[-1])
             preload_positions = self._choose_preload_positions(after=last_near)
         self._load_wave(search_positions, preload_positions)
+        # The options may let waves grow by their number, or after each one that misses.
         self._wave_count += 1
         hit = any(self._slice_covers(position, offset) for position in search_positions)
         self._misses_in_a_row = 0 if hit else self._misses_in_a_row + 1
