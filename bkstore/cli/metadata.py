@@ -72,17 +72,17 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         refuse_inputs(args.output, local_paths(args.metadata))
         check_output(args.output)
-    commands = {"list": _list, "show": _show, "export": _export}
+    commands = {"list": _run_list, "show": _run_show, "export": _run_export}
     with opened_metadata(args.metadata) as store:
         return commands[args.metadata_command](args, store)
 
 
-def _list(args: argparse.Namespace, store: MetadataStore) -> int:
+def _run_list(args: argparse.Namespace, store: MetadataStore) -> int:
     damaged: list[str] = []
     scope = None if args.all_scopes else scope_from_args(args)
     underreplicated = _marked_ledgers(store, damaged)
     ledgers = _readable_ledgers(store.read_many(store.ledgers(scope)), damaged)
-    rows = (_row(ledger_id, versioned, underreplicated) for ledger_id, versioned in ledgers)
+    rows = (_ledger_row(ledger_id, versioned, underreplicated) for ledger_id, versioned in ledgers)
     write_output(args, METADATA_LEDGERS, tables_of_rows(METADATA_LEDGERS, rows, _ROWS_PER_TABLE))
     return _print_damage(damaged)
 
@@ -108,7 +108,7 @@ def _marked_ledgers(store: MetadataStore, damaged: list[str]) -> frozenset[Ledge
     return None if marks is None else frozenset(marks)
 
 
-def _row(
+def _ledger_row(
     ledger_id: LedgerId, versioned: Versioned, underreplicated: frozenset[LedgerId] | None
 ) -> tuple[Any, ...]:
     """Return a ledger's row; `underreplicated` are marked ledgers, None if marks are unknown."""
@@ -129,7 +129,7 @@ def _print_damage(damaged: list[str]) -> int:
     return 1 if damaged else 0
 
 
-def _show(args: argparse.Namespace, store: MetadataStore) -> int:
+def _run_show(args: argparse.Namespace, store: MetadataStore) -> int:
     """Print a ledger's segments, the rest to stderr; return 1 if it is unknown or has problems."""
     ledger_id = ledger_from_args(args)
     try:
@@ -155,7 +155,7 @@ def _show(args: argparse.Namespace, store: MetadataStore) -> int:
     return 1 if problems else 0
 
 
-def _export(args: argparse.Namespace, store: MetadataStore) -> int:
+def _run_export(args: argparse.Namespace, store: MetadataStore) -> int:
     from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
 
     damaged: list[str] = []

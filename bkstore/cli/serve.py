@@ -145,7 +145,9 @@ def run(args: argparse.Namespace) -> int:
         ) as server,
     ):
         checkpoints, collector.on_problem_changed = CheckpointRunner(bookie), print_garbage_problem
-        registration = _registered(args, store, server, checkpoints, collector, conf, state_changes)
+        registration = _register_bookie(
+            args, store, server, checkpoints, collector, conf, state_changes
+        )
         with registration as registered:
             set_read_only = state_changes.guard_set_read_only(registered.set_read_only)
             attach_server(admin, server, set_read_only, store, args.metadata, conf, users)
@@ -210,7 +212,7 @@ def _open_store(args: argparse.Namespace) -> Iterator[ZooKeeperStore | None]:
 
 
 @contextmanager
-def _registered(
+def _register_bookie(
     args: argparse.Namespace,
     store: ZooKeeperStore | None,
     server: BookieServer,

@@ -102,7 +102,7 @@ class StandaloneBookie:
         self._ended = threading.Event()
         checkpoints.on_problem_changed = self.check
         self.check()
-        self._thread = threading.Thread(target=self._run, name="bkstore-disks", daemon=True)
+        self._thread = threading.Thread(target=self._watch_disk, name="bkstore-disks", daemon=True)
         if limits is not None:
             self._thread.start()
 
@@ -124,7 +124,7 @@ class StandaloneBookie:
         self._requested_reason = OPERATOR_REASON if read_only else None
         self.check()
 
-    def _run(self) -> None:
+    def _watch_disk(self) -> None:
         while not self._ended.wait(self._interval):
             self.check()
 

@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the subcommand that was named."""
     if args.output is not None:
         refuse_inputs(args.output, [args.image])
-    command = _lookup if args.streams_command == "lookup" else _compare
+    command = _run_lookup if args.streams_command == "lookup" else _run_compare
     return command(args)
 
 
@@ -147,7 +147,7 @@ def _open_lookup(args: argparse.Namespace, image: StreamImage, strategy: Any) ->
     return StreamLookup(image, ImageReader(image), strategy, options=options)
 
 
-def _lookup(args: argparse.Namespace) -> int:
+def _run_lookup(args: argparse.Namespace) -> int:
     """Print a row for each object of the answer in one world (image), and a summary to stderr."""
     worlds = _read_worlds(args.image, args.world)
     if len(worlds) != 1:
@@ -158,7 +158,7 @@ def _lookup(args: argparse.Namespace) -> int:
     if result.status == "invalid":
         raise InvalidArgument(_why_invalid(worlds[0].image, args))
     write_output(args, LOOKUP_OBJECTS, [Table.from_rows(LOOKUP_OBJECTS, result.objects)])
-    print_stderr(_summarize(result))
+    print_stderr(_describe_result(result))
     return 0
 
 
@@ -172,7 +172,7 @@ def _why_invalid(image: StreamImage, args: argparse.Namespace) -> str:
     return f"--start {args.start} --end {args.end} --limit {args.limit} is not a valid range"
 
 
-def _summarize(result: LookupResult) -> str:
+def _describe_result(result: LookupResult) -> str:
     """Return a line on the answer and its cost: loads of objects, in waves that follow each other,
     with the size of each wave."""
     stats = result.stats
@@ -185,7 +185,7 @@ def _summarize(result: LookupResult) -> str:
     )
 
 
-def _compare(args: argparse.Namespace) -> int:
+def _run_compare(args: argparse.Namespace) -> int:
     """Print a row for each lookup and strategy, and their sums; return 1 if answers are wrong."""
     worlds = _read_worlds(args.image, args.world)
     wrong_answers: list[str] = []
@@ -223,7 +223,7 @@ def _compare_strategies(args: argparse.Namespace, world: _World, wrong_answers: 
                         f"{world.name}: {strategy}: query {index} {query['q']}: "
                         f"{_format_answer(answer)}, not {_format_answer(expected)}"
                     )
-                rows.append(_row(world.name, strategy, index, query["q"], result, agrees))
+                rows.append(_lookup_row(world.name, strategy, index, query["q"], result, agrees))
         table_rows += [] if args.totals else rows
         table_rows.append(_sum_row(world.name, strategy, rows))
     return Table.from_rows(LOOKUPS, table_rows)
@@ -245,7 +245,7 @@ def _expected_answer(query: Mapping[str, Any]) -> _Answer | None:
     return query.get("status", "ok"), objects
 
 
-def _row(
+def _lookup_row(
     world: str | None,
     strategy: str,
     query_index: int,

@@ -206,10 +206,10 @@ def _draw_svg(draw: Callable[[Axes], None], size: tuple[float, float]) -> Drawin
         # Without the date, the same data give the same bytes.
         no_metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
         canvas.print_svg(svg_text, metadata=no_metadata)
-    return _inline(svg_text.getvalue())
+    return _make_inline_drawing(svg_text.getvalue())
 
 
-def _inline(svg: str) -> Drawing:
+def _make_inline_drawing(svg: str) -> Drawing:
     """Return the drawing inside matplotlib's SVG document, without clip paths and clashing ids."""
     svg_tag, _, svg = svg[svg.index("<svg") :].partition(">")
     view_box = re.findall(r'viewBox="([^"]*)"', svg_tag)[0]

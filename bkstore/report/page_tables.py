@@ -70,12 +70,12 @@ _NO_NUMBER_CELL = TableCell("blank", ABSENT)
 def make_page_table(section: Section, table: pa.Table, all_rows_note: str) -> PageTable:
     """Return the listing of a table; `all_rows_note` says in the caption where all rows are."""
     shown = first_rows(section, table)
-    heads = tuple(_head(section, column) for column in section.columns)
+    heads = tuple(_make_header_cell(section, column) for column in section.columns)
     rows = tuple(tuple(_make_cell(column, row) for column in section.columns) for row in shown)
-    return PageTable(section.heading, _caption(section, table, all_rows_note), heads, rows)
+    return PageTable(section.heading, _make_caption(section, table, all_rows_note), heads, rows)
 
 
-def _caption(section: Section, table: pa.Table, all_rows_note: str) -> str:
+def _make_caption(section: Section, table: pa.Table, all_rows_note: str) -> str:
     """Return how many rows there are, about how many ledgers, and where all of them are."""
     row_text = counted(table.num_rows, "row")
     kinds = [column.kind for column in section.columns]
@@ -115,7 +115,7 @@ def _sort_values(table: pa.Table, name: str) -> npt.NDArray[Any]:
     return -values if name.startswith("-") else values
 
 
-def _head(section: Section, column: ShownColumn) -> HeaderCell:
+def _make_header_cell(section: Section, column: ShownColumn) -> HeaderCell:
     first_order = section.order[0] if section.order else ""
     is_descending = column.table_column == first_order.lstrip("-") and first_order.startswith("-")
     return HeaderCell(column.heading, _sort_key(column), "descending" if is_descending else "")

@@ -35,7 +35,7 @@ class Section(NamedTuple):
     needs_metadata: bool = False
 
 
-def _show(names: str, **own: ShownColumn) -> tuple[ShownColumn, ...]:
+def _show_columns(names: str, **own: ShownColumn) -> tuple[ShownColumn, ...]:
     """Return the named columns as described in `COLUMNS`, or as overridden by `own`."""
     return tuple(own.get(name) or _default_column(name) for name in names.split())
 
@@ -66,7 +66,7 @@ _ALL_SECTIONS = (
         "are not in the dump, and for copies of lost disks, before anything is deleted.",
         "No violation was found.",
         ("category", "-missing_entries"),
-        _show(
+        _show_columns(
             "category ledger_id bookie missing_entries missing first_entry detail",
             first_entry=ShownColumn("Segment at", "entry", "first_entry"),
         ),
@@ -79,7 +79,7 @@ _ALL_SECTIONS = (
         "Check whether their bookies are in the dump. If so, these ledgers are lost.",
         "Each ledger of the metadata has entries on some bookie, or should have none.",
         (),
-        _show(
+        _show_columns(
             "ledger_id state last_entry_id bookies",
             bookies=ShownColumn("Ensembles", "long", "bookies"),
         ),
@@ -94,7 +94,7 @@ _ALL_SECTIONS = (
         "A writer that changed its ensemble leaves holes too, and entries off the stripe.",
         "No ledger has holes in its own stripe.",
         ("-holes",),
-        _show(
+        _show_columns(
             "bookie ledger_id holes off_stripe stripe entries first_entry last_entry",
             entries=ShownColumn("Entries there", "number", "entries"),
         ),
@@ -108,7 +108,7 @@ _ALL_SECTIONS = (
         "copy.",
         "Nothing unusual was found in what was read.",
         ("severity",),
-        _show("severity bookie detail file offset ledger_id"),
+        _show_columns("severity bookie detail file offset ledger_id"),
     ),
     Section(
         "ledger_health",
@@ -118,7 +118,7 @@ _ALL_SECTIONS = (
         "A reason in the last column means that the due replicas could not be counted in full.",
         "The ledger metadata contain no ledger.",
         ("class", "-replicas_missing"),
-        _show(
+        _show_columns(
             "ledger_id category replicas_missing replicas_due replicas_surplus"
             " fewest_replicas ensemble_size state last_entry_id segments not_judged",
             category=ShownColumn("Health", "class", "category"),
@@ -134,7 +134,7 @@ _ALL_SECTIONS = (
         "Where replicas are missing elsewhere, a surplus one may be the copy that saves the entry.",
         "No bookie holds entries that it does not have to.",
         ("-surplus_entries",),
-        _show("bookie ledger_id surplus_entries surplus_groups"),
+        _show_columns("bookie ledger_id surplus_entries surplus_groups"),
         needs_metadata=True,
     ),
     Section(
@@ -145,7 +145,7 @@ _ALL_SECTIONS = (
         "fault: stop garbage collection first, then restore them.",
         "The metadata contain each ledger of each bookie.",
         ("-bytes",),
-        _show("bookie ledger_id entries bytes"),
+        _show_columns("bookie ledger_id entries bytes"),
         needs_metadata=True,
     ),
     Section(
@@ -157,7 +157,9 @@ _ALL_SECTIONS = (
         "weights.",
         "The dump has no bookie.",
         ("-log_file_bytes",),
-        _show("bookie log_file_bytes live_bytes garbage_bytes entry_logs ledgers entries damage"),
+        _show_columns(
+            "bookie log_file_bytes live_bytes garbage_bytes entry_logs ledgers entries damage"
+        ),
     ),
     Section(
         "log_occupancy",
@@ -169,7 +171,7 @@ _ALL_SECTIONS = (
         "occupancy. A log without live records is removed by the next garbage collection.",
         "The bookies have no entry log.",
         ("-garbage_bytes",),
-        _show(
+        _show_columns(
             "bookie log_id bytes garbage_bytes live_bytes occupancy pinned live_ledgers"
             " ledgers closed",
         ),
@@ -182,7 +184,7 @@ _ALL_SECTIONS = (
         "Check the retention of the biggest first.",
         "The dump has no ledger.",
         ("-bytes",),
-        _show("ledger_id bytes replicas bookies"),
+        _show_columns("ledger_id bytes replicas bookies"),
     ),
     Section(
         "bytes_by_scope",
@@ -191,7 +193,7 @@ _ALL_SECTIONS = (
         "A scope belongs to one user of the store, who knows what its ledgers are for.",
         "The dump has no ledger.",
         ("-bytes",),
-        _show("scope_id bytes ledgers replicas"),
+        _show_columns("scope_id bytes ledgers replicas"),
     ),
     Section(
         "fragmentation",
@@ -202,7 +204,7 @@ _ALL_SECTIONS = (
         "writes (sorted, db) keeps stretches long.",
         "The dump has no ledger with entries.",
         ("-stretches",),
-        _show("bookie ledger_id stretches mean_stretch entries logs log_changes"),
+        _show_columns("bookie ledger_id stretches mean_stretch entries logs log_changes"),
     ),
     Section(
         "sequences",
@@ -213,7 +215,7 @@ _ALL_SECTIONS = (
         "many ensemble changes.",
         "The dump has no ledger with entries.",
         ("-groups",),
-        _show("bookie ledger_id groups sequences entries first_entry last_entry"),
+        _show_columns("bookie ledger_id groups sequences entries first_entry last_entry"),
     ),
     Section(
         "comparison",
@@ -222,7 +224,7 @@ _ALL_SECTIONS = (
         "Entries that were removed should belong to deleted ledgers.",
         "Neither dump has a ledger.",
         ("-removed", "-added"),
-        _show("bookie ledger_id change before after added removed common"),
+        _show_columns("bookie ledger_id change before after added removed common"),
     ),
     Section(
         "bookies",
@@ -232,7 +234,7 @@ _ALL_SECTIONS = (
         "and dump again.",
         "The dump lists no bookie.",
         ("read",),
-        _show("bookie read layout entries ledgers damage oddities path reason"),
+        _show_columns("bookie read layout entries ledgers damage oddities path reason"),
     ),
 )
 

@@ -285,7 +285,7 @@ def test_full_disks_are_told(
         checkpoints = CheckpointRunner(bookie)
         asked = ServerSettings()
         given = checkpoints, BackgroundCollector(bookie, store), asked, StateChanges(asked)
-        with serve._registered(arguments, store, server, *given) as made:
+        with serve._register_bookie(arguments, store, server, *given) as made:
             assert made is not None
             started = capsys.readouterr().err
             free[0] = 50

@@ -28,13 +28,13 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a row for each journal."""
     with open_bookie(args, needs_index=False) as bookie:
-        rows = list(_rows(bookie.folders.ledger, len(bookie.folders.journal)))
+        rows = list(_mark_rows(bookie.folders.ledger, len(bookie.folders.journal)))
         bookie.check_unchanged()
     write_output(args, LAST_MARKS, [Table.from_rows(LAST_MARKS, rows)])
     return 0
 
 
-def _rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[MarkRow]:
+def _mark_rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[MarkRow]:
     """Yield the greatest mark of each journal, and the file that contains it. There are as many
     journals as journal directories, or more if a numbered mark file requires it."""
     file_names = [file_name for current in ledger_dirs for file_name in os.listdir(current)]

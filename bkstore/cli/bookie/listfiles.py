@@ -46,10 +46,10 @@ def run(args: argparse.Namespace) -> int:
 def _rows_of_dirs(kind: str, dirs: list[Path], is_wanted: Callable[[str], bool]) -> FileRows:
     for dir_index, directory in enumerate(dirs):
         names = sorted(filter(is_wanted, os.listdir(directory)), key=lambda name: (len(name), name))
-        yield from (_row(kind, dir_index, directory / name) for name in names)
+        yield from (_file_row(kind, dir_index, directory / name) for name in names)
 
 
-def _row(kind: str, dir_index: int, path: Path) -> FileRow:
+def _file_row(kind: str, dir_index: int, path: Path) -> FileRow:
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -59,7 +59,7 @@ def _row(kind: str, dir_index: int, path: Path) -> FileRow:
     return kind, dir_index, str(path), size
 
 
-def _journals(folders: BookieFolders) -> FileRows:
+def _journal_rows(folders: BookieFolders) -> FileRows:
     return _rows_of_dirs("journal", folders.journal, lambda name: name.endswith(".txn"))
 
 
@@ -68,7 +68,7 @@ def _entry_logs(folders: BookieFolders) -> FileRows:
     return _rows_of_dirs("entrylog", folders.ledger, lambda name: ".log" in name)
 
 
-def _indexes(folders: BookieFolders) -> FileRows:
+def _index_rows(folders: BookieFolders) -> FileRows:
     """Yield index files, and files in the folders of RocksDB databases."""
     for dir_index, directory in enumerate(folders.index):
         index_paths = []
@@ -76,21 +76,21 @@ def _indexes(folders: BookieFolders) -> FileRows:
             is_database_file = path.parent.parent == directory and path.parent.name in _DATABASES
             if is_database_file or path.name.endswith((".idx", ".idx.rloc")):
                 index_paths.append(path)
-        yield from (_row("index", dir_index, path) for path in sorted(index_paths))
+        yield from (_file_row("index", dir_index, path) for path in sorted(index_paths))
 
 
-def _others(folders: BookieFolders) -> FileRows:
+def _other_rows(folders: BookieFolders) -> FileRows:
     """Yield files with names that no bookie uses, except those that `_entry_logs` lists."""
     directories = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
     for dir_index, directory in enumerate(directories):
         for unknown_file in find_unknown_files([directory]):
             if ".log" not in unknown_file.path.name or directory not in folders.ledger:
-                yield _row("other", dir_index, unknown_file.path)
+                yield _file_row("other", dir_index, unknown_file.path)
 
 
 _KINDS: dict[str, tuple[str, Callable[[BookieFolders], FileRows]]] = {
-    "journal": ("journal files", _journals),
+    "journal": ("journal files", _journal_rows),
     "entrylog": ("entry logs", _entry_logs),
-    "index": ("index files, or files of RocksDB databases", _indexes),
-    "other": ("files with names that no bookie uses", _others),
+    "index": ("index files, or files of RocksDB databases", _index_rows),
+    "other": ("files with names that no bookie uses", _other_rows),
 }

@@ -82,7 +82,7 @@ def _write_records(
     files: list[_Journal], args: argparse.Namespace, bookie: BookieDir | None = None
 ) -> list[Finding]:
     findings: list[Finding] = []
-    tables = _tables(files, args.msg, findings)
+    tables = _record_tables(files, args.msg, findings)
     if not args.show_keys:
         tables = map(hide_keys, tables)
     tables = check_unchanged_at_end(tables, bookie)
@@ -124,15 +124,17 @@ def _parse_journal_id(text: str) -> int:
     raise InvalidArgument(f"not a journal: {text[:60]!r} (a decimal id or <hex id>.txn)")
 
 
-def _tables(files: list[_Journal], with_payloads: bool, findings: list[Finding]) -> Iterator[Table]:
+def _record_tables(
+    files: list[_Journal], with_payloads: bool, findings: list[Finding]
+) -> Iterator[Table]:
     for file in files:
         scan = scan_journal(file.path, skip_invalid=True)
-        rows = _rows(file, scan, with_payloads, findings)
+        rows = _record_rows(file, scan, with_payloads, findings)
         yield from tables_of_rows(JOURNAL_RECORDS, rows, _ROWS_PER_TABLE)
         findings += scan.findings
 
 
-def _rows(
+def _record_rows(
     file: _Journal, scan: JournalScan, with_payloads: bool, findings: list[Finding]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a file's records; append a finding for each run of alike problems."""

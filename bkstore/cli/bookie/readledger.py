@@ -63,15 +63,15 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidArgument("a password requires --digest-type")
     findings: list[Finding] = []
     with open_bookie(args) as bookie:
-        batches = _batches(bookie, ledger, args, findings)
-        tables = _tables(bookie, ledger, batches, coder, findings)
+        batches = _read_batches(bookie, ledger, args, findings)
+        tables = _entry_tables(bookie, ledger, batches, coder, findings)
         is_known = bookie.index.has_ledger(ledger)
         write_output(args, ENTRY_RECORDS, check_unchanged_at_end(tables, bookie))
     unknown = 0 if is_known else print_unknown_ledger(ledger)
     return report_findings(findings) or unknown
 
 
-def _batches(
+def _read_batches(
     bookie: BookieDir, ledger: LedgerId, args: argparse.Namespace, findings: list[Finding]
 ) -> Iterator[RecordBatch]:
     """Yield the records asked for, with --max-count or --max-size the one batch that a batch read
@@ -90,7 +90,7 @@ def _batches(
         DamageRuns(findings).add(Finding.of(batch.stopped, ledger), stopped_entry)
 
 
-def _tables(
+def _entry_tables(
     bookie: BookieDir,
     ledger: LedgerId,
     batches: Iterator[RecordBatch],
@@ -105,13 +105,13 @@ def _tables(
             dir_indexes = bookie.dir_indexes(ledger, locations)
             entry_places = zip(batch.entries.tolist(), dir_indexes.tolist(), locations.tolist())
             rows = [
-                _row(ledger, entry_place, record, coder, damage_runs)
+                _entry_row(ledger, entry_place, record, coder, damage_runs)
                 for entry_place, record in zip(entry_places, map(bytes, batch))
             ]
             yield Table.from_rows(ENTRY_RECORDS, rows)
 
 
-def _row(
+def _entry_row(
     ledger: LedgerId,
     entry_place: tuple[int, int, int],
     record: bytes,

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     findings: list[Finding] = []
     ledgers_in_logs: set[LedgerId] = set()  # at most the chosen one
     with open_logs(args) as (bookie, logs):
-        tables = _tables(logs, args, ledger, findings, ledgers_in_logs)
+        tables = _record_tables(logs, args, ledger, findings, ledgers_in_logs)
         write_output(args, LOG_RECORDS, check_unchanged_at_end(tables, bookie))
         is_indexed = False
         if ledger is not None and bookie is not None and not ledgers_in_logs:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     return code if is_indexed else 1
 
 
-def _tables(
+def _record_tables(
     logs: list[LogFile],
     args: argparse.Namespace,
     ledger: LedgerId | None,
@@ -81,7 +81,7 @@ def _tables(
             selected = _select_records(batch, args)
             for start in range(0, len(selected), ROWS_PER_TABLE):
                 rows = np.arange(start, min(start + ROWS_PER_TABLE, len(selected)))
-                yield _table(log, selected.where(rows), args.msg)
+                yield _record_table(log, selected.where(rows), args.msg)
 
 
 def _select_records(batch: LogBatch, args: argparse.Namespace) -> LogBatch:
@@ -96,7 +96,7 @@ def _select_records(batch: LogBatch, args: argparse.Namespace) -> LogBatch:
     return batch if keep.all() else batch.where(np.flatnonzero(keep))
 
 
-def _table(log: LogFile, batch: LogBatch, with_payloads: bool) -> Table:
+def _record_table(log: LogFile, batch: LogBatch, with_payloads: bool) -> Table:
     count = len(batch)
     lacs, lengths = batch.lac_and_length()
     columns = (

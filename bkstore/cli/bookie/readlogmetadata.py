@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         file_metadata = _metadata_of_logs(logs, findings)
         if bookie is not None:  # None: DIR is a log file, of which no cache is known
             file_metadata = chain(file_metadata, _cached_metadata(bookie, logs, args, findings))
-        tables = tables_of_rows(LOG_METADATA, _rows(file_metadata), _ROWS_PER_TABLE)
+        tables = tables_of_rows(LOG_METADATA, _metadata_rows(file_metadata), _ROWS_PER_TABLE)
         write_output(args, LOG_METADATA, check_unchanged_at_end(tables, bookie))
     return report_findings(findings)
 
@@ -71,7 +71,7 @@ def _cached_metadata(
                 yield dir_index, log_name(log_id), "cache", metadata
 
 
-def _rows(files: Iterator[_FileMetadata]) -> Iterator[tuple[Any, ...]]:
+def _metadata_rows(files: Iterator[_FileMetadata]) -> Iterator[tuple[Any, ...]]:
     for dir_index, file_name, source, metadata in files:
         totals = (metadata.total_size, metadata.remaining_size, metadata.usage)
         log_cells = (dir_index, metadata.log_id, file_name, source, *totals)

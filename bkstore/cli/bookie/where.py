@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args, needs_index=False) as bookie:
         found_logs = bookie.find_logs(ledger, first, last, copies=args.copies, findings=findings)
         ledger_known = bool(found_logs) or index_has_ledger(bookie, ledger)
-        tables = tables_of_rows(LOG_ENTRIES, _rows(found_logs, args.ranges), ROWS_PER_TABLE)
+        tables = tables_of_rows(LOG_ENTRIES, _log_rows(found_logs, args.ranges), ROWS_PER_TABLE)
         write_output(args, LOG_ENTRIES, check_unchanged_at_end(tables, bookie))
     if found_logs or findings:
         return report_findings(findings)
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if ledger_known else 1
 
 
-def _rows(found_logs: list[FoundLog], by_range: bool) -> Iterator[tuple[Any, ...]]:
+def _log_rows(found_logs: list[FoundLog], by_range: bool) -> Iterator[tuple[Any, ...]]:
     for log in found_logs:
         log_cells, entries = (log.dir_index, log.log_id, Path(log.path).name), log.entries
         if not by_range:

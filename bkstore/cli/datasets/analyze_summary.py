@@ -42,7 +42,7 @@ def summarize(name: str, table: pa.Table, inputs: Inputs) -> SummaryLine:
     return SummaryLine(name, table.num_rows, *_SUMMARIZERS[name](table, inputs))
 
 
-def _sum(table: pa.Table, column: str) -> int:
+def _sum_of(table: pa.Table, column: str) -> int:
     import pyarrow.compute as pc
 
     return int(pc.sum(table.column(column)).as_py() or 0)
@@ -54,7 +54,7 @@ def _count_ledgers(table: pa.Table) -> str:
     return _counted(pc.count_distinct(table.column("qualified_name")).as_py(), "ledger")
 
 
-def _violations(table: pa.Table, _: Inputs) -> _Summary:
+def _summarize_violations(table: pa.Table, _: Inputs) -> _Summary:
     if not table.num_rows:
         return _Summary(finding=False, text="none")
     names, categories = (table.column(name).to_pylist() for name in ("qualified_name", "category"))
@@ -62,16 +62,16 @@ def _violations(table: pa.Table, _: Inputs) -> _Summary:
     counts = Counter(dict(zip(names, categories)).values())
     worst_first = ("no_replica", "below_ack_quorum", "below_write_quorum")
     parts = [f"{each}: {_counted(counts[each], 'ledger')}" for each in worst_first if counts[each]]
-    parts.append(f"{_counted(_sum(table, 'missing_entries'), 'replica')} missing")
+    parts.append(f"{_counted(_sum_of(table, 'missing_entries'), 'replica')} missing")
     return _Summary(finding=True, text="; ".join(parts))
 
 
-def _homeless(table: pa.Table, _: Inputs) -> _Summary:
+def _summarize_homeless(table: pa.Table, _: Inputs) -> _Summary:
     ledgers = _counted(table.num_rows, "ledger")
     return _Summary(finding=table.num_rows > 0, text=f"{ledgers} of which no bookie has an entry")
 
 
-def _health(table: pa.Table, _: Inputs) -> _Summary:
+def _summarize_health(table: pa.Table, _: Inputs) -> _Summary:
     due_counts = table.column("replicas_due").to_pylist()
     reasons = table.column("not_judged").to_pylist()
     # A reason concerns a part of a ledger if its replicas could be counted, else all of it.
@@ -89,28 +89,28 @@ def _health(table: pa.Table, _: Inputs) -> _Summary:
     return _Summary(finding=unusable > 0, text="; ".join(parts))
 
 
-def _surplus(table: pa.Table, _: Inputs) -> _Summary:
-    replicas = _counted(_sum(table, "surplus_entries"), "replica")
+def _summarize_surplus(table: pa.Table, _: Inputs) -> _Summary:
+    replicas = _counted(_sum_of(table, "surplus_entries"), "replica")
     return _Summary(finding=False, text=f"{replicas} of {_count_ledgers(table)} beyond those due")
 
 
-def _orphans(table: pa.Table, _: Inputs) -> _Summary:
-    size = _counted(_sum(table, "bytes"), "byte")
+def _summarize_orphans(table: pa.Table, _: Inputs) -> _Summary:
+    size = _counted(_sum_of(table, "bytes"), "byte")
     return _Summary(finding=False, text=f"{_count_ledgers(table)} unknown to the metadata, {size}")
 
 
-def _holes(table: pa.Table, inputs: Inputs) -> _Summary:
-    entries = _counted(_sum(table, "holes"), "entry", "entries")
+def _summarize_holes(table: pa.Table, inputs: Inputs) -> _Summary:
+    entries = _counted(_sum_of(table, "holes"), "entry", "entries")
     text = f"{_count_ledgers(table)}, {entries} between first and last"
     # Metadata tell more than holes: with them, `violations` has the losses.
     return _Summary(finding=inputs.metadata is None and table.num_rows > 0, text=text)
 
 
 def _by_bookie(table: pa.Table, inputs: Inputs) -> _Summary:
-    unread, damage = len(inputs.dump.unread_bookies), _sum(table, "damage")
-    entries = _counted(_sum(table, "entries"), "entry", "entries")
+    unread, damage = len(inputs.dump.unread_bookies), _sum_of(table, "damage")
+    entries = _counted(_sum_of(table, "entries"), "entry", "entries")
     parts = [f"{_counted(table.num_rows - unread, 'bookie')}, {entries}"]
-    parts.append(f"{_counted(_sum(table, 'log_file_bytes'), 'byte')} of entry logs")
+    parts.append(f"{_counted(_sum_of(table, 'log_file_bytes'), 'byte')} of entry logs")
     if unread:
         parts.append(f"{_counted(unread, 'bookie')} not read")
     if damage:
@@ -119,59 +119,61 @@ def _by_bookie(table: pa.Table, inputs: Inputs) -> _Summary:
 
 
 def _by_scope(table: pa.Table, _: Inputs) -> _Summary:
-    size = _counted(_sum(table, "bytes"), "byte")
+    size = _counted(_sum_of(table, "bytes"), "byte")
     return _Summary(finding=False, text=f"{_counted(table.num_rows, 'scope')}, {size} of records")
 
 
 def _by_ledger(table: pa.Table, _: Inputs) -> _Summary:
-    counts = f"{_counted(table.num_rows, 'ledger')}, {_counted(_sum(table, 'replicas'), 'replica')}"
-    size = _counted(_sum(table, "bytes"), "byte")
+    counts = (
+        f"{_counted(table.num_rows, 'ledger')}, {_counted(_sum_of(table, 'replicas'), 'replica')}"
+    )
+    size = _counted(_sum_of(table, "bytes"), "byte")
     return _Summary(finding=False, text=f"{counts}, {size} of records")
 
 
-def _occupancy(table: pa.Table, inputs: Inputs) -> _Summary:
-    garbage, pinned = _counted(_sum(table, "garbage_bytes"), "byte"), _sum(table, "pinned")
+def _summarize_occupancy(table: pa.Table, inputs: Inputs) -> _Summary:
+    garbage, pinned = _counted(_sum_of(table, "garbage_bytes"), "byte"), _sum_of(table, "pinned")
     logs = _counted(table.num_rows, "entry log")
     pinned_text = f"{pinned:,} pinned by less than {inputs.options.pinned:g}"
     return _Summary(finding=False, text=f"{logs}, {garbage} of garbage; {pinned_text}")
 
 
-def _fragmentation(table: pa.Table, _: Inputs) -> _Summary:
-    entries, stretches = _sum(table, "entries"), _sum(table, "stretches")
+def _summarize_fragmentation(table: pa.Table, _: Inputs) -> _Summary:
+    entries, stretches = _sum_of(table, "entries"), _sum_of(table, "stretches")
     stretch_count = _counted(stretches, "stretch", "stretches")
     mean = f"{entries / stretches if stretches else 0:,.1f} each"
     text = f"{_counted(entries, 'entry', 'entries')} in {stretch_count}, {mean}"
     return _Summary(finding=False, text=text)
 
 
-def _sequences(table: pa.Table, _: Inputs) -> _Summary:
-    entries = _counted(_sum(table, "entries"), "entry", "entries")
-    groups = _counted(_sum(table, "groups"), "sequence group")
+def _summarize_sequences(table: pa.Table, _: Inputs) -> _Summary:
+    entries = _counted(_sum_of(table, "entries"), "entry", "entries")
+    groups = _counted(_sum_of(table, "groups"), "sequence group")
     return _Summary(finding=False, text=f"{entries} in {groups}")
 
 
-def _comparison(table: pa.Table, inputs: Inputs) -> _Summary:
+def _summarize_comparison(table: pa.Table, inputs: Inputs) -> _Summary:
     dumps = filter(None, (inputs.dump, inputs.other))
     bookie_ids = [{bookie["id"] for bookie in dump.manifest["bookies"]} for dump in dumps]
     if not set.intersection(*bookie_ids):
         text = "nothing to compare: the two dumps have no bookie in common"
         return _Summary(finding=False, text=text)
-    parts = [f"{_sum(table, name):,} {name}" for name in ("common", "added", "removed")]
+    parts = [f"{_sum_of(table, name):,} {name}" for name in ("common", "added", "removed")]
     return _Summary(finding=False, text=f"entries: {', '.join(parts)}")
 
 
 _SUMMARIZERS: dict[str, Callable[[Any, Inputs], _Summary]] = {
-    "violations": _violations,
-    "homeless": _homeless,
-    "ledger_health": _health,
-    "surplus": _surplus,
-    "orphans": _orphans,
-    "holes": _holes,
+    "violations": _summarize_violations,
+    "homeless": _summarize_homeless,
+    "ledger_health": _summarize_health,
+    "surplus": _summarize_surplus,
+    "orphans": _summarize_orphans,
+    "holes": _summarize_holes,
     "bytes_by_bookie": _by_bookie,
     "bytes_by_scope": _by_scope,
     "bytes_by_ledger": _by_ledger,
-    "log_occupancy": _occupancy,
-    "fragmentation": _fragmentation,
-    "sequences": _sequences,
-    "comparison": _comparison,
+    "log_occupancy": _summarize_occupancy,
+    "fragmentation": _summarize_fragmentation,
+    "sequences": _summarize_sequences,
+    "comparison": _summarize_comparison,
 }

@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
             reader = relation.to_arrow_reader(_BATCH_ROWS)
             schema = _VIEWS if query is None else _result_schema(reader.schema)
             requested = RequestedColumns(args.columns, args.wide)
-            batches = _tables(schema, reader)
+            batches = _result_tables(schema, reader)
             write_tables(schema, batches, form, args.output, requested=requested)
         except duckdb.Error as error:
             raise session.explain(error) from error
@@ -146,7 +146,7 @@ def _column_kind(arrow_type: pa.DataType) -> ColumnKind:
     return "rows" if is_rows and types.is_int64(arrow_type.value_type.value_type) else "string"
 
 
-def _tables(schema: Schema, reader: pa.RecordBatchReader) -> Iterator[Table]:
+def _result_tables(schema: Schema, reader: pa.RecordBatchReader) -> Iterator[Table]:
     for batch in reader:
         converters = [_CONVERTERS.get(column.kind) for column in schema.columns]
         columns = [column.to_pylist() for column in batch.columns]

@@ -73,9 +73,9 @@ def run(args: argparse.Namespace) -> int:
                 print_stderr(f"{finding.severity}: {finding}")
             write_output(args, CHECK_COVERAGE, [_coverage_table(check.coverage)])
         else:
-            tables = tables_of_rows(CHECK_FINDINGS, map(_row, findings), _ROWS_PER_TABLE)
+            tables = tables_of_rows(CHECK_FINDINGS, map(_finding_row, findings), _ROWS_PER_TABLE)
             write_output(args, CHECK_FINDINGS, tables)
-    return _report(check.coverage, severity_counts)
+    return _print_coverage(check.coverage, severity_counts)
 
 
 def _count_severities(check: Check, counts: Counter[str]) -> Iterator[CheckFinding]:
@@ -98,7 +98,7 @@ def _make_check(args: argparse.Namespace, bookie: BookieDir) -> Check:
     return Check(bookie, args.digest_type, password, ledger, log_id, live_ledgers, args.jobs)
 
 
-def _row(finding: CheckFinding) -> tuple[Any, ...]:
+def _finding_row(finding: CheckFinding) -> tuple[Any, ...]:
     ids = (None, None) if finding.ledger is None else finding.ledger.signed
     entry_range = (finding.first_entry, finding.last_entry, finding.entries)
     description = (finding.severity, finding.kind, finding.detail)
@@ -111,7 +111,7 @@ def _coverage_table(coverage: Coverage) -> Table:
     return Table(CHECK_COVERAGE, columns)
 
 
-def _report(coverage: Coverage, severity_counts: Counter[str]) -> int:
+def _print_coverage(coverage: Coverage, severity_counts: Counter[str]) -> int:
     for line in coverage.describe():
         print_stderr(line)
     problem_count = severity_counts["damage"] + severity_counts["oddity"]

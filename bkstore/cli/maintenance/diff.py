@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
         differences = diff(sides[0], sides[1], findings, only_ledger, count_ledger)
         for_screen = output_format_from_args(args) == "table"
-        rows = (_row(difference, for_screen) for difference in differences)
+        rows = (_difference_row(difference, for_screen) for difference in differences)
         tables = tables_of_rows(DIFFERENCES, rows, _ROWS_PER_TABLE)
         write_output(args, DIFFERENCES, check_unchanged_at_end(tables, *bookies))
     code = report_findings(findings)
@@ -101,7 +101,7 @@ def _open_side(
     return DirectorySide(bookie_dir)
 
 
-def _row(difference: Difference, for_screen: bool) -> tuple[Any, ...]:
+def _difference_row(difference: Difference, for_screen: bool) -> tuple[Any, ...]:
     """Return the row of a difference: the values of sides a and b, or entries that one lacks."""
     ids = (*difference.ledger.signed, difference.ledger.qualified_name)
     entries = difference.entries

@@ -36,18 +36,20 @@ def run(args: argparse.Namespace) -> int:
 
     digest = {"digest_type": args.digest_type, "password": password_from_args(args)}
     result = run_rewrite(args, salvage, known_only=args.known_only, **digest)
-    write_output(args, LOSSES, [Table.from_rows(LOSSES, [_row(loss) for loss in result.losses])])
-    print_stderr(_summary(result))
+    write_output(
+        args, LOSSES, [Table.from_rows(LOSSES, [_loss_row(loss) for loss in result.losses])]
+    )
+    print_stderr(_describe_result(result))
     return max(report_findings(result.rewrite.findings), int(bool(result.losses)))
 
 
-def _row(loss: Loss) -> tuple[Any, ...]:
+def _loss_row(loss: Loss) -> tuple[Any, ...]:
     ids = (None, None) if loss.ledger is None else loss.ledger.signed
     entry_range = (loss.first_entry, loss.last_entry, loss.entries)
     return (loss.kind, loss.file, loss.offset, loss.bytes, *ids, *entry_range, loss.detail)
 
 
-def _summary(result: SalvageResult) -> str:
+def _describe_result(result: SalvageResult) -> str:
     rewrite = result.rewrite
     ledgers = format_count(rewrite.ledgers, "ledger")
     saved = f"{format_count(rewrite.entries, 'entry', 'entries')} of {ledgers}"

@@ -33,7 +33,7 @@ def format_cell(value: Any) -> str:
     ['-', 'yes', '07', '0.666667', '0-4 6']
     """
     if isinstance(value, str):
-        return _shortened(escape_unprintable(value))
+        return _shorten_text(escape_unprintable(value))
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -41,10 +41,10 @@ def format_cell(value: Any) -> str:
     if isinstance(value, TruncatedRows):
         return f"{' '.join(map(format_row, value))} ... ({value.summary})"
     if isinstance(value, list):
-        return _shortened(" ".join(map(format_row, value)) or "none")
+        return _shorten_text(" ".join(map(format_row, value)) or "none")
     if isinstance(value, float):
         return f"{value:.6g}"
-    return _shortened(value.hex()) if isinstance(value, bytes) else str(value)
+    return _shorten_text(value.hex()) if isinstance(value, bytes) else str(value)
 
 
 def payload_cell(value: bytes | None) -> str:
@@ -60,17 +60,17 @@ def payload_cell(value: bytes | None) -> str:
     try:  # incrementally: the cut may be within a character
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) == len(value))
         if text.isprintable():
-            return text + _more(value, data)
+            return text + _cut_note(value, data)
     except UnicodeDecodeError:
         pass
     if 2 * sum(map(_is_text, data)) < len(data):
         data = data[: _MAX_CELL // 2]
-        return f"0x{data.hex()}{_more(value, data)}"
+        return f"0x{data.hex()}{_cut_note(value, data)}"
     escaped = "".join(chr(byte) if _is_text(byte) else f"\\x{byte:02x}" for byte in data)
-    return escaped + _more(value, data)
+    return escaped + _cut_note(value, data)
 
 
-def _more(value: bytes, data: bytes) -> str:
+def _cut_note(value: bytes, data: bytes) -> str:
     """Return the end of a cell that shows only the beginning `data` of the value, else ""."""
     size = format_count(len(value), "byte")
     return "" if len(data) == len(value) else f"... ({size}; see --format json)"
@@ -103,7 +103,7 @@ def ranges_cell(
     return TruncatedRows(first, f"{format_count(entries.range_count, 'range')}; see groups")
 
 
-def _shortened(text: str) -> str:
+def _shorten_text(text: str) -> str:
     if len(text) <= _MAX_CELL:
         return text
     return f"{text[:_MAX_CELL]}... ({format_count(len(text), 'character')}; see --format json)"

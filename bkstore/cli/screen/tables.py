@@ -164,7 +164,7 @@ class Screen:
         self._write_header()
 
     def _write_header(self) -> None:
-        header = "".join(self._lines({name: [name] for name in self._widths}))
+        header = "".join(self._table_lines({name: [name] for name in self._widths}))
         self._out.line(header, "bold")
         self._out.line(self._out.rule * line_width(self._widths.values()), "dim")
 
@@ -189,9 +189,9 @@ class Screen:
                 texts[name] = [cut(text, room) for text in texts[name]]
             # Rows that were written keep their place: a column widens, but never narrows.
             self._widths[name] = max(self._widths[name], max_width(texts[name]))
-        self._out.stream.writelines(f"{line}\n" for line in self._lines(texts))
+        self._out.stream.writelines(f"{line}\n" for line in self._table_lines(texts))
 
-    def _lines(self, texts: Mapping[str, list[str]]) -> Iterator[str]:
+    def _table_lines(self, texts: Mapping[str, list[str]]) -> Iterator[str]:
         """Yield the lines of cells with these texts, padded to the columns' widths."""
         columns = [
             pad_cells(texts[name], cell_width, name in self._right_aligned)

@@ -119,7 +119,7 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            error.message += _suggestion(str(value), map(str, action.choices or ()))
+            error.message += _suggest_word(str(value), map(str, action.choices or ()))
             raise
 
     def declare_once(self) -> None:
@@ -175,7 +175,7 @@ class Parser(argparse.ArgumentParser):
         explains most of argparse's messages, but none about another option ("argument --to: ")."""
         if self._unknown_names and not message.startswith("argument -"):
             options = list(self._option_string_actions)
-            words = (f"{name}{_suggestion(name, options)}" for name in self._unknown_names)
+            words = (f"{name}{_suggest_word(name, options)}" for name in self._unknown_names)
             message = f"unrecognized arguments: {' '.join(words)}"
         super().error(escape_unprintable(message))
 
@@ -191,7 +191,7 @@ ArgumentCheck = Callable[[Parser, argparse.Namespace], None]
 """A rule for the parsed arguments: calls the parser's `error` if they break it."""
 
 
-def _suggestion(word: str, known: Iterable[str]) -> str:
+def _suggest_word(word: str, known: Iterable[str]) -> str:
     """Return " (did you mean X?)" for the nearest known word, an empty string if none is near."""
     matches = get_close_matches(word, list(known), 1)
     return f" (did you mean {matches[0]}?)" if matches else ""

@@ -138,9 +138,9 @@ class _TextWriter(_TableWriter):
 class _JsonLinesWriter(_TextWriter):
     def write(self, table: Table) -> None:
         for row in table.rows():
-            self.stream.write(self._row(row) + "\n")
+            self.stream.write(self._format_row(row) + "\n")
 
-    def _row(self, row: tuple[Any, ...]) -> str:
+    def _format_row(self, row: tuple[Any, ...]) -> str:
         return format_json(dict(zip(self.schema.names, map(_hex_if_bytes, row))))
 
 
@@ -149,7 +149,7 @@ class _JsonWriter(_JsonLinesWriter):
 
     def write(self, table: Table) -> None:
         for row in table.rows():
-            self.stream.write(self.separator + self._row(row))
+            self.stream.write(self.separator + self._format_row(row))
             self.separator = ",\n"
 
     def finish(self) -> None:
@@ -167,9 +167,9 @@ class _CsvWriter(_TextWriter):
 
     def write(self, table: Table) -> None:
         for row in table.rows():
-            self.rows.writerow(map(self._cell, row))
+            self.rows.writerow(map(self._format_cell, row))
 
-    def _cell(self, value: Any) -> Any:
+    def _format_cell(self, value: Any) -> Any:
         """Return a value as a CSV cell; an apostrophe keeps a text from being run as a formula."""
         if isinstance(value, str):
             text = escape_unprintable(value)

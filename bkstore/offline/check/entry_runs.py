@@ -84,7 +84,7 @@ class EntryRuns:
                 return
             for run in _limit_runs(ledger_runs).tolist():
                 finding_count += 1
-                yield _finding(run, kind, severity, detail, file)
+                yield _make_finding(run, kind, severity, detail, file)
 
 
 def _merge_runs(rows: Int64Array) -> Int64Array:
@@ -118,7 +118,7 @@ def _limit_runs(runs: Int64Array) -> Int64Array:
     return np.vstack((runs[: MAX_LEDGER_RUNS - 1], merged))
 
 
-def _finding(
+def _make_finding(
     run: list[int], kind: CheckKind, severity: Severity, detail: str, file: str | None
 ) -> CheckFinding:
     scope, signed_ledger, first, last, count, offset = run

@@ -105,7 +105,7 @@ class _LogCheck:
         findings: list[CheckFinding] = []
         byte_usage = LogByteUsage()
         if self._task.exists:
-            findings += self._scan(byte_usage)
+            findings += self._scan_log(byte_usage)
         for rows in self._rows.read_rest():
             self._dangling_rows.add(*rows.T)
         self._look_up_waiting_records()
@@ -114,7 +114,7 @@ class _LogCheck:
         findings += self._garbage_findings()
         return findings, self.coverage
 
-    def _scan(self, byte_usage: LogByteUsage) -> list[CheckFinding]:
+    def _scan_log(self, byte_usage: LogByteUsage) -> list[CheckFinding]:
         """Read the log into `byte_usage`, and join it with its rows; return findings on bytes."""
         scan_findings: list[Finding] = []
         path, coverage = self._task.log.path, self.coverage

@@ -35,12 +35,12 @@ class LogSizes:
             numbers, inverse = np.unique(batch.ledger_id, return_inverse=True)
             sums = np.bincount(inverse, batch.size + SIZE_FIELD_BYTES).astype(np.int64)
             for number, size in zip(numbers.tolist(), sums.tolist()):
-                self._add(LedgerId.from_signed(0, number), size)
+                self._add_size(LedgerId.from_signed(0, number), size)
             return
         for ledger, rows in batch.ledgers():
-            self._add(ledger, int(batch.size[rows].sum()) + SIZE_FIELD_BYTES * rows.size)
+            self._add_size(ledger, int(batch.size[rows].sum()) + SIZE_FIELD_BYTES * rows.size)
 
-    def _add(self, ledger: LedgerId, size: int) -> None:
+    def _add_size(self, ledger: LedgerId, size: int) -> None:
         self.bytes_by_ledger[ledger] = self.bytes_by_ledger.get(ledger, 0) + size
 
 

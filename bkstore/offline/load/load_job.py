@@ -153,7 +153,6 @@ def load(
     ...         made.rows, index.layout, index.get(7, 3)
     (3, 'rocksdb', 1200)
     """
-    # All that can be refused is refused before anything is written.
     _check_arguments(to, directories, compare)
     require_local_path(out, "an index")
     source = open_load_source(dump, bookie, directories)

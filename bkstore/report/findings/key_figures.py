@@ -102,12 +102,12 @@ def _count_bookies(tables: Tables, manifest: Any) -> tuple[int | None, tuple[tup
     """Return the number of bookies, and (id, reason) of each that was not read."""
     if manifest is not None:
         unread = [bookie for bookie in manifest["bookies"] if not bookie["read"]]
-        reasons = tuple((str(bookie["id"]), _reason(bookie)) for bookie in unread)
+        reasons = tuple((str(bookie["id"]), _reason_not_read(bookie)) for bookie in unread)
         return len(manifest["bookies"]), reasons
     return _count_rows(tables, "bytes_by_bookie"), ()
 
 
-def _reason(bookie: Mapping[str, Any]) -> str:
+def _reason_not_read(bookie: Mapping[str, Any]) -> str:
     """Return why a bookie was not read, without the prefix that repeats it."""
     return str(bookie["reason"]).removeprefix(f"bookie {bookie['id']} was not read: ")
 

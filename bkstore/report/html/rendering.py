@@ -61,11 +61,11 @@ def mark_safe(text: str) -> str:
 
 def render_template(name: str, **values: Any) -> str:
     """Return a filled template; raises for a missing value, `MissingDependency` without Jinja2."""
-    return _environment().get_template(name).render(**values)
+    return _template_environment().get_template(name).render(**values)
 
 
 @cache
-def _environment() -> Environment:
+def _template_environment() -> Environment:
     jinja2 = require_jinja()
     environment: Environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bkstore.report", "template"),

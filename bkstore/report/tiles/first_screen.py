@@ -59,15 +59,15 @@ def make_tiles(facts: Facts, tables: Tables) -> Tiles:
 
 
 def _amounts_tile(facts: Facts, tables: Tables) -> AmountsTile:
-    bookies, bookies_label = _format_count(facts.bookies), _plural(facts.bookies, "bookie")
+    bookies, bookies_label = _format_count(facts.bookies), _choose_plural(facts.bookies, "bookie")
     if facts.unread_bookies:
         read_count = (facts.bookies or 0) - len(facts.unread_bookies)
         bookies, bookies_label = f"{read_count:,} of {facts.bookies or 0:,}", "bookies read"
     size, exact_size = (None, "") if facts.disk is None else format_size(facts.disk.files)
     figures = (
         KeyFigure(bookies, bookies_label),
-        KeyFigure(_format_count(facts.ledgers), _plural(facts.ledgers, "ledger")),
-        KeyFigure(_format_count(facts.replicas), _plural(facts.replicas, "replica")),
+        KeyFigure(_format_count(facts.ledgers), _choose_plural(facts.ledgers, "ledger")),
+        KeyFigure(_format_count(facts.replicas), _choose_plural(facts.replicas, "replica")),
         KeyFigure(size, "in entry logs", exact_size),
     )
     notes = []
@@ -84,7 +84,7 @@ def _format_count(value: int | None) -> str | None:
     return None if value is None else f"{value:,}"
 
 
-def _plural(value: int | None, noun: str) -> str:
+def _choose_plural(value: int | None, noun: str) -> str:
     return noun if value == 1 else f"{noun}s"
 
 
