@@ -13,6 +13,7 @@ import doctest
 import importlib
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex, keys
 from bkstore.storage.journal import JournalWriter, scan_journal, write_last_mark
 from tests.docs.format_pages import FORMATS, shown_bytes, shown_text
+from tests.docs.installed_pages import OPTIONAL_MODULES, PageRunner, read_install_line
 from tests.docs.page_blocks import FENCE, PAGES, README, blocks
 from tests.docs.page_runs import NEEDS_SPARK, run_page
 from tests.paths import ROOT
@@ -55,16 +57,28 @@ def _needs_zookeeper(page: Path) -> bool:
     return page.read_text(encoding="utf-8").startswith("<!-- needs zookeeper -->")
 
 
+@pytest.fixture(scope="module")
+def page_runner() -> Iterator[PageRunner]:
+    """Yield what runs pages without packages that they do not name."""
+    runner = PageRunner()
+    yield runner
+    runner.close()
+
+
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if not _needs_zookeeper(page)],
     ids=lambda p: str(p.relative_to(ROOT)),
 )
-def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page's examples run from top to bottom and print what the page shows."""
-    pytest.importorskip("pyarrow")
-    monkeypatch.chdir(tmp_path)
-    run_page(page, spark=False)
+def test_page_runs(page: Path, tmp_path: Path, page_runner: PageRunner) -> None:
+    """A page's examples run from top to bottom and print what the page shows, with the core and
+    what the page says to install; pages without that line have all that is installed."""
+    line = read_install_line(page)
+    modules = OPTIONAL_MODULES if line.text is None else line.modules
+    for module in line.modules:
+        pytest.importorskip(module)
+
+    assert "" == page_runner.run(page, tmp_path, modules)
 
 
 LONG_WITH_SPARK = "command-line.md"

@@ -14,6 +14,14 @@ import pytest
 
 from bkstore.offline.analyses import ANALYSES
 from bkstore.storage.directories.writer_lock import LOCK_NAME
+from tests.docs.installed_pages import (
+    MODULES_BY_EXTRA,
+    NOTHING,
+    OPTIONAL_MODULES,
+    read_install_line,
+)
+from tests.docs.page_blocks import blocks
+from tests.docs.page_runs import NEEDS_SPARK
 from tools import rooms
 
 ROOT = rooms.ROOT
@@ -174,3 +182,67 @@ def test_every_analysis_has_its_row() -> None:
 
     assert sorted(ANALYSES) == sorted(told)
     assert f"{len(ANALYSES)} analyses" in text
+
+
+# -- what a page says to install
+
+_INSTALL_PAGES = [
+    page for page in PAGES if page.is_relative_to(ROOT / "docs") and page.name != "install.md"
+]
+_IMPORT = re.compile(r"^\s*(?:import|from) (\w+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", _INSTALL_PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_page_says_what_to_install(page: Path) -> None:
+    """Below its title each page has a line "Install: ", with `pip install .`, extras that exist and
+    packages, or "nothing"; `test_page_runs` runs the page with these alone."""
+    line = read_install_line(page)
+    shown = [block for block in blocks(page) if block.kind in ("python", "py", "console")]
+
+    assert line.text is not None, "add a line below the title: Install: `pip install '.[EXTRA]'`."
+    assert set() == line.extras - set(MODULES_BY_EXTRA)
+    assert line.text.startswith(("`pip install .", "`pip install '.[", NOTHING, "`make test`"))
+    assert line.text.endswith(".")
+    assert not (shown and line.text.startswith(NOTHING))
+
+
+@pytest.mark.parametrize("page", _INSTALL_PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_of_a_page_are_installed(page: Path) -> None:
+    """What a page's code imports, and what its blocks for Spark or a ZooKeeper need, is
+    in the line; this holds for blocks too that no test runs."""
+    line = read_install_line(page)
+    code = [block.text for block in blocks(page) if block.kind in ("python", "py")]
+    imported = {name for text in code for name in _IMPORT.findall(text)} & OPTIONAL_MODULES
+    text = page.read_text(encoding="utf-8")
+
+    assert set() == imported - line.modules
+    assert "spark" in line.extras or NEEDS_SPARK not in text
+    assert "zookeeper" in line.extras or not text.startswith("<!-- needs zookeeper -->")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("# A\n\nInstall: `pip install .`.\n\nB\n", (set(), set())),
+        (
+            "# A\n\nInstall: `pip install '.[arrow,local]' pytest`; `'.[serve]'` for `--http`.\n",
+            ({"arrow", "local", "serve"}, {"pytest"}),
+        ),
+        (
+            "<!-- needs zookeeper -->\n# A\n\nInstall: `pip install '.[zookeeper]'`, `make`.\n",
+            ({"zookeeper"}, set()),
+        ),
+        ("# A\n\nB\n\nC\n\nD\n\nInstall: `pip install '.[arrow]'`.\n", None),
+        ("# A\n\nTo Install: `pip install .`.\n", None),
+    ],
+    ids=["core", "extras", "zookeeper", "too low", "inside a line"],
+)
+def test_install_lines(
+    text: str, expected: tuple[set[str], set[str]] | None, tmp_path: Path
+) -> None:
+    """Extras and packages are read from the line's code, in the first paragraphs only."""
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    line = read_install_line(page)
+
+    assert expected == (None if line.text is None else (line.extras, line.packages))
