@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tomllib
 import traceback
+from collections.abc import Collection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.paths import ROOT
 
@@ -109,14 +110,25 @@ class PageRunner:
         self._process.wait(60)
 
 
-def _run_in_fork(request: dict[str, str]) -> str:
+class _HidingFinder:
+    """A finder of modules that finds what another finds, but none of the hidden ones."""
+
+    def __init__(self, finder: Any, hidden: Collection[str]) -> None:
+        self._finder, self._hidden = finder, hidden
+
+    def find_spec(self, name: str, *location: Any) -> Any:
+        """Return the spec of a module, None for a hidden one."""
+        is_hidden = name.partition(".")[0] in self._hidden
+        return None if is_hidden else self._finder.find_spec(name, *location)
+
+
+def _run_in_fork(request: dict[str, Any]) -> str:
     """Run one page in a child; return its traceback, or how it ended, or ""."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.dup2(2, 1)  # what programs of a page print is no answer
-        for module in request["hidden"]:
-            sys.modules[module] = None  # type: ignore[assignment]
+        sys.meta_path[:] = [_HidingFinder(each, request["hidden"]) for each in sys.meta_path]
         os.chdir(request["folder"])
         problem = ""
         try:
