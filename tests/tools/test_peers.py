@@ -43,8 +43,12 @@ class Bitmap:
         found.ids = set(json.loads(data))
         return found
 
-    def __sub__(self, other: Bitmap) -> set[int]:
-        return self.ids - other.ids
+    def flip(self, first: int, end: int) -> set[int]:
+        """Return the complement within a range."""
+        return self.ids ^ set(range(first, end))
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
 
 def test_bitmaps_are_made_by_the_fast_way_in() -> None:
@@ -58,8 +62,8 @@ def test_bitmaps_are_made_by_the_fast_way_in() -> None:
     held = form.decode(form.encode(np.array([1, 2, 5])))
 
     assert [array] == Bitmap.made_of
-    assert 3 == form.missing(held, 6)
-    assert [array, range] == Bitmap.made_of
+    assert ({0, 3, 4}, 3) == (form.missing(held, 6), form.count_missing(held, 6))
+    assert [array] == Bitmap.made_of
 
 
 def test_ids_are_given_before_the_clock_runs() -> None:

@@ -30,6 +30,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.lab import Experiment, LabRun, main
 from bkstore.lab.catalog import QUESTIONS, load_experiment
 from bkstore.lab.experiment import columns_of_kind
+from bkstore.lab.experiments import availability
 from bkstore.lab.experiments.layouts import DETAILED_SHAPE
 from bkstore.lab.experiments.pages import PAGE_SIZES, PagePool, make_ledgers
 from bkstore.lab.progress import StepProgress
@@ -312,6 +313,21 @@ def test_forms_have_their_bytes(result: Result) -> None:
         assert 64 + 24 * sequences == rows[pattern, "as built"]["bytes"]
         assert 1200 // 8 == rows[pattern, "bit vector"]["bytes"]
     assert 88 == rows["all", "as built"]["bytes"]
+
+
+@pytest.mark.parametrize("count", [6, 7, 8, 9, 20])
+@pytest.mark.parametrize("form", ["grouped", "as built", "bit vector", "roaring"])
+def test_forms_say_what_is_missing(form: str, count: int) -> None:
+    """Each form's set of missing ids is that of plain sets, behind the last id and byte too."""
+    forms = availability.FORMS
+    if form == "roaring":
+        forms = {form: availability.roaring_form(pytest.importorskip("pyroaring"))}
+    side, ids = forms[form], [1, 2, 5]
+    held = side.decode(side.encode(np.array(ids)))
+    missing = sorted(set(range(count)) - set(ids))
+
+    assert missing == side.ids(side.missing(held, count)).tolist()
+    assert len(missing) == side.count_missing(held, count)
 
 
 def test_reads_are_hits_or_fetches(result: Result) -> None:
