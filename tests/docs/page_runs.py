@@ -16,7 +16,7 @@ __all__ = ["NEEDS_SPARK", "run_page"]
 
 NEEDS_SPARK = "# needs spark"
 _FILE = re.compile(r"# ([\w/]+\.py)\n")
-"""The first line of a block that is the text of a file."""
+"""The first line of a block that becomes a file too."""
 
 
 def _same(shown: str, printed: str) -> bool:
@@ -44,10 +44,9 @@ def run_page(page: Path, *, spark: bool) -> None:
         where = f"{page.name}, line {block.line}"
         if block.text.startswith(NEEDS_SPARK) and not spark:
             printed = None
-        elif block.kind == "python" and (file_name := _FILE.match(block.text)):
-            Path(file_name[1]).write_text(block.text)
-            printed = None
         elif block.kind == "python":
+            if file_name := _FILE.match(block.text):
+                Path(file_name[1]).write_text(block.text)
             out = io.StringIO()
             source = "\n" * (block.line - 1) + block.text
             with contextlib.redirect_stdout(out):

@@ -1,7 +1,7 @@
 """The documentation, run: examples, transcripts, bytes on the format pages, links, doctests.
 
-What the pages use to be checkable: a `python` block runs, or becomes a file if its first line is
-`# FILE.py`; an `output` block behind it is what it prints; in a `console` block `$ bkstore ...`
+What the pages use to be checkable: a `python` block runs, and becomes a file if its first line
+is `# FILE.py`; an `output` block behind it is what it prints; in a `console` block `$ bkstore ...`
 runs and what follows is its output ("..." stands for anything, white space is ignored); the first
 line `# needs spark` keeps a block for the Spark run; `<!-- example: NAME -->` names the block
 behind it. A page that begins with `<!-- needs zookeeper -->` is run by `test_ensemble_pages`.

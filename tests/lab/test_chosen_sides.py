@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.lab import main
-from bkstore.lab.experiments.layouts import EXPERIMENT
+from bkstore.lab import Experiment, main
+from bkstore.lab.experiments.deletes import EXPERIMENT as DELETES, STEPS
+from bkstore.lab.experiments.keys import EXPERIMENT as KEYS, USUAL
+from bkstore.lab.experiments.layouts import EXPERIMENT as LAYOUTS
 from bkstore.lab.stores import chosen_sides
 
 MODULE = """
@@ -44,8 +46,8 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def _rows(*words: str) -> list[dict[str, Any]]:
-    assert 0 == main(EXPERIMENT, ["--scale", "0.01", "--rounds", "1", "--json", "r.json", *words])
+def _rows(*words: str, experiment: Experiment = LAYOUTS) -> list[dict[str, Any]]:
+    assert 0 == main(experiment, ["--scale", "0.01", "--rounds", "1", "--json", "r.json", *words])
     rows: list[dict[str, Any]] = json.loads(Path("r.json").read_text())["rows"]
     return rows
 
@@ -96,6 +98,37 @@ def test_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"packed"} == {row["side"] for row in _rows("--side", "packed", "--only", "packed")}
 
 
+def test_deletes_of_your_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """An index of yours deletes as it does, beside RocksDB with options of yours by range; all of
+    its files count, and both have a finding."""
+    words = ["--side", "my_module:MyIndex", "--rocks", "compression=none"]
+    rocks = "deleteRange, rocksdb compression=none"
+    rows = _rows(*words, "--only", "MyIndex", rocks, "deleteRange", experiment=DELETES)
+    out = capsys.readouterr().out
+
+    assert {"MyIndex", rocks, "deleteRange"} == {row["strategy"] for row in rows}
+    assert [] == [row for row in rows if row["live"] != row["rows"]]
+    last = {row["strategy"]: row for row in rows if row["step"] == STEPS}
+    # A ledger of 500 entries is a header and a page of 8 KiB; beside them are the notes.
+    live_ledgers = last["MyIndex"]["live"] // 500
+    assert 9 * live_ledgers + 1_200_000 / 1024 == pytest.approx(last["MyIndex"]["kib"], abs=1)
+    assert last[rocks]["kib"] > 1.3 * last["deleteRange"]["kib"]
+    assert last["MyIndex"]["tombstones"] is None
+    assert "- MyIndex takes " in out
+    assert f"- {rocks} takes " in out
+
+
+def test_options_of_rocksdb_beside_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    """RocksDB with options of yours has the key order of a bookie, and a finding."""
+    own = f"{USUAL}; rocksdb compression=none"
+    rows = _rows("--rocks", "compression=none", "--only", USUAL, own, experiment=KEYS)
+    usual, tuned = rows
+
+    assert [USUAL, own] == [usual["key"], tuned["key"]]
+    assert tuned["table_per_entry"] > 1.3 * usual["table_per_entry"]
+    assert "- rocksdb compression=none takes " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -114,7 +147,7 @@ def test_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """In one line, with exit code 2, before anything is measured."""
     try:
-        code: Any = main(EXPERIMENT, ["--scale", "0.01", "--rounds", "1", *words])
+        code: Any = main(LAYOUTS, ["--scale", "0.01", "--rounds", "1", *words])
     except SystemExit as exit_:
         code = exit_.code
     lines = capsys.readouterr().err.splitlines()

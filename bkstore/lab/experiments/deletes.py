@@ -7,21 +7,32 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from bkstore.ids import LedgerId
-from bkstore.index.rocks.keys import ledger_range
 from bkstore.lab.experiment import Experiment, LabRun, Panel, ResultColumn, Row, Rows
 from bkstore.lab.measuring.latencies_and_costs import QuerySet, measure_latencies_of
 from bkstore.lab.number_format import as_text
+from bkstore.lab.stores.chosen_sides import (
+    add_side_options,
+    only_sides,
+    own_indexes,
+    own_rocks,
+)
+from bkstore.lab.stores.index_sides import IndexSide
 from bkstore.lab.stores.ledger_deletion import ShrinkingRocks
+from bkstore.lab.stores.shrinking_index import ShrinkingIndex
+from bkstore.lab.stores.tuned_rocks import Change
 
 _LEDGERS_PER_STEP, _ENTRIES_PER_LEDGER = 40, 500
 STEPS, _LIVE_STEPS, _STEPS_BETWEEN_REPAIRS = 12, 2, 4
 
 _LEDGERS_LEFT = 2  # the live ledgers after the last step, in which nothing is written
-DeleteLedger = Callable[[ShrinkingRocks, LedgerId], None]
-STRATEGIES: dict[str, tuple[DeleteLedger | None, Callable[[ShrinkingRocks], None] | None]] = {
+ShrinkingStore = ShrinkingRocks | ShrinkingIndex
+DeleteLedger = Callable[[Any, LedgerId], None]
+STRATEGIES: dict[str, tuple[DeleteLedger | None, Callable[[Any], None] | None]] = {
     "nothing deleted": (None, None),
     "deleteRange": (ShrinkingRocks.delete_by_range, None),
     "point deletes": (ShrinkingRocks.delete_by_row, None),
@@ -34,10 +45,10 @@ STRATEGIES: dict[str, tuple[DeleteLedger | None, Callable[[ShrinkingRocks], None
 class DatabaseRun(NamedTuple):
     """A database, its live ledgers, and the strategy by which others are deleted."""
 
-    store: ShrinkingRocks
+    store: ShrinkingStore
     live: list[LedgerId]
     delete: DeleteLedger | None
-    repair: Callable[[ShrinkingRocks], None] | None
+    repair: Callable[[Any], None] | None
 
     def advance(self, step: int, ledger_count: int, seed: int) -> None:
         """Write ledgers and delete the oldest. One step more than `STEPS` follows, the last one,
@@ -64,21 +75,18 @@ class DatabaseRun(NamedTuple):
             "kib": self.store.table_bytes() / 1024,
         }
 
-    def newest_end_keys(self) -> list[bytes]:
-        """Return the end keys of 50 live ledgers, newest first; with fewer, they repeat."""
-        return [ledger_range(self.live[-1 - i % len(self.live)])[1] for i in range(50)]
+    def newest_ledgers(self) -> list[LedgerId]:
+        """Return 50 live ledgers, newest first; with fewer, they repeat."""
+        return [self.live[-1 - i % len(self.live)] for i in range(50)]
 
 
 def _measure_queries(run: LabRun, databases: dict[str, DatabaseRun]) -> dict[str, Row]:
     """Return the latencies of scans and seeks by strategy; the databases take turns."""
     rows: dict[str, Row] = {name: {} for name in databases}
-    lowest_keys = [bytes(16)] * 5  # from there the first live row is sought
     queries_of_column: dict[str, Callable[[DatabaseRun], QuerySet]] = {
         "scan": lambda each: QuerySet(lambda _: each.store.scan(), [None]),
-        "last_p50": lambda each: QuerySet(
-            each.store.database.seek_for_prev, each.newest_end_keys()
-        ),
-        "first_p50": lambda each: QuerySet(each.store.database.seek, lowest_keys),
+        "last_p50": lambda each: QuerySet(each.store.find_last, each.newest_ledgers()),
+        "first_p50": lambda each: QuerySet(lambda _: each.store.find_first(), [None] * 5),
     }
     for column, make_queries in queries_of_column.items():
         query_sets = {name: make_queries(database) for name, database in databases.items()}
@@ -88,16 +96,47 @@ def _measure_queries(run: LabRun, databases: dict[str, DatabaseRun]) -> dict[str
     return rows
 
 
+def _database_openers(
+    run: LabRun, ledgers_per_step: int
+) -> dict[str, Callable[[Path], DatabaseRun]]:
+    """Return how the database of each strategy is opened: RocksDB with a bookie's options by each
+    strategy, RocksDB with the user's options by `deleteRange`, indexes of the user's by theirs."""
+    rows_per_table = ledgers_per_step * _ENTRIES_PER_LEDGER // 2
+
+    def open_rocks(
+        directory: Path,
+        delete: DeleteLedger | None,
+        repair: Callable[[Any], None] | None,
+        changes: tuple[Change, ...] = (),
+    ) -> DatabaseRun:
+        store = ShrinkingRocks(directory, _ENTRIES_PER_LEDGER, rows_per_table, changes)
+        return DatabaseRun(store, [], delete, repair)
+
+    def open_index(directory: Path, side: IndexSide) -> DatabaseRun:
+        store = ShrinkingIndex(side, directory, _ENTRIES_PER_LEDGER)
+        return DatabaseRun(store, [], ShrinkingIndex.delete_ledger, None)
+
+    openers: dict[str, Callable[[Path], DatabaseRun]] = {
+        name: partial(open_rocks, delete=delete, repair=repair)
+        for name, (delete, repair) in STRATEGIES.items()
+    }
+    by_range = ShrinkingRocks.delete_by_range
+    for name, changes in own_rocks(run.options).items():
+        openers[f"deleteRange, {name}"] = partial(
+            open_rocks, delete=by_range, repair=None, changes=changes
+        )
+    for name, side in own_indexes(run.options).items():
+        openers[name] = partial(open_index, side=side)
+    return only_sides(run.options, openers)
+
+
 def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each step and strategy."""
     ledgers_per_step, databases = run.scaled(_LEDGERS_PER_STEP, minimum=4), {}
     with ExitStack() as closing:
-        for number, (name, (delete, repair)) in enumerate(STRATEGIES.items()):
-            directory = run.directory / f"{number}"
-            rows_per_table = ledgers_per_step * _ENTRIES_PER_LEDGER // 2
-            store = ShrinkingRocks(directory, _ENTRIES_PER_LEDGER, rows_per_table)
-            closing.callback(store.close)
-            databases[name] = DatabaseRun(store, [], delete, repair)
+        for number, (name, open_run) in enumerate(_database_openers(run, ledgers_per_step).items()):
+            databases[name] = open_run(run.directory / f"{number}")
+            closing.callback(databases[name].store.close)
         run.expect_steps(STEPS + 1)
         for step in range(1, STEPS + 2):  # the last one is that of `DatabaseRun.advance`
             run.report_progress(f"step {step} of {STEPS + 1}")
@@ -111,6 +150,8 @@ def measure(run: LabRun) -> Iterator[Row]:
 
 def summarize(rows: Rows) -> list[str]:
     """Return the findings, from the medians of the second half of the steps."""
+    if not {row["strategy"] for row in rows} >= STRATEGIES.keys():
+        return _describe_own(rows)
     late_rows = [row for row in rows if STEPS // 2 < row["step"] <= STEPS]
     last_rows = {row["strategy"]: row for row in rows if row["step"] > STEPS}
 
@@ -141,7 +182,23 @@ def summarize(rows: Rows) -> list[str]:
         f"The first row behind the deleted ones takes up to {slowest_first_read[by_row]} us after "
         f"point deletes, {slowest_first_read[by_range]} after deleteRange, "
         f"{slowest_first_read[undeleted]} where nothing is deleted.",
+        *_describe_own(rows),
     ]
+
+
+def _describe_own(rows: Rows) -> list[str]:
+    """Return a sentence for each side of the user's."""
+    names = dict.fromkeys(row["strategy"] for row in rows if row["strategy"] not in STRATEGIES)
+    sentences = []
+    for name in names:
+        own = [row for row in rows if row["strategy"] == name]
+        late = [row["kib"] for row in own if STEPS // 2 < row["step"] <= STEPS]
+        sentences.append(
+            f"{name} takes {as_text(round(statistics.median(late)))} KiB for "
+            f"{as_text(own[-2]['live'])} live rows, and {as_text(round(own[-1]['kib']))} when all "
+            f"but {as_text(own[-1]['live'])} are deleted."
+        )
+    return sentences
 
 
 EXPERIMENT = Experiment(
@@ -152,10 +209,10 @@ EXPERIMENT = Experiment(
         "compact until it has nothing to do. Half a step's rows and tombstones go into a table "
         "each time; no compaction begins before the end of a step, so that what is left is the "
         "same in every run. Tombstones, of rows and of ranges, are those of the tables' "
-        "properties; bytes are those of the tables. A scan goes over all rows; the last "
-        "entry is that of a live ledger, by one backward seek; the first row is looked for from "
-        "the lowest key on, past what was deleted. Latencies are wall time, of each query the "
-        "median of the rounds, in which the databases take turns."
+        "properties; bytes are those of the tables, of an index of yours those of all files. A "
+        "scan goes over all rows; the last entry is that of a live ledger, by one backward seek; "
+        "the first row is looked for from the lowest key on, past what was deleted. Latencies are "
+        "wall time, of each query the median of the rounds, in which the databases take turns."
     ),
     data=(
         f"A step writes {_LEDGERS_PER_STEP} ledgers of {_ENTRIES_PER_LEDGER} entries at scale 1 "
@@ -181,4 +238,5 @@ EXPERIMENT = Experiment(
     ),
     measure=measure,
     summarize=summarize,
+    add_options=add_side_options,
 )

@@ -28,7 +28,9 @@ from bkstore.lab.measuring.latencies_and_costs import (
 )
 from bkstore.lab.measuring.timing import TimedSide
 from bkstore.lab.number_format import as_text, compare
+from bkstore.lab.stores.chosen_sides import add_rocks_options, only_sides, own_rocks
 from bkstore.lab.stores.other_stores import Store, other_store_openers
+from bkstore.lab.stores.tuned_rocks import Change
 from bkstore.testing.generators import locations
 
 LEDGERS, _ENTRIES_PER_LEDGER, _QUERY_COUNT = 200, 500, 1_000
@@ -38,8 +40,11 @@ TABLE_FILE_ENDINGS = (".sst", ".ldb", ".mdb")
 _OpenStore = Callable[[Path], Store]
 
 
-def _open_rocksdb(directory: Path) -> Store:
-    return Database(directory, location_options())
+def _open_rocksdb(directory: Path, changes: tuple[Change, ...] = ()) -> Store:
+    options = location_options()
+    for change in changes:
+        change(options)
+    return Database(directory, options)
 
 
 KeyWords = npt.NDArray[np.uint64]
@@ -140,14 +145,19 @@ class _KeySide(NamedTuple):
 
 
 def _sides(run: LabRun, count: int) -> dict[str, _KeySide]:
-    """Return RocksDB with each key order, then the installed peers with that of a bookie."""
-    stores: list[tuple[str, KeyOrder, _OpenStore]] = [
-        (name, order, _open_rocksdb) for name, order in KEY_ORDERS.items()
-    ]
+    """Return RocksDB with each key order, then the installed peers, and RocksDB with other options,
+    with the key order of a bookie; or those of --only."""
+    stores: dict[str, tuple[KeyOrder, _OpenStore]] = {
+        name: (order, _open_rocksdb) for name, order in KEY_ORDERS.items()
+    }
     for peer, open_peer in other_store_openers(run).items():
-        stores.append((f"{USUAL}; {peer}", KEY_ORDERS[USUAL], open_peer))
+        stores[f"{USUAL}; {peer}"] = KEY_ORDERS[USUAL], open_peer
+    for name, changes in own_rocks(run.options).items():
+        open_tuned = partial(_open_rocksdb, changes=changes)
+        stores[f"{USUAL}; {name}"] = KEY_ORDERS[USUAL], open_tuned
+    chosen = only_sides(run.options, stores)
     sides = {}
-    for number, (name, order, open_store) in enumerate(stores):
+    for number, (name, (order, open_store)) in enumerate(chosen.items()):
         rows = make_arriving_rows(order, count, _ENTRIES_PER_LEDGER, run.seed)
         keys, values = encode_keys(rows.keys), encode_locations(rows.locations)
         sides[name] = _KeySide(order, open_store, run.directory / f"{number}", keys, values)
@@ -228,6 +238,23 @@ def measure(run: LabRun) -> Iterator[Row]:
 def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     row_of = {row["key"]: row for row in rows}
+    if USUAL not in row_of:
+        return []
+    sentences = _describe_orders(row_of) if row_of.keys() >= KEY_ORDERS.keys() else []
+    usual = row_of[USUAL]
+    return sentences + [
+        f"{row['key'].partition('; ')[2]} takes {as_text(row['table_per_entry'])} bytes an entry; "
+        f"it is written {compare(row['write_rate'] / usual['write_rate'], 'fast')} as RocksDB with "
+        f"a bookie's options; finding a row takes "
+        f"{compare(row['point_p50'] / usual['point_p50'], 'long')}, listing a ledger "
+        f"{compare(row['list_p50'] / usual['list_p50'], 'long')}."
+        for row in rows
+        if row["key"].startswith(f"{USUAL};")
+    ]
+
+
+def _describe_orders(row_of: dict[str, Row]) -> list[str]:
+    """Return what the scope costs, and an order with entries first."""
     usual, scoped = row_of[USUAL], row_of["scope, ledger, entry"]
     uuids, by_entry = row_of["scope, ledger, entry; UUIDs"], row_of["entry, ledger"]
 
@@ -247,13 +274,6 @@ def summarize(rows: Rows) -> list[str]:
         "With entries before ledgers a ledger can be listed only by a scan of everything: "
         f"{compare(by_entry['list_p50'] / usual['list_p50'], 'long')}. An entry takes "
         f"{by_entry_bytes} bytes, not {usual_bytes}.",
-    ] + [
-        f"{row['key'].rpartition(' ')[2]} takes {as_text(row['table_per_entry'])} bytes an entry; "
-        f"it is written {compare(row['write_rate'] / usual['write_rate'], 'fast')} as RocksDB; "
-        f"finding a row takes {compare(row['point_p50'] / usual['point_p50'], 'long')}, listing a "
-        f"ledger {compare(row['list_p50'] / usual['list_p50'], 'long')}."
-        for row in rows
-        if row["key"].startswith(f"{USUAL};")
     ]
 
 
@@ -295,4 +315,5 @@ EXPERIMENT = Experiment(
     ),
     measure=measure,
     summarize=summarize,
+    add_options=add_rocks_options,
 )

@@ -10,7 +10,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from rocksdict import Options
 
@@ -25,6 +25,16 @@ ENTRY_POINTS = "bkstore.index"
 _TABLE_OPTIONS = ("block_size", "bloom_bits")
 
 
+Side = TypeVar("Side")
+
+
+class ChosenRocks(NamedTuple):
+    """RocksDB with other options than a bookie's."""
+
+    label: str
+    changes: tuple[Change, ...]
+
+
 def add_side_options(parser: ArgumentParser) -> None:
     """Add --side, --rocks and --only to an experiment whose sides are indexes."""
     parser.add_argument(
@@ -32,9 +42,22 @@ def add_side_options(parser: ArgumentParser) -> None:
         metavar="MODULE:CLASS",
         action="append",
         default=[],
-        type=_parse_index_class,
+        type=parse_index_class,
         help=f"an index class of yours as one more side, or an entry point of {ENTRY_POINTS}",
     )
+    add_rocks_options(parser)
+
+
+def add_rocks_options(parser: ArgumentParser) -> None:
+    """Add --rocks and --only to an experiment whose sides are RocksDB databases."""
+    add_rocks_option(parser)
+    parser.add_argument(
+        "--only", metavar="SIDE", nargs="+", help="measure only these sides, by their names"
+    )
+
+
+def add_rocks_option(parser: ArgumentParser) -> None:
+    """Add --rocks."""
     parser.add_argument(
         "--rocks",
         metavar="OPTION=VALUE[,...]",
@@ -44,25 +67,39 @@ def add_side_options(parser: ArgumentParser) -> None:
         help="RocksDB with these options as one more side: block_size, bloom_bits, compression, "
         "or any that rocksdict's Options can set",
     )
-    parser.add_argument(
-        "--only", metavar="SIDE", nargs="+", help="measure only these sides, by their names"
-    )
+
+
+def own_indexes(options: Namespace) -> dict[str, IndexSide]:
+    """Return the indexes of --side, by their names."""
+    return dict(getattr(options, "side", []))
+
+
+def own_rocks(options: Namespace) -> dict[str, tuple[Change, ...]]:
+    """Return the changes of options of each --rocks, by their names."""
+    return dict(getattr(options, "rocks", []))
 
 
 def choose_sides(options: Namespace, sides: Mapping[str, IndexSide]) -> dict[str, IndexSide]:
     """Return the sides to measure: those of the experiment and the user's, or those of --only.
     Raises `InvalidArgument` for a name of --only that there is not."""
-    chosen = {**sides, **dict(getattr(options, "side", [])), **dict(getattr(options, "rocks", []))}
+    rocks = {
+        name: IndexSide(rocksdb_opener(*changes)) for name, changes in own_rocks(options).items()
+    }
+    return only_sides(options, {**sides, **own_indexes(options), **rocks})
+
+
+def only_sides(options: Namespace, sides: Mapping[str, Side]) -> dict[str, Side]:
+    """Return the sides of --only, or all without it; raises as `choose_sides`."""
     only = getattr(options, "only", None)
     if only is None:
-        return chosen
-    unknown = [name for name in only if name not in chosen]
+        return dict(sides)
+    unknown = [name for name in only if name not in sides]
     if unknown:
-        raise InvalidArgument(f"--only: no side {unknown[0]!r}; there are {', '.join(chosen)}")
-    return {name: chosen[name] for name in only}
+        raise InvalidArgument(f"--only: no side {unknown[0]!r}; there are {', '.join(sides)}")
+    return {name: sides[name] for name in only}
 
 
-def _parse_index_class(text: str) -> tuple[str, IndexSide]:
+def parse_index_class(text: str) -> tuple[str, IndexSide]:
     """Return a side and its name, that of the class or the entry point, for argparse."""
     try:
         index_class = _load_index_class(text)
@@ -94,8 +131,8 @@ def _load_index_class(text: str) -> Any:
     return next(iter(found)).load()
 
 
-def _parse_rocks_options(text: str) -> tuple[str, IndexSide]:
-    """Return a side of RocksDB with options such as ``block_size=16384``; for argparse."""
+def _parse_rocks_options(text: str) -> ChosenRocks:
+    """Return RocksDB with options such as ``block_size=16384``; for argparse."""
     values: dict[str, str] = {}
     for item in text.split(","):
         option, separator, value = item.partition("=")
@@ -111,7 +148,7 @@ def _parse_rocks_options(text: str) -> tuple[str, IndexSide]:
         raise ArgumentTypeError(f"{text}: {error}") from None
     if table_values:
         changes.append(table_format(**table_values))
-    return f"rocksdb {text.replace(',', ' ')}", IndexSide(rocksdb_opener(*changes))
+    return ChosenRocks(f"rocksdb {text.replace(',', ' ')}", tuple(changes))
 
 
 def _change(option: str, value: str) -> Change:

@@ -16,6 +16,7 @@ from bkstore.ids import LedgerId
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import encode_locations, entry_keys, ledger_range
 from bkstore.index.rocks.options import location_options
+from bkstore.lab.stores.tuned_rocks import Change
 from bkstore.testing.generators import locations
 
 _KEY_BYTES = 16
@@ -39,10 +40,17 @@ class _ManualDatabase(Database):
 
 
 class ShrinkingRocks:
-    """A `locations` database in its own directory; a flush writes `rows_per_table` rows."""
+    """A `locations` database in its own directory, with a bookie's options and `changes` of them; a
+    flush writes `rows_per_table` rows."""
 
-    def __init__(self, top: Path, entries_per_ledger: int, rows_per_table: int) -> None:
-        self.top, self.rows_per_table = top, rows_per_table
+    def __init__(
+        self,
+        top: Path,
+        entries_per_ledger: int,
+        rows_per_table: int,
+        changes: tuple[Change, ...] = (),
+    ) -> None:
+        self.top, self.rows_per_table, self._changes = top, rows_per_table, changes
         self.entries_per_ledger = entries_per_ledger
         self.generation = self.unflushed_rows = 0
         self.database = self._open()
@@ -55,6 +63,8 @@ class ShrinkingRocks:
         options.set_max_bytes_for_level_base(4 * table_bytes)
         options.set_disable_auto_compactions(True)
         options.set_max_background_jobs(2)  # one flushes, one compacts
+        for change in self._changes:
+            change(options)
         return _ManualDatabase(self.top / f"{self.generation}" / "locations", options)
 
     def put(self, ledger: LedgerId, seed: int) -> None:
@@ -119,7 +129,15 @@ class ShrinkingRocks:
         batches = self.database.items(b"", _LAST_KEY, _KEY_BYTES, _ROWS_PER_BATCH)
         return sum(len(keys) for keys, _ in batches)
 
-    def tombstones(self) -> int:
+    def find_last(self, ledger: LedgerId) -> object:
+        """Return the last row of a live ledger, by one backward seek."""
+        return self.database.seek_for_prev(ledger_range(ledger)[1])
+
+    def find_first(self) -> object:
+        """Return the first live row, past what was deleted."""
+        return self.database.seek(bytes(_KEY_BYTES))
+
+    def tombstones(self) -> int | None:
         """Return the number of range and row tombstones in the tables."""
         match = _DELETIONS_PATTERN.search(self.database.property("aggregated-table-properties"))
         return int(match[1]) if match is not None else 0

@@ -15,7 +15,6 @@ import pytest
 from bkstore import LedgerId, LedgerStorage
 from bkstore.formats.entry import Coder
 from bkstore.formats.idxfile import HEADER_SIZE
-from bkstore.index.rocks.keys import ledger_range
 from bkstore.lab import LabRun
 from bkstore.lab.experiment import ResultColumn, columns_of_kind
 from bkstore.lab.experiments import batch, cache, deletes, keys, lookups, pages
@@ -181,8 +180,7 @@ def test_steps_of_a_life() -> None:
         ]
     oldest = 3 * (deletes.STEPS - 1)
     assert [*(("delete", oldest + at) for at in range(4)), "repair", "settle"] == found[-1][1]
-    ends = [ledger_range(ledger)[1] for ledger in life.live]
-    assert [ends[1], ends[0]] * 25 == life.newest_end_keys()
+    assert [life.live[1], life.live[0]] * 25 == life.newest_ledgers()
 
 
 def test_a_range_is_one_tombstone(tmp_path: Path) -> None:
