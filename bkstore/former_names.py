@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 _C = TypeVar("_C", bound=type)
 
 FORMER = {
+    "bkstore.cluster.client.handle": "bkstore.cluster.client.ledger_handle",
     "bkstore.formats.metadatafile": "bkstore.formats.metadata.json_file",
+    "bkstore.network.sanity": "bkstore.network.sanity_test",
     "bkstore.storage.entry_logger": "bkstore.storage.entry_log.writer",
     "bkstore.storage.journaling": "bkstore.storage.journal",
     "bkstore.storage.log_scan": "bkstore.storage.entry_log.scan",
@@ -26,6 +28,7 @@ FORMER = {
     "bkstore.testing.storage_machine": "bkstore.testing.suites.storage.machine",
     "bkstore.wire.admin.guard": "bkstore.wire.admin.connection_limits",
     "bkstore.wire.detection": "bkstore.wire.protocol_detection",
+    "bkstore.wire.schema": "bkstore.wire.v3_schema",
 }
 
 

@@ -166,7 +166,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_notes(args: argparse.Namespace, server: BookieServer, admin: AdminServer | None) -> None:
-    from bkstore.network.advertised import is_wildcard_host
+    from bkstore.network.advertised_endpoint import is_wildcard_host
 
     possible, wanted = server.max_connections, server.options.max_connections
     if possible < wanted:
@@ -199,7 +199,7 @@ def _open_store(args: argparse.Namespace) -> Iterator[ZooKeeperStore | None]:
         return
     from bkstore.arguments import number
     from bkstore.cluster.store.zookeeper.store import SESSION_TIMEOUT_SECONDS, ZooKeeperStore
-    from bkstore.network.advertised import check_advertised_host
+    from bkstore.network.advertised_endpoint import check_advertised_host
 
     check_advertised_host(args.advertise or args.host)
     seconds = SESSION_TIMEOUT_SECONDS if args.session_timeout is None else args.session_timeout

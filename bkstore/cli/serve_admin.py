@@ -149,7 +149,7 @@ def attach_server(
 
 
 def _check_sanity(store: MetadataStore, server: BookieServer, user: SaslUser | None) -> None:
-    from bkstore.network.sanity import check_sanity  # loads a client
+    from bkstore.network.sanity_test import check_sanity  # loads a client
 
     check_sanity(store, server, sasl=user)
 

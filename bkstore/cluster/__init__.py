@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bkstore.cluster.client.appends.pending_append import PendingAppend
     from bkstore.cluster.client.bookie_client import BookieClient
     from bkstore.cluster.client.client import Client
-    from bkstore.cluster.client.handle import LedgerHandle
+    from bkstore.cluster.client.ledger_handle import LedgerHandle
     from bkstore.cluster.client.options import ClientOptions
     from bkstore.cluster.in_process.cluster import Cluster
     from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement, RegionPlacement
@@ -77,7 +77,7 @@ __getattr__ = lazy_names(
         "ClientOptions": "bkstore.cluster.client.options",
         "Cluster": "bkstore.cluster.in_process.cluster",
         "DefaultPlacement": "bkstore.cluster.placement.policies",
-        "LedgerHandle": "bkstore.cluster.client.handle",
+        "LedgerHandle": "bkstore.cluster.client.ledger_handle",
         "PendingAppend": "bkstore.cluster.client.appends.pending_append",
         "RackPlacement": "bkstore.cluster.placement.policies",
         "RegionPlacement": "bkstore.cluster.placement.policies",

@@ -4,8 +4,8 @@
 registrations (`registrations`) and reaches each by a `scoped_client`, which chooses the protocol;
 `audited_bookies` reads lists of entries for audits. On the server's side `registered_bookie` has
 `RegisteredBookie`; `cookie_check` decides whether a directory belongs to that bookie of that
-cluster, `disk_watch` and `checkpoints` whether it accepts writes, `advertised` builds its
-registration, `sanity` tests whether it works, `settings` reads a `bk_server.conf`. Page:
+cluster, `disk_watch` and `checkpoints` whether it accepts writes, `advertised_endpoint` builds its
+registration, `sanity_test` tests whether it works, `settings` reads a `bk_server.conf`. Page:
 `docs/network.md`.
 """
 

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from bkstore import forks
 from bkstore.cluster.client.appends.pending_append import PendingAppend
-from bkstore.cluster.client.handle import LedgerHandle
+from bkstore.cluster.client.ledger_handle import LedgerHandle
 from bkstore.errors import BkstoreError, IllegalOperation
 from bkstore.formats.entry import Entry
 from bkstore.ids import LedgerId, check_entry_id

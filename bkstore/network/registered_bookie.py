@@ -17,7 +17,7 @@ from bkstore.errors import BkstoreError, InvalidArgument, MetadataUnavailable
 from bkstore.files.disk_changes import StrPath
 from bkstore.former_names import with_former_members
 from bkstore.index.api import Closeable
-from bkstore.network.advertised import build_service_info, check_advertised_host
+from bkstore.network.advertised_endpoint import build_service_info, check_advertised_host
 from bkstore.network.cookie_check import validate_cookies
 from bkstore.network.disk_watch import DiskOptions, DiskWatch, used_share
 from bkstore.storage.bookie import Bookie

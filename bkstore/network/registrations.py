@@ -19,7 +19,7 @@ from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.formats.metadata.service_info import ServiceInfo, decode_service_info
 from bkstore.index.api import Closeable
-from bkstore.network.advertised import supports_scopes
+from bkstore.network.advertised_endpoint import supports_scopes
 from bkstore.network.scoped_client import ScopedClient
 
 _log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """BookKeeper's bookie protocols: frames, v2 and v3 messages, status codes; server, client, admin.
 
 `frames` splits a byte stream into messages and frames messages: read it first. `v2` has the
-messages of fixed fields, `v3` the protobuf ones (declared in `schema`); `protocol_detection`
+messages of fixed fields, `v3` the protobuf ones (declared in `v3_schema`); `protocol_detection`
 decides which of the two protocols a connection uses; `status_codes` maps status codes to errors;
 `sasl` authenticates clients. None of these does I/O, except that `sasl` reads a file;
 `docs/formats/wire.md` describes the bytes. `server` serves a bookie over sockets, `client` sends

@@ -1,6 +1,6 @@
 """The v3 protocol: protobuf messages, each with a header of operation and transaction id.
 
-Messages are protobuf objects of `schema`, which keep unknown fields. Answers have the operation and
+Messages are protobuf objects of `v3_schema`, which keep unknown fields. Answers have the operation and
 transaction id of their request. Source: `BookkeeperProtocol.proto`, `*ProcessorV3` classes.
 """
 
@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError, EncodeError
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.formats.syntax.proto_messages import check_complete
 from bkstore.ids import LedgerId, signed64
-from bkstore.wire.schema import EXTENDED, PLAIN
 from bkstore.wire.status_codes import Status
+from bkstore.wire.v3_schema import EXTENDED, PLAIN
 
 VERSION = 3
 """The version in a header. BookKeeper answers EBADVERSION to others."""

@@ -23,7 +23,7 @@ from bkstore.cli import serve
 from bkstore.cli.main import main
 from bkstore.cli.server_process import StateChanges
 from bkstore.cluster import ZooKeeperStore
-from bkstore.cluster.client.handle import LedgerHandle
+from bkstore.cluster.client.ledger_handle import LedgerHandle
 from bkstore.cluster.garbage import BackgroundCollector
 from bkstore.errors import MetadataUnavailable
 from bkstore.network import Client, RegisteredBookie

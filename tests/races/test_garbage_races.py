@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from bkstore.cluster import ZooKeeperStore
-from bkstore.cluster.client.handle import LedgerHandle
+from bkstore.cluster.client.ledger_handle import LedgerHandle
 from bkstore.cluster.garbage import GarbageOptions
 from bkstore.errors import MetadataUnavailable, NotEnoughBookies
 from bkstore.ids import LedgerId

@@ -9,8 +9,8 @@ from bkstore.formats.entry import Entry, encode, master_key
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import MAX_FRAME_BYTES, FrameSplitter, frame
 from bkstore.wire.sasl import DigestClient, DigestServer, SaslUser, SaslUsers
-from bkstore.wire.schema import PLAIN
 from bkstore.wire.status_codes import Status
+from bkstore.wire.v3_schema import PLAIN
 from tests.docs.format_pages import FORMATS, shown_bytes, shown_text
 
 KEY = master_key("testPasswd")

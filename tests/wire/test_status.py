@@ -12,8 +12,8 @@ from bkstore.errors import (
     SyncFailed,
     WriteFailed,
 )
-from bkstore.wire.schema import PLAIN
 from bkstore.wire.status_codes import Status, status_for_error
+from bkstore.wire.v3_schema import PLAIN
 from tests.docs.format_pages import shown_text
 
 

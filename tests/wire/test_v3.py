@@ -9,9 +9,9 @@ import pytest
 from bkstore import LedgerId
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.wire import v3
-from bkstore.wire.schema import EXTENDED, PLAIN
 from bkstore.wire.status_codes import Status
 from bkstore.wire.v3 import OperationType
+from bkstore.wire.v3_schema import EXTENDED, PLAIN
 
 SCOPED = LedgerId(2**63 + 5, 2**64 - 7)
 

@@ -11,9 +11,9 @@ from bkstore.arguments import bytes_like, instance, interface, optional
 from bkstore.cluster.client.appends.pipelined_writer import PipelinedWriter
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.bookie_client import BookieClient
-from bkstore.cluster.client.handle import LedgerHandle
 from bkstore.cluster.client.last_add_confirmed import LacRead
 from bkstore.cluster.client.ledger_access import ClientContext, LedgerAccess
+from bkstore.cluster.client.ledger_handle import LedgerHandle
 from bkstore.cluster.client.options import ClientOptions
 from bkstore.cluster.client.recovery import recover_ledger
 from bkstore.cluster.client.workers import Workers

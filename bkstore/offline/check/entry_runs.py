@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from bkstore.counts import format_count
 from bkstore.ids import Int64Array, LedgerId
@@ -74,7 +75,7 @@ class EntryRuns:
         """Yield a finding for each run, and one for all runs of a ledger beyond `MAX_LEDGER_RUNS`;
         after `_MAX_FINDINGS`, one for all other ledgers."""
         rows = self.rows()
-        ledger_starts = np.flatnonzero((rows[1:, :2] != rows[:-1, :2]).any(axis=1)) + 1
+        ledger_starts = np.flatnonzero(_starts_ledger(rows)) + 1
         runs_by_ledger = np.split(rows, ledger_starts) if len(rows) else []
         finding_count = 0
         for ledger_index, ledger_runs in enumerate(runs_by_ledger):
@@ -87,12 +88,19 @@ class EntryRuns:
                 yield _make_finding(run, kind, severity, detail, file)
 
 
+def _starts_ledger(rows: Int64Array) -> npt.NDArray[np.bool_]:
+    """Return bool[n - 1]: whether each row but the first has another ledger than the row before."""
+    ledgers = rows[:, :2]  # scope, ledger
+    is_other: npt.NDArray[np.bool_] = (ledgers[1:] != ledgers[:-1]).any(axis=1)
+    return is_other
+
+
 def _merge_runs(rows: Int64Array) -> Int64Array:
     """Return the runs sorted, with those that touch or overlap made one."""
     sign = np.int64(-(1 << 63))  # with this bit flipped, signed numbers sort as unsigned ones
     rows = rows[np.lexsort((rows[:, 2], rows[:, 1] ^ sign, rows[:, 0] ^ sign))]
     _, _, first, last, counts, offsets = rows.T
-    is_new_ledger = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
+    is_new_ledger = _starts_ledger(rows)
     # A run may lie inside an earlier one, so compare with the highest entry of all before it.
     highest = last.copy()
     bounds = [0, *(np.flatnonzero(is_new_ledger) + 1).tolist(), len(rows)]

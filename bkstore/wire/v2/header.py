@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.ids import LedgerId
-from bkstore.wire.schema import PLAIN
+from bkstore.wire.v3_schema import PLAIN
 
 CURRENT_VERSION = 2
 """The version that clients send. BookKeeper serves 0, 1 and 2, and others get EBADVERSION."""

@@ -17,7 +17,7 @@ from bkstore.index.api import EntrySource, LedgerLike
 from bkstore.index.layered import LayeredSource
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.ledgers.write_paths.api import WritePath
-from bkstore.storage.ledgers.write_paths.pending import PendingLocations, merge_locations
+from bkstore.storage.ledgers.write_paths.pending_values import PendingLocations, merge_locations
 from bkstore.storage.ledgers.write_paths.slot_reader import SlotReader
 from bkstore.storage.options import StorageOptions
 

@@ -17,7 +17,7 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import LedgerId, count_consecutive, is_ascending
 from bkstore.index.api import sorted_distinct
-from bkstore.storage.ledgers.write_paths.pending import (
+from bkstore.storage.ledgers.write_paths.pending_values import (
     MIN_RUN_ENTRIES,
     EntryRun,
     LedgerValues,

@@ -10,7 +10,6 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.wire import v3
 from bkstore.wire.frames import frame
 from bkstore.wire.sasl.plugins import AUTH_DISABLED
-from bkstore.wire.schema import EXTENDED, PLAIN
 from bkstore.wire.server.requests import auth_responses
 from bkstore.wire.server.requests.operations import (
     AddOperation,
@@ -26,6 +25,7 @@ from bkstore.wire.server.requests.operations import (
     WriteLacOperation,
 )
 from bkstore.wire.status_codes import Status
+from bkstore.wire.v3_schema import EXTENDED, PLAIN
 
 _FENCE, _PIGGYBACK = 1, 2  # of `ReadFlag`
 _RECOVERY = 1  # of `AddFlag`

@@ -14,7 +14,7 @@ from bkstore.errors import InvalidArgument, TooManyRequests
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.storage.ledgers.write_paths import write_cache
-from bkstore.storage.ledgers.write_paths.pending import MIN_RUN_ENTRIES, PendingLocations
+from bkstore.storage.ledgers.write_paths.pending_values import MIN_RUN_ENTRIES, PendingLocations
 from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD, WriteCache
 from tests.worlds.batches import SHAPES, shaped
 

@@ -11,7 +11,7 @@ from bkstore import Bookie
 from bkstore.cluster import ZooKeeperStore
 from bkstore.errors import WriteFailed
 from bkstore.network import Client, DiskOptions, RegisteredBookie
-from bkstore.network.sanity import check_sanity
+from bkstore.network.sanity_test import check_sanity
 from bkstore.testing.faults import FaultPlan
 from bkstore.wire.admin import AdminServer
 from bkstore.wire.admin.operator_endpoints import health

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bkstore.cluster.client.client import Client
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import CorruptionError
-from bkstore.network.advertised import is_wildcard_host
+from bkstore.network.advertised_endpoint import is_wildcard_host
 from bkstore.wire.client import WireClient
 from bkstore.wire.sasl import SaslUser
 from bkstore.wire.server import BookieServer
