@@ -1,7 +1,7 @@
 """The v3 protocol: protobuf messages, each with a header of operation and transaction id.
 
-Messages are protobuf objects of `v3_schema`, which keep unknown fields. Answers have the operation and
-transaction id of their request. Source: `BookkeeperProtocol.proto`, `*ProcessorV3` classes.
+Messages are protobuf objects of `v3_schema`, which keep unknown fields. Answers have the operation
+and transaction id of their request. Source: `BookkeeperProtocol.proto`, `*ProcessorV3` classes.
 """
 
 from __future__ import annotations
