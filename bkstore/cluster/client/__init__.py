@@ -1,6 +1,6 @@
 """A client of several bookies: it creates, writes, reads, recovers and deletes ledgers.
 
-Read `client` (`Client`) and `handle` (the ledger that it opens) first. A handle is built on
+Read `client` (`Client`) and `ledger_handle` (the ledger that it opens) first. A handle is built on
 `ledger_access`: one ledger's metadata, keys and bookies. `options` are the settings; `appends` has
 the writers; `workers` has the threads that send requests to several bookies at a time.
 `range_reads` reads consecutive entries from all bookies, with `many_entries` for each of them;
@@ -15,9 +15,9 @@ __all__ = [
     "bookie_answers",
     "bookie_client",
     "client",
-    "handle",
     "last_add_confirmed",
     "ledger_access",
+    "ledger_handle",
     "many_entries",
     "options",
     "range_reads",
