@@ -16,10 +16,10 @@ __all__ = [
     "listening",
     "protocol_detection",
     "sasl",
-    "schema",
     "server",
     "status_codes",
     "tls",
     "v2",
     "v3",
+    "v3_schema",
 ]
