@@ -1,0 +1,23 @@
+"""The parts of a block-based table file (``.sst``), as bytes and arrays. From its end:
+
+    footer          kind of checksum, format version, where the other blocks are
+    metaindex       names of the meta blocks and their handles: properties, filter, range deletes
+    index           for each data block a separator key and its handle; possibly in partitions
+    data blocks     rows in key order, prefix-compressed
+
+Every block has a trailer: its compression and a checksum. Read `footer` and `block` first, then
+`entries`: the entries of any block, one at a time; `rows` decodes those of many data blocks as
+arrays. `index` and `properties` decode the blocks of these names, `range_deletes` and `filters` the
+meta blocks. Source: RocksDB's `table/format.cc` and `table/block_based/`.
+"""
+
+__all__ = [
+    "block",
+    "entries",
+    "filters",
+    "footer",
+    "index",
+    "properties",
+    "range_deletes",
+    "rows",
+]

@@ -1,0 +1,76 @@
+"""A stored block: its contents, compressed or not, then a trailer of u8 compression and u32
+checksum over both. Source: `table/format.cc`, `table/block_fetcher.cc`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bkstore.errors import CorruptionError
+from bkstore.formats.rocksdb.checksums import ChecksumType, checksum_of, context_modifier
+from bkstore.formats.rocksdb.compression import (
+    ByteArray,
+    CompressionType,
+    contents_size,
+    decompress_into,
+    parse_compression,
+)
+from bkstore.formats.rocksdb.table.footer import TRAILER_BYTES, Footer
+
+MAX_CONTENTS_BYTES = 1 << 30
+"""The size of contents up to which memory is allocated. RocksDB's blocks are below 4 GiB, a
+bookie's are some 64 KiB, and index and filter blocks in proportion to their file."""
+
+_MAX_RATIO = 1 << 12
+"""How many times larger than their stored bytes the contents may be: more than any of the
+compressions reaches, except for contents of one repeated byte."""
+
+
+def verify_block(stored: bytes | memoryview, offset: int, footer: Footer) -> None:
+    """Raise `CorruptionError` if `stored`, a block with its trailer from `offset` of its file,
+    fails the checksum. Files with `ChecksumType.NONE` have none."""
+    if footer.checksum_type is ChecksumType.NONE:
+        return
+    computed = checksum_of(footer.checksum_type, stored[:-4])
+    computed = computed + context_modifier(footer.base_checksum, offset) & 0xFFFFFFFF
+    if computed != int.from_bytes(stored[-4:], "little"):
+        raise CorruptionError(None, offset, "block fails its checksum")
+
+
+def describe_block(stored: bytes | memoryview, offset: int) -> tuple[CompressionType, int, int]:
+    """Return (compression, size of the contents, offset of the compressed bytes) of a block with
+    its trailer. Raises `CorruptionError` for a size that is not there or not possible, and
+    `UnsupportedLayout` for a compression that is not read here."""
+    try:
+        compression = parse_compression(stored[-TRAILER_BYTES])
+        size, data_offset = contents_size(compression, stored[:-TRAILER_BYTES])
+    except CorruptionError as error:
+        raise CorruptionError(None, offset, error.reason) from None
+    if size > min(MAX_CONTENTS_BYTES, _MAX_RATIO * max(len(stored), 1)):
+        reason = f"block of {len(stored)} bytes cannot have contents of {size} bytes"
+        raise CorruptionError(None, offset, reason)
+    return compression, size, data_offset
+
+
+def unpack_into(
+    stored: bytes | memoryview,
+    offset: int,
+    compression: CompressionType,
+    data_offset: int,
+    output: ByteArray,
+) -> None:
+    """Decompress a block that `describe_block` described into `output`, as `decompress_into`."""
+    try:
+        decompress_into(compression, stored[data_offset:-TRAILER_BYTES], output)
+    except CorruptionError as error:
+        raise CorruptionError(None, offset, error.reason) from None
+
+
+def unpack_block(stored: bytes | memoryview, offset: int, footer: Footer) -> bytes:
+    """Return the contents of a block with its trailer, verified and decompressed. Raises
+    `CorruptionError` (offset in the file) for damage, `UnsupportedLayout` for a compression that is
+    not read here."""
+    verify_block(stored, offset, footer)
+    compression, size, data_offset = describe_block(stored, offset)
+    contents = np.empty(size, np.uint8)
+    unpack_into(stored, offset, compression, data_offset, contents)
+    return contents.tobytes()

@@ -1,0 +1,66 @@
+"""The entries of a block, one at a time: for meta blocks, and data blocks with keys of any width.
+Source: `table/block_based/block_builder.cc`, `data_block_hash_index.h`.
+
+    entries         varint shared, varint non-shared, varint value length, key suffix, value
+    u32 each        restart points: offsets of the entries with whole keys (shared 0)
+    u8 each, u16    only with a hash index: its buckets, and their number
+    u32             number of restart points; the top bit is set with a hash index
+
+The first `shared` bytes of a key are those of the key before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bkstore.errors import CorruptionError, UnsupportedLayout
+from bkstore.formats.rocksdb.coding import read_uint, read_varint
+
+HASH_INDEX_BIT = 1 << 31
+FEATURE_BITS = 0x7000_0000  # of later versions: values apart from keys, uniform keys
+
+
+class BlockEntry(NamedTuple):
+    """One entry: its key, its value, and the offset of the value in the contents."""
+
+    key: bytes
+    value: bytes
+    value_offset: int
+
+
+def find_restarts(contents: bytes | memoryview) -> tuple[int, int]:
+    """Return (offset of the restart points, their number) of a block. Raises `CorruptionError` if
+    they do not fit, `UnsupportedLayout` for a block with a later RocksDB's features."""
+    packed = read_uint(contents, len(contents) - 4, 4)
+    end = len(contents) - 4
+    if packed & FEATURE_BITS:
+        raise UnsupportedLayout(f"block with features {packed & FEATURE_BITS:#x} is not supported")
+    if packed & HASH_INDEX_BIT:
+        end -= 2
+        end -= read_uint(contents, end, 2)
+    count = packed & ~HASH_INDEX_BIT
+    start = end - 4 * count
+    if count == 0 or start < 0:
+        reason = f"block of {len(contents)} bytes cannot have {count} restart points"
+        raise CorruptionError(None, None, reason)
+    return start, count
+
+
+def block_entries(contents: bytes) -> Iterator[BlockEntry]:
+    """Yield the entries of a block in order. Raises `CorruptionError` (offset in the contents) for
+    one that does not fit. Some 2 us an entry."""
+    end, _ = find_restarts(contents)
+    data = contents[:end]
+    position, key = 0, b""
+    while position < end:
+        entry_offset = position
+        shared, position = read_varint(data, position)
+        suffix_bytes, position = read_varint(data, position)
+        value_bytes, position = read_varint(data, position)
+        value_offset = position + suffix_bytes
+        if shared > len(key) or value_offset + value_bytes > end:
+            raise CorruptionError(None, entry_offset, "entry runs past its block")
+        key = key[:shared] + data[position:value_offset]
+        position = value_offset + value_bytes
+        yield BlockEntry(key, data[value_offset:position], value_offset)

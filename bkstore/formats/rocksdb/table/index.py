@@ -1,0 +1,108 @@
+"""The index of a table file: for each data block, in order, a separator key and its handle. A
+separator is not below the last key of its block, and below the first one of the next. Source:
+`table/format.cc` (`IndexValue`), `table/block_based/index_builder.cc`.
+
+In the entries of a block, values are handles: a varint offset and size. With delta encoding they
+have no value length, and inside a restart interval a handle is the signed difference of the size to
+that before; the block follows that one. With first keys, the first key of the block comes after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bkstore.errors import CorruptionError
+from bkstore.formats.rocksdb.coding import read_signed_varint, read_string, read_varint
+from bkstore.formats.rocksdb.keys import split_internal_key
+from bkstore.formats.rocksdb.table.entries import find_restarts
+from bkstore.formats.rocksdb.table.footer import TRAILER_BYTES, BlockHandle, read_handle
+from bkstore.ids import Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFormat:
+    """How the entries of an index are coded: by properties of its file. `has_first_keys` is for the
+    lowest level only."""
+
+    has_user_keys: bool
+    has_deltas: bool
+    has_first_keys: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BlockIndex:
+    """The blocks of an index in order: user keys as separators, `offsets` and `sizes` int64[n]
+    (of contents as stored). `may_continue` is true if rows of one key may be in two blocks: then a
+    separator may equal the next block's first key."""
+
+    separators: list[bytes]
+    offsets: Int64Array
+    sizes: Int64Array
+    may_continue: bool
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        return len(self.separators)
+
+
+def decode_index(contents: bytes, index_format: IndexFormat) -> BlockIndex:
+    """Return the blocks that an index block lists. Raises `CorruptionError` (offset in the
+    contents) if an entry does not fit or separators descend. Some 2 us a block."""
+    end, _ = find_restarts(contents)
+    data = contents[:end]
+    separators: list[bytes] = []
+    handles: list[BlockHandle] = []
+    position, key, handle = 0, b"", BlockHandle(0, 0)
+    while position < end:
+        entry_offset = position
+        shared, position = read_varint(data, position)
+        suffix_bytes, position = read_varint(data, position)
+        if not index_format.has_deltas:
+            _, position = read_varint(data, position)
+        if shared > len(key) or position + suffix_bytes > end:
+            raise CorruptionError(None, entry_offset, "index entry runs past its block")
+        key = key[:shared] + data[position : position + suffix_bytes]
+        position += suffix_bytes
+        if index_format.has_deltas and shared:
+            delta, position = read_signed_varint(data, position)
+            next_offset = handle.offset + handle.size + TRAILER_BYTES
+            handle = BlockHandle(next_offset, handle.size + delta)
+        else:
+            handle, position = read_handle(data, position)
+        if index_format.has_first_keys:
+            _, position = read_string(data, position)
+        separators.append(key if index_format.has_user_keys else split_internal_key(key)[0])
+        handles.append(handle)
+    _check_order(separators, handles, not index_format.has_user_keys)
+    columns = np.array(handles, np.int64).reshape(-1, 2)
+    return BlockIndex(
+        separators, columns[:, 0], columns[:, 1], may_continue=not index_format.has_user_keys
+    )
+
+
+def join_indexes(parts: Iterable[BlockIndex]) -> BlockIndex:
+    """Return the index that consists of partitions in order. Raises `CorruptionError` if their
+    separators descend."""
+    all_parts = list(parts)
+    if not all_parts:
+        return BlockIndex([], np.empty(0, np.int64), np.empty(0, np.int64), may_continue=False)
+    separators = [separator for part in all_parts for separator in part.separators]
+    offsets = np.concatenate([part.offsets for part in all_parts])
+    sizes = np.concatenate([part.sizes for part in all_parts])
+    may_continue = any(part.may_continue for part in all_parts)
+    _check_order(separators, None, may_continue)
+    return BlockIndex(separators, offsets, sizes, may_continue)
+
+
+def _check_order(
+    separators: list[bytes], handles: list[BlockHandle] | None, may_repeat: bool
+) -> None:
+    for before, separator in zip(separators, separators[1:]):
+        if separator < before or (separator == before and not may_repeat):
+            raise CorruptionError(None, None, f"index keys are out of order at {separator.hex()}")
+    for handle in handles or ():
+        if not (0 <= handle.offset < 1 << 62 and 0 <= handle.size < 1 << 32):
+            raise CorruptionError(None, None, f"index has an invalid handle: {tuple(handle)}")

@@ -1,0 +1,233 @@
+"""The rows of a table file's data blocks, in batches of arrays. Every block is checked: checksum,
+lengths, the order of its keys, and their place between the separators of the index. A read of the
+whole file also compares the number of rows with the properties, so that none is missing silently.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from bkstore.errors import CorruptionError, UnsupportedLayout
+from bkstore.formats.rocksdb.keys import ValueType
+from bkstore.formats.rocksdb.table.block import describe_block, unpack_into, verify_block
+from bkstore.formats.rocksdb.table.footer import TRAILER_BYTES
+from bkstore.formats.rocksdb.table.rows import (
+    PADDING_BYTES,
+    VersionedRows,
+    decode_rows,
+    empty_rows,
+    join_rows,
+)
+from bkstore.ids import Int64Array
+from bkstore.index.rocks.tables.damage import Damage, UnknownRange
+from bkstore.index.rocks.tables.key_order import (
+    WORD_BYTES,
+    as_words,
+    compare_keys,
+    is_ascending,
+    rows_between,
+)
+from bkstore.index.rocks.tables.table_reader import TableReader
+
+BATCH_BYTES = 1 << 20
+"""Contents of blocks that are decoded together: the arrays of their rows fit into a CPU's cache."""
+
+_MAX_GAP_BYTES = 1 << 16
+
+
+class TableRows:
+    """The rows of `table` with keys in [start, stop) (None: no limit), all of `words` * 8 bytes. Iteration yields `VersionedRows` in order, of blocks with together some `batch_bytes` of
+    contents; one block at least. Memory: some six times that.
+
+    With `damage`, ranges of blocks that fail are appended there, and iteration goes on; else the
+    first one raises `CorruptionError` with file, offset and the keys that are unknown.
+    `newest_sequence` is that of the file's newest row, for such ranges. Raises `UnsupportedLayout`
+    for rows of other kinds than values and deletions."""
+
+    def __init__(
+        self,
+        table: TableReader,
+        words: int,
+        start: bytes | None = None,
+        stop: bytes | None = None,
+        *,
+        newest_sequence: int,
+        damage: Damage = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        self._table = table
+        self._words = words
+        self._start = None if start is None else as_words([start], words)[:, 0]
+        self._stop = None if stop is None else as_words([stop], words)[:, 0]
+        self._newest_sequence = newest_sequence
+        self._damage = damage
+        self._batch_bytes = batch_bytes
+        separators = table.index.separators
+        self._separators = as_words(separators, words)
+        # Whether the next block may begin with the separator's key, as padded by `as_words`.
+        may_continue, width = table.index.may_continue, WORD_BYTES * words
+        self._may_repeat = np.array([may_continue or len(key) < width for key in separators])
+        self._first = 0 if start is None else bisect_left(separators, start)
+        last = len(separators) if stop is None else bisect_left(separators, stop)
+        self._end = min(last + 1, len(separators))
+
+    def __iter__(self) -> Iterator[VersionedRows]:
+        row_count = deletion_count = 0
+        is_whole, last_key = True, None
+        block = self._first
+        while block < self._end:
+            batch_end = self._batch_end(block)
+            rows, is_sound = self._read(block, batch_end)
+            is_whole &= is_sound
+            if len(rows) and last_key is not None:
+                self._check_continues(last_key, rows, block)
+            row_count += len(rows)
+            deletion_count += int((rows.types != ValueType.VALUE).sum())
+            block = batch_end
+            if len(rows):
+                last_key = rows.take(slice(-1, None))
+                yield rows_between(rows, self._start, self._stop)
+        if is_whole and (self._first, self._end) == (0, len(self._table.index)):
+            self._check_counts(row_count, deletion_count)
+
+    def _batch_end(self, block: int) -> int:
+        """Return the end of the batch of blocks that begins with `block`. The size of contents is
+        not known before they are read: stored bytes count thrice, as with LZ4."""
+        sizes = self._table.index.sizes
+        total, end = int(sizes[block]), block + 1
+        while end < self._end and 3 * total < self._batch_bytes:
+            total += int(sizes[end])
+            end += 1
+        return end
+
+    # -- blocks
+
+    def _read(self, first: int, end: int) -> tuple[VersionedRows, bool]:
+        """Return (rows of the blocks first..end - 1, whether all of them are sound)."""
+        try:
+            return self._decode(first, end), True
+        except UnsupportedLayout as error:
+            raise UnsupportedLayout(f"{self._table.path}: {error}") from None
+        except CorruptionError as error:
+            if end == first + 1:
+                self._report(first, error)
+                return empty_rows(self._words), False
+        # Find the damaged ones, block by block.
+        parts = [self._read(block, block + 1) for block in range(first, end)]
+        rows = [rows for rows, _ in parts if len(rows)]
+        return join_rows(rows, self._words), all(is_sound for _, is_sound in parts)
+
+    def _decode(self, first: int, end: int) -> VersionedRows:
+        """Return the rows of the blocks first..end - 1; raises for the first thing wrong."""
+        contents, starts, ends = self._unpack(first, end)
+        rows, rows_of_block = decode_rows(contents, starts, ends, self._words)
+        if not is_ascending(rows):
+            raise CorruptionError(None, None, "keys of rows are out of order")
+        self._check_separators(rows, rows_of_block, first)
+        if self._table.sequence_of_all is not None:
+            if rows.sequences.any():
+                raise CorruptionError(None, None, "row of an ingested file has a sequence number")
+            sequences = np.full(len(rows), self._table.sequence_of_all)
+            rows = replace(rows, sequences=sequences)
+        if len(rows) and int(rows.sequences.max()) > self._newest_sequence:
+            newest = int(rows.sequences.max())
+            reason = f"row has sequence number {newest}, after the newest, {self._newest_sequence}"
+            raise CorruptionError(None, None, reason)
+        return rows
+
+    def _unpack(
+        self, first: int, end: int
+    ) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], Int64Array, Int64Array]:
+        """Return (buffer, starts, ends) of the contents of blocks, verified and decompressed."""
+        footer, offsets = self._table.footer, self._table.index.offsets[first:end].tolist()
+        stored = self._read_stored(offsets, self._table.index.sizes[first:end].tolist())
+        described = []
+        for block, offset in zip(stored, offsets):
+            verify_block(block, offset, footer)
+            described.append(describe_block(block, offset))
+        sizes = np.array([size for _, size, _ in described], np.int64)
+        ends = PADDING_BYTES + np.cumsum(sizes)
+        starts = ends - sizes
+        contents = np.zeros(int(ends[-1]) + PADDING_BYTES, np.uint8)
+        for block, offset, (compression, _, data_offset), start, stop in zip(
+            stored, offsets, described, starts.tolist(), ends.tolist()
+        ):
+            unpack_into(block, offset, compression, data_offset, contents[start:stop])
+        return contents, starts, ends
+
+    def _read_stored(self, offsets: list[int], sizes: list[int]) -> list[memoryview]:
+        """Return the blocks as stored, with trailers: one read if they lie together."""
+        end = self._table.file_bytes
+        for offset, size in zip(offsets, sizes):
+            if offset + size + TRAILER_BYTES > end:
+                reason = f"block of {size} bytes at {offset} is not inside the file"
+                raise CorruptionError(self._table.path, offset, reason)
+        first, last = offsets[0], offsets[-1] + sizes[-1] + TRAILER_BYTES
+        total = sum(sizes) + TRAILER_BYTES * len(sizes)
+        if min(offsets) == first and total <= last - first <= total + _MAX_GAP_BYTES:
+            data = memoryview(self._table.read_bytes(first, last - first))
+            return [
+                data[offset - first : offset - first + size + TRAILER_BYTES]
+                for offset, size in zip(offsets, sizes)
+            ]
+        return [
+            memoryview(self._table.read_bytes(offset, size + TRAILER_BYTES))
+            for offset, size in zip(offsets, sizes)
+        ]
+
+    # -- checks
+
+    def _check_separators(
+        self, rows: VersionedRows, rows_of_block: Int64Array, first: int
+    ) -> None:
+        """Raise if a block's rows do not lie between the separators before and after it."""
+        if not rows_of_block.all():
+            raise CorruptionError(None, None, "data block has no rows")
+        row_ends = np.cumsum(rows_of_block)
+        separators = self._separators[:, first : first + rows_of_block.size]
+        lower, equal = compare_keys(rows.keys[:, row_ends - 1], separators)
+        are_inside = bool((lower | equal).all())
+        first_rows = (row_ends - rows_of_block)[0 if first else 1 :]
+        if first_rows.size:
+            before = slice(max(first - 1, 0), max(first - 1, 0) + first_rows.size)
+            above, equal = compare_keys(self._separators[:, before], rows.keys[:, first_rows])
+            are_inside &= bool((above | (equal & self._may_repeat[before])).all())
+        if not are_inside:
+            raise CorruptionError(None, None, "rows of the block are not where the index has them")
+
+    def _check_continues(self, last_row: VersionedRows, rows: VersionedRows, block: int) -> None:
+        """Raise if the rows of a batch do not follow those of the one before."""
+        pair = join_rows([last_row, rows.take(slice(0, 1))], self._words)
+        if not is_ascending(pair):
+            offset = int(self._table.index.offsets[block])
+            raise CorruptionError(self._table.path, offset, "keys of rows are out of order")
+
+    def _check_counts(self, rows: int, deletions: int) -> None:
+        """Raise if the file has not as many rows as its properties say."""
+        properties, range_deletes = self._table.properties, len(self._table.range_deletes)
+        actual = (rows + range_deletes, deletions + range_deletes)
+        if actual != (properties.entries, properties.deletions):
+            stated = f"{properties.entries} rows and {properties.deletions} deletions"
+            reason = f"has {actual[0]} rows and {actual[1]} deletions, its properties {stated}"
+            raise CorruptionError(self._table.path, None, reason)
+
+    def _report(self, block: int, error: CorruptionError) -> None:
+        """Report the range of a damaged block, or raise if damage is not to be passed over."""
+        separators = self._table.index.separators
+        start = separators[block - 1] + b"\0" if block else b""
+        stop = separators[block] + b"\0" if block + 1 < len(separators) else None
+        unknown = UnknownRange(
+            str(self._table.path),
+            int(self._table.index.offsets[block]),
+            error.reason,
+            start,
+            stop,
+            self._newest_sequence,
+        )
+        if self._damage is None:
+            raise unknown.error() from None
+        self._damage.append(unknown)

@@ -1,0 +1,74 @@
+"""Comparisons of keys that are columns of big-endian words: uint64[w, n], sorted like their bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.formats.rocksdb.table.rows import UInt64Array, VersionedRows
+
+BoolArray = npt.NDArray[np.bool_]
+
+WORD_BYTES = 8
+
+
+def as_words(keys: list[bytes], words: int) -> UInt64Array:
+    """Return keys as uint64[words, n]: shorter ones with zeros at their end, longer ones cut. That
+    keeps the order of a separator to keys of this width, which differ from it before its end.
+
+    >>> as_words([bytes(7) + b"\\x05", b"\\x01"], 1).tolist()
+    [[5, 72057594037927936]]
+    """
+    width = WORD_BYTES * words
+    joined = b"".join(key[:width].ljust(width, b"\0") for key in keys)
+    return np.frombuffer(joined, ">u8").reshape(-1, words).T.astype(np.uint64)
+
+
+def compare_keys(left: UInt64Array, right: UInt64Array) -> tuple[BoolArray, BoolArray]:
+    """Return (left < right, left == right) for each pair of keys."""
+    lower, equal = left[-1] < right[-1], left[-1] == right[-1]
+    for word in range(left.shape[0] - 2, -1, -1):
+        word_equal = left[word] == right[word]
+        if word_equal.all():
+            continue
+        lower = (left[word] < right[word]) | (word_equal & lower)
+        equal &= word_equal
+    return lower, equal
+
+
+def is_ascending(rows: VersionedRows) -> bool:
+    """Return whether rows are in order: by key, of one key by falling sequence number, with no two
+    alike."""
+    lower, equal = compare_keys(rows.keys[:, :-1], rows.keys[:, 1:])
+    if lower.all():
+        return True
+    return bool((lower | (equal & (rows.sequences[:-1] > rows.sequences[1:]))).all())
+
+
+def first_not_below(keys: UInt64Array, key: UInt64Array) -> int:
+    """Return how many of the sorted `keys` are below `key` (uint64[w]): a binary search."""
+    return _bounds(keys, key)[0]
+
+
+def first_above(keys: UInt64Array, key: UInt64Array) -> int:
+    """Return how many of the sorted `keys` are not above `key` (uint64[w]): a binary search."""
+    return _bounds(keys, key)[1]
+
+
+def _bounds(keys: UInt64Array, key: UInt64Array) -> tuple[int, int]:
+    """Return where the keys equal to `key` begin and end."""
+    low, high = 0, keys.shape[1]
+    for column, word in zip(keys, key):
+        part = column[low:high]
+        high = low + int(np.searchsorted(part, word, "right"))
+        low += int(np.searchsorted(part, word))
+    return low, high
+
+
+def rows_between(
+    rows: VersionedRows, start: UInt64Array | None, stop: UInt64Array | None
+) -> VersionedRows:
+    """Return the rows with keys in [start, stop); None is no limit."""
+    first = 0 if start is None else first_not_below(rows.keys, start)
+    end = len(rows) if stop is None else first_not_below(rows.keys, stop)
+    return rows if (first, end) == (0, len(rows)) else rows.take(slice(first, max(first, end)))

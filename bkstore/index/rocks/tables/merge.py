@@ -1,0 +1,117 @@
+"""Merging sorted runs of rows to the live ones: of each key the newest row counts, unless it is a
+deletion or older than a range delete that covers it. In bounded memory: a batch of each run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from bkstore.formats.rocksdb.keys import ValueType
+from bkstore.formats.rocksdb.table.rows import UInt64Array, VersionedRows, join_rows
+from bkstore.index.rocks.tables.damage import Damage, UnknownRange
+from bkstore.index.rocks.tables.key_order import (
+    WORD_BYTES,
+    BoolArray,
+    as_words,
+    compare_keys,
+    first_above,
+    first_not_below,
+)
+from bkstore.index.rocks.tables.range_cover import CoveredRows, RangeCover
+
+SortedRun = Iterator[VersionedRows]
+"""Batches of rows in order: by key, of one key newest first, across batches too."""
+
+
+def merge_runs(
+    runs: Sequence[Iterable[VersionedRows]],
+    cover: RangeCover,
+    words: int,
+    damage: Damage = None,
+) -> Iterator[VersionedRows]:
+    """Yield the live rows of all runs in order of their keys, which have `words` * 8 bytes; batches
+    are never empty. With `damage`, the list to which the runs append unknown ranges, rows that an
+    unknown row may have changed are left out. Memory: one batch of each run, and its share in the
+    rows that are merged. Some 10 ns a row for one run, 100 where runs overlap."""
+    covered = CoveredRows(cover, words)
+    for rows in _newest_rows([iter(run) for run in runs], words):
+        is_live: BoolArray = rows.types == ValueType.VALUE
+        is_deleted = covered.find_deleted(rows)
+        if is_deleted is not None:
+            is_live &= ~is_deleted
+        for unknown in damage or ():
+            is_live &= ~_find_unknown(rows, unknown, words)
+        if is_live.all():
+            yield rows
+        elif is_live.any():
+            yield rows.take(is_live)
+
+
+def _newest_rows(runs: list[SortedRun], words: int) -> Iterator[VersionedRows]:
+    """Yield the newest row of each key, deletions included."""
+    buffers: list[VersionedRows | None] = [None] * len(runs)
+    last_key: UInt64Array | None = None
+    while True:
+        # A batch of each run that has more rows.
+        for index, run in enumerate(runs):
+            if buffers[index] is None:
+                buffers[index] = _next_batch(run)
+        active = [index for index, rows in enumerate(buffers) if rows is not None]
+        runs = [runs[index] for index in active]
+        held = [rows for rows in buffers if rows is not None]
+        if not held:
+            return
+        # Up to the lowest of the batches' last keys, the newest row of every key is held: more
+        # rows of that key, in the next batch of its run, are older ones.
+        boundary = _lowest([rows.keys[:, -1] for rows in held])
+        parts: list[VersionedRows] = []
+        buffers = []
+        for rows in held:
+            end = first_above(rows.keys, boundary)
+            start = 0 if last_key is None else first_above(rows.keys, last_key)
+            if start < end:
+                parts.append(rows if end - start == len(rows) else rows.take(slice(start, end)))
+            buffers.append(None if end == len(rows) else rows.take(slice(end, None)))
+        if parts:
+            last_key = boundary
+            yield _newest_of(parts, words)
+
+
+def _next_batch(run: SortedRun) -> VersionedRows | None:
+    """Return the next batch of a run that has rows, None at its end."""
+    return next((rows for rows in run if len(rows)), None)
+
+
+def _newest_of(parts: list[VersionedRows], words: int) -> VersionedRows:
+    """Return the newest row of each key of some sorted rows."""
+    rows = join_rows(parts, words)
+    if len(parts) > 1:
+        # By key, then newest first; stable sorting of runs is fast.
+        sort_keys = [-rows.sequences, *rows.keys[::-1]]
+        rows = rows.take(np.lexsort(sort_keys))
+    _, repeats = compare_keys(rows.keys[:, :-1], rows.keys[:, 1:])
+    if not repeats.any():
+        return rows
+    is_newest = np.concatenate(([True], ~repeats))
+    return rows.take(is_newest)
+
+
+def _lowest(keys: list[UInt64Array]) -> UInt64Array:
+    return min(keys, key=lambda key: tuple(key.tolist()))
+
+
+def _find_unknown(rows: VersionedRows, unknown: UnknownRange, words: int) -> BoolArray:
+    """Return which rows an unknown row of a damaged file may have changed."""
+    is_unknown: BoolArray = rows.sequences <= unknown.newest_sequence
+    is_unknown[: _position(rows.keys, unknown.start, words)] = False
+    if unknown.stop is not None:
+        is_unknown[_position(rows.keys, unknown.stop, words) :] = False
+    return is_unknown
+
+
+def _position(keys: UInt64Array, bound: bytes, words: int) -> int:
+    """Return how many of the sorted keys are below a bound, which may be a key and a zero byte: the
+    bound after that key."""
+    key = as_words([bound], words)[:, 0]
+    return (first_above if len(bound) > WORD_BYTES * words else first_not_below)(keys, key)

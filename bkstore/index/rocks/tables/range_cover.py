@@ -1,0 +1,108 @@
+"""Range deletes of many files together: for each key the newest one that covers it."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Iterable
+
+import numpy as np
+
+from bkstore.formats.rocksdb.table.range_deletes import RangeDelete
+from bkstore.formats.rocksdb.table.rows import UInt64Array, VersionedRows
+from bkstore.ids import Int64Array
+from bkstore.index.rocks.tables.key_order import (
+    WORD_BYTES,
+    BoolArray,
+    as_words,
+    first_above,
+    first_not_below,
+)
+
+
+class RangeCover:
+    """The keys that range deletes cover, cut at all their ends into fragments: from ``bounds[i]``
+    up to the next bound the newest delete has ``sequences[i]``, 0 if there is none there.
+
+    >>> cover = RangeCover([RangeDelete(b"b", b"e", 5), RangeDelete(b"d", b"g", 9)])
+    >>> cover.bounds, cover.sequences
+    ([b'b', b'd', b'g'], [5, 9, 0])
+    >>> cover.newest_at(b"c"), cover.newest_at(b"g")
+    (5, 0)
+    """
+
+    def __init__(self, deletes: Iterable[RangeDelete]) -> None:
+        """Cut the deletes into fragments: some 5 us each."""
+        self.bounds: list[bytes] = []
+        self.sequences: list[int] = []
+        pending = sorted(delete for delete in deletes if delete.start < delete.stop)
+        stops = sorted(delete.stop for delete in pending)
+        starts = [delete.start for delete in pending]
+        open_deletes: list[tuple[int, bytes]] = []  # newest first: (-sequence, stop)
+        next_delete = 0
+        for bound in sorted({*starts, *stops}):
+            while next_delete < len(pending) and pending[next_delete].start <= bound:
+                delete = pending[next_delete]
+                heapq.heappush(open_deletes, (-delete.sequence, delete.stop))
+                next_delete += 1
+            while open_deletes and open_deletes[0][1] <= bound:
+                heapq.heappop(open_deletes)
+            newest = -open_deletes[0][0] if open_deletes else 0
+            if not self.sequences or self.sequences[-1] != newest:
+                self.bounds.append(bound)
+                self.sequences.append(newest)
+
+    def newest_at(self, key: bytes) -> int:
+        """Return the sequence number of the newest delete that covers a key, 0 if none does."""
+        fragment = bisect_right(self.bounds, key) - 1
+        return self.sequences[fragment] if fragment >= 0 else 0
+
+
+class CoveredRows:
+    """Which rows with keys of `words` * 8 bytes the deletes of a `RangeCover` have deleted."""
+
+    def __init__(self, cover: RangeCover, words: int) -> None:
+        width = WORD_BYTES * words
+        bounds, sequences = cover.bounds, cover.sequences
+        # The last keys there are: a longer bound lies above all of them.
+        while bounds and bounds[-1][:width] == b"\xff" * width and len(bounds[-1]) > width:
+            bounds, sequences = bounds[:-1], sequences[:-1]
+        self._bounds = as_words([_within(bound, width) for bound in bounds], words)
+        self._sequences = np.array(sequences, np.int64)
+
+    def find_deleted(self, rows: VersionedRows) -> BoolArray | None:
+        """Return which of the rows are older than a delete that covers them (bool[n]), None if
+        none is. Rows are sorted by key."""
+        if not self._sequences.size or not len(rows):
+            return None
+        # The fragments from that of the first row to that of the last one.
+        after_first = first_above(self._bounds, rows.keys[:, 0])
+        after_last = first_above(self._bounds, rows.keys[:, -1])
+        fragments = np.arange(after_first, after_last)
+        positions = self._positions(rows.keys, fragments)
+        bounds = np.concatenate(([0], positions, [len(rows)]))
+        first_sequence = self._sequences[after_first - 1 : after_first] if after_first else [0]
+        sequences = np.concatenate((first_sequence, self._sequences[fragments]))
+        if not sequences.any():
+            return None
+        is_deleted: BoolArray = rows.sequences < np.repeat(sequences, np.diff(bounds))
+        return is_deleted if is_deleted.any() else None
+
+    def _positions(self, keys: UInt64Array, fragments: Int64Array) -> Int64Array:
+        """Return how many keys are below the start of each fragment."""
+        starts = self._bounds[:, fragments]
+        low = np.searchsorted(keys[0], starts[0])
+        high = np.searchsorted(keys[0], starts[0], "right")
+        # Those whose first word decides are done; a bookie's deletes begin at a ledger's entry 0.
+        for index in np.flatnonzero(low < high).tolist():
+            part = keys[1:, low[index] : high[index]]
+            if part.shape[0]:
+                low[index] += first_not_below(part, starts[1:, index])
+        return low.astype(np.int64)
+
+
+def _within(bound: bytes, width: int) -> bytes:
+    """Return the bound of this width above which the same keys of this width are."""
+    if len(bound) <= width:
+        return bound
+    return (int.from_bytes(bound[:width], "big") + 1).to_bytes(width, "big")

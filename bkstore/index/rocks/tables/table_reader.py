@@ -1,0 +1,235 @@
+"""One table file: footer, properties, index and range deletes, checked when it is opened. Its rows
+are read by `block_rows`. Format: `docs/formats/rocksdb.md`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bkstore.errors import CorruptionError, UnsupportedLayout
+from bkstore.files.opening import open_regular, read_fully
+from bkstore.files.os_errors import convert_read_errors
+from bkstore.formats.rocksdb.keys import MAX_SEQUENCE
+from bkstore.formats.rocksdb.table.block import unpack_block
+from bkstore.formats.rocksdb.table.entries import block_entries
+from bkstore.formats.rocksdb.table.footer import (
+    FOOTER_BYTES,
+    TRAILER_BYTES,
+    BlockHandle,
+    Footer,
+    check_handle,
+    decode_footer,
+    read_handle,
+)
+from bkstore.formats.rocksdb.table.index import (
+    BlockIndex,
+    IndexFormat,
+    decode_index,
+    join_indexes,
+)
+from bkstore.formats.rocksdb.table.properties import (
+    IndexType,
+    TableProperties,
+    decode_properties,
+    find_global_sequence,
+)
+from bkstore.formats.rocksdb.table.range_deletes import RangeDelete, decode_range_deletes
+
+_PROPERTIES, _INDEX, _RANGE_DELETES = b"rocksdb.properties", b"rocksdb.index", b"rocksdb.range_del"
+_DICTIONARY = b"rocksdb.compression_dict"
+_MAX_META_BYTES = 1 << 30
+
+
+class TableReader:
+    """A table file, open for reading. Opening reads and checks everything but the data blocks and
+    the filter. `largest_sequence`, from the manifest, is the sequence number of an ingested file's
+    rows; None if there is no manifest.
+
+    Raises `CorruptionError` with file and offset for damage, `UnsupportedLayout` for a file with
+    something that is not read here. Cost: some 2 us a data block, which the index lists. Threads:
+    may be shared. Close it.
+    """
+
+    def __init__(self, path: Path, largest_sequence: int | None = None) -> None:
+        self.path = path
+        with convert_read_errors(path):
+            self._fd: int | None = open_regular(path)
+        try:
+            with convert_read_errors(path):
+                self.file_bytes = os.fstat(self._fd).st_size
+            self._open(largest_sequence)
+        except CorruptionError as error:
+            self.close()
+            if error.file is None:
+                raise error.relocate(path) from None
+            raise
+        except UnsupportedLayout as error:
+            self.close()
+            raise UnsupportedLayout(f"{path}: {error}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, largest_sequence: int | None) -> None:
+        tail_start = max(self.file_bytes - FOOTER_BYTES, 0)
+        tail = self.read_bytes(tail_start, self.file_bytes - tail_start)
+        self.footer: Footer = decode_footer(tail, self.file_bytes)
+        self.meta_blocks = self._read_metaindex()
+        if _DICTIONARY in self.meta_blocks:
+            raise UnsupportedLayout("table file with a compression dictionary is not supported")
+        self.properties: TableProperties = self._read_properties()
+        self.sequence_of_all = self._sequence_of_all(largest_sequence)
+        self.index: BlockIndex = self._read_index()
+        if len(self.index) != self.properties.data_blocks:
+            reason = f"index lists {len(self.index)} data blocks of {self.properties.data_blocks}"
+            raise CorruptionError(self.path, self._index_handle().offset, reason)
+        self.range_deletes: list[RangeDelete] = self._read_range_deletes()
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def __enter__(self) -> TableReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- bytes and blocks
+
+    def read_bytes(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes of the file; `CorruptionError` if it ends before."""
+        if self._fd is None:
+            raise ValueError(f"{self.path}: the table file is closed")
+        with convert_read_errors(self.path):
+            data = read_fully(self._fd, size, offset)
+        if len(data) != size:
+            raise CorruptionError(self.path, offset + len(data), "file ends inside a block")
+        return data
+
+    def read_stored(self, handle: BlockHandle) -> bytes:
+        """Return a block as stored, with its trailer."""
+        try:
+            check_handle(handle, self.file_bytes - FOOTER_BYTES)
+        except CorruptionError as error:
+            raise error.relocate(self.path) from None
+        return self.read_bytes(handle.offset, handle.size + TRAILER_BYTES)
+
+    def read_block(self, handle: BlockHandle) -> bytes:
+        """Return the contents of a block, verified and decompressed."""
+        try:
+            return unpack_block(self.read_stored(handle), handle.offset, self.footer)
+        except CorruptionError as error:
+            raise error if error.file else error.relocate(self.path) from None
+
+    # -- meta blocks
+
+    def _read_metaindex(self) -> dict[bytes, BlockHandle]:
+        """Return the handles of the meta blocks by name."""
+        handle = self.footer.metaindex
+        try:
+            return {
+                entry.key: read_handle(entry.value, 0)[0]
+                for entry in block_entries(self.read_block(handle))
+            }
+        except CorruptionError as error:
+            raise self._in_block(error, handle) from None
+
+    def _in_block(self, error: CorruptionError, handle: BlockHandle) -> CorruptionError:
+        """Return an error from a block's contents as one at the block's offset in the file."""
+        return error if error.file else CorruptionError(self.path, handle.offset, error.reason)
+
+    def _read_properties(self) -> TableProperties:
+        """Return the properties. Their checksum is that of the block before an ingestion wrote a
+        sequence number into it."""
+        handle = self.meta_blocks.get(_PROPERTIES)
+        if handle is None:
+            raise CorruptionError(self.path, self.footer.metaindex.offset, "no properties")
+        stored = self.read_stored(handle)
+        try:
+            try:
+                return decode_properties(unpack_block(stored, handle.offset, self.footer))
+            except CorruptionError:
+                offset = _global_sequence_offset(stored)
+                if offset is None:
+                    raise
+            as_written = stored[:offset] + bytes(8) + stored[offset + 8 :]
+            unpack_block(as_written, handle.offset, self.footer)  # raises if it fails, too
+            return decode_properties(stored[:-TRAILER_BYTES])
+        except CorruptionError as error:
+            raise self._in_block(error, handle) from None
+
+    def _sequence_of_all(self, largest_sequence: int | None) -> int | None:
+        """Return the sequence number of all rows of an ingested file, None for another. Its own
+        keys have 0."""
+        written = self.properties.written_sequence
+        if self.properties.external_version != 2:
+            return None
+        if largest_sequence is None:
+            return written
+        if written not in (0, largest_sequence):
+            handle = self.meta_blocks[_PROPERTIES]
+            reason = f"has sequence number {written}, the manifest {largest_sequence}"
+            raise CorruptionError(self.path, handle.offset, reason)
+        return min(largest_sequence, MAX_SEQUENCE)
+
+    def _index_handle(self) -> BlockHandle:
+        handle = self.footer.index or self.meta_blocks.get(_INDEX)
+        if handle is None:
+            raise CorruptionError(self.path, self.footer.metaindex.offset, "no index")
+        return handle
+
+    def _read_index(self) -> BlockIndex:
+        """Return the index of the data blocks, of all partitions if there are any."""
+        properties, handle = self.properties, self._index_handle()
+        has_user_keys, has_deltas = properties.has_user_keys, properties.has_index_deltas
+        has_first_keys = properties.index_type is IndexType.WITH_FIRST_KEYS
+        lowest = IndexFormat(has_user_keys, has_deltas, has_first_keys)
+        if properties.index_type is not IndexType.TWO_LEVEL:
+            return self._read_index_block(handle, lowest)
+        top = self._read_index_block(handle, lowest)
+        parts = [self._read_index_block(part, lowest) for part in index_handles(top)]
+        try:
+            return join_indexes(parts)
+        except CorruptionError as error:
+            raise self._in_block(error, handle) from None
+
+    def _read_index_block(self, handle: BlockHandle, index_format: IndexFormat) -> BlockIndex:
+        contents = self.read_block(handle)
+        try:
+            return decode_index(contents, index_format)
+        except CorruptionError as error:
+            raise self._in_block(error, handle) from None
+
+    def _read_range_deletes(self) -> list[RangeDelete]:
+        handle, deletes = self.meta_blocks.get(_RANGE_DELETES), list[RangeDelete]()
+        if handle is not None:
+            try:
+                deletes = decode_range_deletes(self.read_block(handle))
+            except CorruptionError as error:
+                raise self._in_block(error, handle) from None
+        if len(deletes) != self.properties.range_deletions:
+            reason = f"has {len(deletes)} range deletes of {self.properties.range_deletions}"
+            raise CorruptionError(self.path, handle.offset if handle else None, reason)
+        if self.sequence_of_all is not None:
+            deletes = [delete._replace(sequence=self.sequence_of_all) for delete in deletes]
+        return deletes
+
+
+def index_handles(index: BlockIndex) -> list[BlockHandle]:
+    """Return the handles of an index's blocks."""
+    pairs = zip(index.offsets.tolist(), index.sizes.tolist())
+    return [BlockHandle(offset, size) for offset, size in pairs]
+
+
+def _global_sequence_offset(stored: bytes) -> int | None:
+    """Return where an ingestion may have written a sequence number into a stored properties block,
+    which is never compressed."""
+    if stored[-TRAILER_BYTES]:
+        return None
+    try:
+        return find_global_sequence(stored[:-TRAILER_BYTES])
+    except (CorruptionError, UnsupportedLayout):
+        return None
