@@ -1,10 +1,10 @@
 """The footer of a table file: its last 53 bytes. Source: `table/format.cc` (`Footer`).
 
-    u8              checksum type
-    40 bytes        up to format version 5: handles of metaindex and index (varints), zeros
-                    from 6 on: magic 3e007a00, checksum of the footer, base checksum, size of the
-                    metaindex (u32 each); 16 reserved bytes, 8 zeros
-    u32, u64        format version, magic
+u8              checksum type
+40 bytes        up to format version 5: handles of metaindex and index (varints), zeros
+                from 6 on: magic 3e007a00, checksum of the footer, base checksum, size of the
+                metaindex (u32 each); 16 reserved bytes, 8 zeros
+u32, u64        format version, magic
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def join_indexes(parts: Iterable[BlockIndex]) -> BlockIndex:
 def _check_order(
     separators: list[bytes], handles: list[BlockHandle] | None, may_repeat: bool
 ) -> None:
-    for before, separator in zip(separators, separators[1:]):
+    for before, separator in pairwise(separators):
         if separator < before or (separator == before and not may_repeat):
             raise CorruptionError(None, None, f"index keys are out of order at {separator.hex()}")
     for handle in handles or ():

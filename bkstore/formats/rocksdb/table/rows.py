@@ -181,7 +181,8 @@ def _new_byte_masks(words: int) -> UInt64Array:
     shared = np.arange(8 * words + 9)
     kept = np.clip(shared - 8 * np.arange(words + 1)[:, None], 0, 8)
     masks = [(1 << 64 - 8 * count) - 1 if count else (1 << 64) - 1 for count in range(9)]
-    return np.array(masks, np.uint64)[kept]
+    new_bytes: UInt64Array = np.array(masks, np.uint64)[kept]
+    return new_bytes
 
 
 _MASKS = {words: _new_byte_masks(words) for words in (1, 2, 3)}

@@ -40,7 +40,8 @@ _MAX_GAP_BYTES = 1 << 16
 
 
 class TableRows:
-    """The rows of `table` with keys in [start, stop) (None: no limit), all of `words` * 8 bytes. Iteration yields `VersionedRows` in order, of blocks with together some `batch_bytes` of
+    """The rows of `table` with keys in [start, stop) (None: no limit), all of `words` * 8 bytes.
+    Iteration yields `VersionedRows` in order, of blocks with together some `batch_bytes` of
     contents; one block at least. Memory: some six times that.
 
     With `damage`, ranges of blocks that fail are appended there, and iteration goes on; else the
@@ -181,9 +182,7 @@ class TableRows:
 
     # -- checks
 
-    def _check_separators(
-        self, rows: VersionedRows, rows_of_block: Int64Array, first: int
-    ) -> None:
+    def _check_separators(self, rows: VersionedRows, rows_of_block: Int64Array, first: int) -> None:
         """Raise if a block's rows do not lie between the separators before and after it."""
         if not rows_of_block.all():
             raise CorruptionError(None, None, "data block has no rows")

@@ -1,4 +1,4 @@
-"""Comparisons of keys that are columns of big-endian words: uint64[w, n], sorted like their bytes."""
+"""Comparisons of keys as columns of big-endian words: uint64[w, n], in the order of their bytes."""
 
 from __future__ import annotations
 

@@ -98,7 +98,8 @@ class CoveredRows:
             part = keys[1:, low[index] : high[index]]
             if part.shape[0]:
                 low[index] += first_not_below(part, starts[1:, index])
-        return low.astype(np.int64)
+        positions: Int64Array = low.astype(np.int64)
+        return positions
 
 
 def _within(bound: bytes, width: int) -> bytes:
