@@ -4,8 +4,8 @@
 database and reads it in arrays; `keys`, `rows` and `options` define its contents and settings,
 `ledger_listing` lists many ledgers by one scan of keys. `scratch_links` lets a directory be read
 without changing it; `manifest_file` checks that its files are complete, `log_file` reads its
-write-ahead logs, and `inspection` shows what is in its files. `errors` translates RocksDB's errors,
-`after_fork` refuses what would hang.
+write-ahead logs, `tables` reads whole databases without RocksDB, and `inspection` shows what is in
+their files. `errors` translates RocksDB's errors, `after_fork` refuses what would hang.
 """
 
 from __future__ import annotations

@@ -7,14 +7,13 @@
 
 Every block has a trailer: its compression and a checksum. Read `footer` and `block` first, then
 `entries`: the entries of any block, one at a time; `rows` decodes those of many data blocks as
-arrays. `index` and `properties` decode the blocks of these names, `range_deletes` and `filters` the
-meta blocks. Source: RocksDB's `table/format.cc` and `table/block_based/`.
+arrays. `index`, `properties` and `range_deletes` decode the blocks of these names. Source:
+`table/format.cc` and `table/block_based/` of RocksDB.
 """
 
 __all__ = [
     "block",
     "entries",
-    "filters",
     "footer",
     "index",
     "properties",

@@ -2,7 +2,29 @@
 
 `database_reader` is the whole: its live rows, or those of a range of keys. Below it, `table_reader`
 opens one table file, `block_rows` reads its rows in batches of arrays, `any_rows` one at a time;
-`log_rows` has those of the write-ahead logs. `merge` brings the runs together, `range_cover` the
-range deletes of all files. `key_order` compares keys in arrays; `damage` says what is unknown where
-a block fails. The bytes are decoded by `bkstore.formats.rocksdb`.
+`unflushed_rows` has those of the write-ahead logs. `merge` brings the runs together, `range_cover`
+the range deletes of all files. `key_order` compares keys in arrays; `damage` says what is unknown
+where a block fails. The bytes are decoded by `bkstore.formats.rocksdb`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bkstore.lazy_exports import lazy_names
+
+if TYPE_CHECKING:
+    from bkstore.index.rocks.tables.damage import UnknownRange
+    from bkstore.index.rocks.tables.database_reader import DatabaseReader
+    from bkstore.index.rocks.tables.table_reader import TableReader
+
+__all__ = ["DatabaseReader", "TableReader", "UnknownRange"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "DatabaseReader": "bkstore.index.rocks.tables.database_reader",
+        "TableReader": "bkstore.index.rocks.tables.table_reader",
+        "UnknownRange": "bkstore.index.rocks.tables.damage",
+    },
+)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.formats.rocksdb.keys import ValueType
-from bkstore.formats.rocksdb.manifest.table_file import TableFile
+from bkstore.formats.rocksdb.manifest.table_file import TableFileMetadata
 from bkstore.formats.rocksdb.table.range_deletes import RangeDelete
 from bkstore.formats.rocksdb.table.rows import VersionedRows
 from bkstore.index.rocks import scratch_links
@@ -22,10 +22,10 @@ from bkstore.index.rocks.manifest_file import (
 from bkstore.index.rocks.tables.any_rows import read_versions
 from bkstore.index.rocks.tables.block_rows import BATCH_BYTES, TableRows
 from bkstore.index.rocks.tables.damage import Damage, UnknownRange
-from bkstore.index.rocks.tables.log_rows import LogRows, read_logs
 from bkstore.index.rocks.tables.merge import SortedRun, merge_runs
 from bkstore.index.rocks.tables.range_cover import RangeCover
 from bkstore.index.rocks.tables.table_reader import TableReader
+from bkstore.index.rocks.tables.unflushed_rows import UnflushedRows, read_logs
 
 _RUNS_OF_FULL_BATCHES = 8
 _MIN_BATCH_BYTES = 1 << 16
@@ -49,9 +49,9 @@ class DatabaseReader:
         self._damage = damage
         self.manifest = self._read_manifest()
         self._check_files()
-        self._logs: LogRows = read_logs(list_needed_logs(self.manifest, path).values())
+        self._logs: UnflushedRows = read_logs(list_needed_logs(self.manifest, path).values())
         deletes = list(self._logs.range_deletes)
-        self._levels: list[list[TableFile]] = []
+        self._levels: list[list[TableFileMetadata]] = []
         for level, tables in self.manifest.version.levels().items():
             readable = [table for table in tables if self._add_deletes(table, deletes)]
             # Files of level 0 overlap: each is a run of its own.
@@ -80,7 +80,7 @@ class DatabaseReader:
         if self.manifest.unsupported is not None:
             raise UnsupportedLayout(f"{self.path}: {self.manifest.unsupported}: not supported")
 
-    def _open(self, table: TableFile) -> TableReader:
+    def _open(self, table: TableFileMetadata) -> TableReader:
         reader = TableReader(self.path / table.file_name, table.largest_sequence)
         if reader.file_bytes != table.size:
             reader.close()
@@ -88,7 +88,7 @@ class DatabaseReader:
             raise CorruptionError(reader.path, min(reader.file_bytes, table.size), reason)
         return reader
 
-    def _add_deletes(self, table: TableFile, deletes: list[RangeDelete]) -> bool:
+    def _add_deletes(self, table: TableFileMetadata, deletes: list[RangeDelete]) -> bool:
         """Add a file's range deletes, as far as they lie in the file's range of keys; beyond, keys
         of other files may have lost their sequence numbers. Return whether the file can be read."""
         try:
@@ -139,7 +139,7 @@ class DatabaseReader:
 
     def _table_rows(
         self,
-        tables: list[TableFile],
+        tables: list[TableFileMetadata],
         words: int,
         start: bytes | None,
         stop: bytes | None,
@@ -184,6 +184,6 @@ class DatabaseReader:
                     yield from read_versions(reader)
 
 
-def _end_of(table: TableFile) -> bytes:
+def _end_of(table: TableFileMetadata) -> bytes:
     """Return the exclusive end of a file's keys."""
     return table.largest_key + (b"" if table.has_exclusive_end else b"\0")

@@ -23,7 +23,7 @@ Version = tuple[bytes, int, int, bytes]
 """(key, sequence number, type, value) of one row."""
 
 
-class LogRows:
+class UnflushedRows:
     """The rows that `parts` have, each of one file: kept as they are in the logs, and sorted when
     they are read. `range_deletes` are those among them."""
 
@@ -59,10 +59,12 @@ class LogRows:
             yield rows.take(slice(row, row + _BATCH_ROWS))
 
 
-def read_logs(paths: Iterable[Path]) -> LogRows:
+def read_logs(paths: Iterable[Path]) -> UnflushedRows:
     """Return the rows of write-ahead logs. Raises `CorruptionError` with file and offset for
     damage, `UnsupportedLayout` for what a bookie does not write."""
-    return LogRows([(path, batch) for path in paths for batch in FramedLogReader(path).rows()])
+    return UnflushedRows(
+        [(path, batch) for path in paths for batch in FramedLogReader(path).rows()]
+    )
 
 
 def _decode(path: Path, batch: BatchRows, words: int) -> VersionedRows:

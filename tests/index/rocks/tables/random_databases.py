@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,17 +130,41 @@ class RandomDatabase:
         self._copy_with_log(database)
         database.close()
 
+    def write_file(self, keys: list[bytes]) -> None:
+        """Write a database with these keys, compacted to one file."""
+        database = self._open()
+        batch = WriteBatch(raw_mode=True)
+        for key in keys:
+            batch.put(key, self.rng.randbytes(8))
+        database.write(batch)
+        database.flush()
+        database.compact_range(None, None)
+        database.close()
+        (self.path / "written").rename(self.path / "database")
+
+    def add_to_file(self, keys: list[bytes], deleted: tuple[bytes, bytes]) -> None:
+        """Add a file of level 0 with these keys and a range delete to what `write_file` wrote."""
+        (self.path / "database").rename(self.path / "written")
+        database = self._open()
+        batch = WriteBatch(raw_mode=True)
+        for key in keys:
+            batch.put(key, self.rng.randbytes(8))
+        batch.delete_range(*deleted)
+        database.write(batch)
+        database.flush()
+        database.close()
+        (self.path / "written").rename(self.path / "database")
+
     def _open(self) -> Rdict:
         options = self.settings.options()
         return Rdict(str(self.path / "written"), options, {"default": options})
 
     def _copy_with_log(self, database: Rdict) -> None:
-        import shutil
-
         database.flush_wal(True)
         shutil.copytree(self.path / "written", self.path / "database")
 
-    def _key(self) -> bytes:
+    def random_key(self) -> bytes:
+        """Return a key of one of the ledgers, often one that has a row."""
         ledger = self.rng.choice(self._ledgers)
         if self.rng.random() < 0.1:
             entry_id = self.rng.choice([0, 2**63 - 1, 2**63 - 2, 2**32, 65535])
@@ -150,7 +175,7 @@ class RandomDatabase:
     def _run(self) -> list[bytes]:
         """Return keys of a run of entries, or of a few at random."""
         if self.rng.random() < 0.5:
-            return [self._key() for _ in range(self.rng.randrange(1, 20))]
+            return [self.random_key() for _ in range(self.rng.randrange(1, 20))]
         ledger = self.rng.choice(self._ledgers)
         first, count = self.rng.randrange(600), self.rng.randrange(1, self.max_rows)
         return [ledger + (first + i).to_bytes(8, "big") for i in range(count)]
@@ -173,7 +198,7 @@ class RandomDatabase:
             ledger = self.rng.choice(self._ledgers)
             batch.delete_range(ledger + bytes(8), ledger + (2**63 - 1).to_bytes(8, "big"))
         else:
-            batch.delete_range(*sorted([self._key(), self._key()]))
+            batch.delete_range(*sorted([self.random_key(), self.random_key()]))
         database.write(batch)
 
     def _flush(self, database: Rdict) -> None:
@@ -193,8 +218,6 @@ class RandomDatabase:
 
 def read_by_binding(path: Path) -> list[tuple[bytes, bytes]]:
     """Return all rows, read by the binding from a copy."""
-    import shutil
-
     copy = path.parent / f"{path.name}-read"
     shutil.copytree(path, copy)
     options = TableSettings().options()
