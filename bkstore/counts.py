@@ -1,8 +1,10 @@
-"""Texts of counts and lists: a number with its noun, names joined by commas and "and"."""
+"""Texts of counts, sizes and lists: a number with its noun or unit, names joined by commas."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def format_count(
@@ -26,3 +28,22 @@ def join_words(names: Sequence[str]) -> str:
     ('duckdb', 'duckdb and pyarrow', 'a, b and c')
     """
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def size_text(number: int) -> str:
+    """Return bytes in binary units, three digits.
+
+    >>> size_text(999), size_text(1536), size_text(300 * 2**30), size_text(1024**2 - 1)
+    ('999 B', '1.50 KiB', '300 GiB', '1.00 MiB')
+    """
+    value, unit = float(number), 0
+    while (
+        abs(value) >= 999.5 and unit < len(BINARY_UNITS) - 1
+    ):  # it would be rounded to four digits
+        value, unit = value / 1024, unit + 1
+    if unit == 0:
+        return f"{number} B"
+    decimals = 0
+    if abs(value) < 99.95:
+        decimals = 2 if abs(value) < 9.995 else 1
+    return f"{value:.{decimals}f} {BINARY_UNITS[unit]}"

@@ -113,6 +113,7 @@ ROOMS = (
     "lab.presentation",
     "lab.experiments",
     "lab",
+    "cli.fleet",
     "cli.bookie",
     "cli.datasets",
     "cli.maintenance",

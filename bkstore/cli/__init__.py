@@ -7,7 +7,7 @@ check or rewrite directories, `rocksdb` the one that shows RocksDB's files; `aud
 `audit_settings`), `metadata`, `streams`, `serve` (with `serve_admin`, `server_process`), `ensemble`
 and `completion` are single commands, `trials` has the demo and the lab. `server_conf` applies a
 `bk_server.conf` to `serve`. `terminal` has options, formats, progress and secrets for all, `screen`
-the tables for people.
+the tables for people; `fleet` reads the directories of many bookies side by side.
 """
 
 __all__ = ["main"]

@@ -36,8 +36,8 @@ COMMAND_GROUPS = {
         ),
         "ledgers": Command(
             "bookie.ledgers",
-            "the ledgers of a bookie directory, one row each",
-            "bkstore ledgers bookie-1 --all-scopes -o ledgers.csv",
+            "the ledgers of bookie directories, one row each",
+            "bkstore ledgers bookie-1 --all-scopes -o ledgers.csv\nbkstore ledgers copies/* --jobs 4",
         ),
         "ledger": Command(
             "bookie.ledger",
@@ -99,7 +99,8 @@ COMMAND_GROUPS = {
         "usage": Command(
             "maintenance.usage",
             "what fills the disk: live bytes, garbage, pinned logs, the index, caches",
-            "bkstore usage bookie-1 bookie-2\nbkstore usage bookie-1 --by ledger -o usage.csv",
+            "bkstore usage copies/*\nbkstore usage bookie-1 --detail\n"
+            "bkstore usage bookie-1 --by ledger -o usage.csv",
         ),
         "diff": Command(
             "maintenance.diff",

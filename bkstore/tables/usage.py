@@ -10,7 +10,10 @@ USAGE = make_schema(
     " garbage_bytes other_bytes pinned_logs pinned_bytes removable_logs compactable_logs"
     " damaged_logs moved_bytes given_back_bytes index_file_bytes index_disk_bytes index_row_bytes?"
     " journal_bytes",
-    as_records=True,
+    show="bookie layout ledgers entries entry_logs log_file_bytes live_bytes garbage_bytes"
+    " given_back_bytes index_disk_bytes journal_bytes",
+    drop_first="layout entry_logs ledgers journal_bytes index_disk_bytes entries",
+    may_cut="bookie",
 )
 """One row per bookie. `live_bytes` and `garbage_bytes` add up to `record_bytes`; `given_back_bytes`
 are all of removable logs, and all but `moved_bytes` of compactable ones. `index_row_bytes` is null

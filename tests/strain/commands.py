@@ -55,6 +55,7 @@ _LOADING = {
     "load": "load DUMP OUT/new --to SAME",
 }
 _COMPARING = {
+    "fleet": "ledgers DB IDX --all-scopes",
     "diff": "diff DB IDX",
     "rocks": "rocks DB",
     "rocks-log": "rocks DB --log",

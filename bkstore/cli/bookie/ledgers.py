@@ -1,19 +1,19 @@
-"""bkstore ledgers: the ledgers of a bookie directory, one row each."""
+"""bkstore ledgers: the ledgers of bookie directories, one row each."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Generator
+from functools import partial
+from pathlib import Path
 
+from bkstore.cli.fleet import Fleet, ShowProgress, add_directories
 from bkstore.cli.terminal.ledger_options import add_scope_options, scope_from_args
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
-from bkstore.cli.terminal.shared_options import (
-    add_directory,
-    check_unchanged_at_end,
-    open_bookie,
-    report_findings,
-)
+from bkstore.cli.terminal.shared_options import open_bookie, refuse_output_in
 from bkstore.formats.entry import explicit_lac_or_none
 from bkstore.index.api import Finding
 from bkstore.storage.read_only.ledgers_table import ledger_tables
@@ -22,23 +22,34 @@ from bkstore.tables import LEDGER_LIST, Table
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add_directory(parser)
+    add_directories(parser)
     add_scope_options(parser)
     add_show_keys(parser)
     add_output(parser, LEDGER_LIST)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each ledger: nulls and a line on stderr for a damaged one."""
+    """Print a row for each ledger: nulls and a line on stderr for a damaged one; the exit code is 2
+    if one of several directories could not be read."""
+    scope = None if args.all_scopes else scope_from_args(args)
+    refuse_output_in(args, args.directories)
+    fleet = Fleet(args.directories, partial(_read_bookie, args, scope), args.jobs)
+    with work_progress("bookies") as show_progress:
+        tables = fleet.tables(None if fleet.is_single else show_progress)
+        write_output(args, LEDGER_LIST, tables, private=args.show_keys)
+    return fleet.exit_code(fleet.report_findings(lambda findings: findings))
+
+
+def _read_bookie(
+    args: argparse.Namespace, scope: int | None, directory: Path, _: ShowProgress | None
+) -> Generator[Table, None, list[Finding]]:
+    """Yield the tables of one bookie; return the findings."""
     findings: list[Finding] = []
-    with open_bookie(args) as bookie:
-        scope = None if args.all_scopes else scope_from_args(args)
-        tables = map(_with_explicit_lac_entries, ledger_tables(bookie, findings, scope))
-        if not args.show_keys:
-            tables = map(hide_keys, tables)
-        checked_tables = check_unchanged_at_end(tables, bookie)
-        write_output(args, LEDGER_LIST, checked_tables, private=args.show_keys)
-    return report_findings(findings)
+    with open_bookie(args, directory) as bookie:
+        for table in map(_with_explicit_lac_entries, ledger_tables(bookie, findings, scope)):
+            yield table if args.show_keys else hide_keys(table)
+        bookie.check_unchanged()
+    return findings
 
 
 def _with_explicit_lac_entries(table: Table) -> Table:

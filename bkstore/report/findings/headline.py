@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bkstore.counts import size_text
 from bkstore.report.findings.key_figures import Facts
 from bkstore.report.findings.table_columns import Tables, number_column
-from bkstore.report.html.value_formats import counted, format_share, join_clauses, size_text
+from bkstore.report.html.value_formats import counted, format_share, join_clauses
 
 HIGH_GARBAGE_SHARE = 0.3
 """The headline mentions garbage from this share of the disk on."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from bkstore.counts import format_count
+from bkstore.counts import BINARY_UNITS, format_count, size_text
 from bkstore.ids import LedgerId
 
 CATEGORY_WORDS = {
@@ -30,8 +30,6 @@ ABSENT = "\u2013"
 counted = partial(format_count, grouped=True)
 """Returns a number with separators and its noun, as `counted(2500, "ledger")`: 2,500 ledgers."""
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-
 
 def size_unit(number: float) -> tuple[float, str]:
     """Return the size and name of the binary unit in which a number of bytes is 1 to 1023.
@@ -40,25 +38,8 @@ def size_unit(number: float) -> tuple[float, str]:
     ((1024.0, 'KiB'), (1.0, 'B'))
     """
     log2 = max(int(number), 1).bit_length() - 1
-    power = min(log2 // 10, len(_UNITS) - 1)  # each unit is 2^10 of the one before
-    return 1024.0**power, _UNITS[power]
-
-
-def size_text(number: int) -> str:
-    """Return bytes in binary units, three digits.
-
-    >>> size_text(999), size_text(1536), size_text(300 * 2**30), size_text(1024**2 - 1)
-    ('999 B', '1.50 KiB', '300 GiB', '1.00 MiB')
-    """
-    value, unit = float(number), 0
-    while abs(value) >= 999.5 and unit < len(_UNITS) - 1:  # it would be rounded to four digits
-        value, unit = value / 1024, unit + 1
-    if unit == 0:
-        return f"{number} B"
-    decimals = 0
-    if abs(value) < 99.95:
-        decimals = 2 if abs(value) < 9.995 else 1
-    return f"{value:.{decimals}f} {_UNITS[unit]}"
+    power = min(log2 // 10, len(BINARY_UNITS) - 1)  # each unit is 2^10 of the one before
+    return 1024.0**power, BINARY_UNITS[power]
 
 
 class Size(NamedTuple):

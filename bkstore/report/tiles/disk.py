@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bkstore.counts import size_text
 from bkstore.report.findings.key_figures import Disk, Facts
 from bkstore.report.findings.table_columns import Tables, number_column
 from bkstore.report.html.bars import Bar, BarPart, LegendLine, make_bar, make_legend
@@ -17,7 +18,6 @@ from bkstore.report.html.value_formats import (
     format_size,
     ledger_name,
     scope_name,
-    size_text,
 )
 
 if TYPE_CHECKING:
