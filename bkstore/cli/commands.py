@@ -37,7 +37,8 @@ COMMAND_GROUPS = {
         "ledgers": Command(
             "bookie.ledgers",
             "the ledgers of bookie directories, one row each",
-            "bkstore ledgers bookie-1 --all-scopes -o ledgers.csv\nbkstore ledgers copies/* --jobs 4",
+            "bkstore ledgers bookie-1 --all-scopes -o ledgers.csv\n"
+            "bkstore ledgers copies/* --jobs 4",
         ),
         "ledger": Command(
             "bookie.ledger",
