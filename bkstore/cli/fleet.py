@@ -100,7 +100,7 @@ class Fleet(Generic[_Outcome]):
     ) -> None:
         self._directories = directories
         self._read = read
-        self._jobs = optional(integer(1, 1 << 12))("jobs", jobs)
+        self._jobs: int | None = optional(integer(1, 1 << 12))("jobs", jobs)
         self.outcomes: list[tuple[Path, _Outcome]] = []
         """The directories that were read, with the outcome of each."""
         self.failed: list[Path] = []
