@@ -230,10 +230,10 @@ def _have_bytes(directories: Iterable[Path], limit: int) -> bool:
     files that a bk_server.conf names are not counted."""
     total = 0
     for directory in directories:
-        for folder, _, names in os.walk(directory):
-            for name in names:
+        for folder, _, file_names in os.walk(directory):
+            for file_name in file_names:
                 try:
-                    total += os.lstat(os.path.join(folder, name)).st_size
+                    total += os.lstat(os.path.join(folder, file_name)).st_size
                 except OSError:  # reading it reports that
                     continue
                 if total >= limit:

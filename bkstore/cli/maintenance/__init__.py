@@ -1,8 +1,8 @@
 """Commands that check, compare and rewrite directories of stopped bookies, one module each.
 
-`check` compares the index with the entry logs. `usage` (with `usage_tables`, and `usage_rows` for
-people) reports what fills the disk, `diff` how two bookies differ. `convert`, `rebuild_index` and
-`salvage` make a new directory from an old one; `rewrite_arguments` has what these three share.
+`check` compares the index with the entry logs. `usage` (with `usage_tables`, and `screen_totals`
+for people) reports what fills the disk, `diff` how two bookies differ. `convert`, `rebuild_index`
+and `salvage` make a new directory from an old one; `rewrite_arguments` has what these three share.
 """
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "rebuild_index",
     "rewrite_arguments",
     "salvage",
+    "screen_totals",
     "usage",
-    "usage_rows",
     "usage_tables",
 ]

@@ -123,7 +123,7 @@ def _requested_table(args: argparse.Namespace) -> UsageTable:
 def run(args: argparse.Namespace) -> int:
     """Print the rows asked for by --by for each DIR; the exit code is 1 if part of a directory
     could not be read, 2 if a whole one could not: it is left out, with a message."""
-    from bkstore.cli.maintenance.usage_rows import DETAIL, for_screen
+    from bkstore.cli.maintenance.screen_totals import DETAIL, for_screen
     from bkstore.offline.usage import read_live_list
 
     live_ledgers = None if args.live_ledgers is None else read_live_list(args.live_ledgers)

@@ -33,13 +33,14 @@ def for_screen(tables: Iterable[Table], *, exact: bool, has_total: bool) -> Iter
             totals = _add(totals, table)
         yield table if exact else _with_units(table)
     if totals is not None:
-        table = Table(USAGE, {name: [value] for name, value in totals.items()})
+        table = Table(USAGE, {column: [value] for column, value in totals.items()})
         yield table if exact else _with_units(table)
 
 
 def _with_units(table: Table) -> Table:
     columns = {
-        name: _sizes(values) if _is_size(name) else values for name, values in table.columns.items()
+        column: _sizes(values) if _is_size(column) else values
+        for column, values in table.columns.items()
     }
     return Table(table.schema, columns)
 
@@ -54,12 +55,12 @@ def _sizes(values: Iterable[int | None]) -> list[_Size | None]:
 
 def _add(totals: dict[str, Any] | None, table: Table) -> dict[str, Any]:
     """Return the totals, None for no rows so far, plus the rows of the table."""
-    row_values = {name: list(values) for name, values in table.columns.items()}
+    row_values = {column: list(values) for column, values in table.columns.items()}
     if totals is None:
         totals = dict.fromkeys(row_values, 0)
     totals |= {"bookie": _TOTAL, "layout": "-"}
-    for name, values in row_values.items():
-        if name not in _NOT_ADDED:
-            is_known = totals[name] is not None and None not in values
-            totals[name] = totals[name] + sum(values) if is_known else None
+    for column, values in row_values.items():
+        if column not in _NOT_ADDED:
+            is_known = totals[column] is not None and None not in values
+            totals[column] = totals[column] + sum(values) if is_known else None
     return totals
