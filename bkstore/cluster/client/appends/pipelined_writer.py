@@ -287,7 +287,7 @@ class PipelinedWriter(LedgerWriter):
         if failed:
             may_delay = self.access.context.options.delay_ensemble_change
             if not (may_delay and self._quorums_reachable()):
-                self._replace_possible(failed)
+                self._replace_as_many_as_possible(failed)
             self._confirm_acknowledged()
         self._raise_if_quorum_lost()
 
@@ -297,13 +297,15 @@ class PipelinedWriter(LedgerWriter):
             batch.has_quorum(batch.acks | batch.waiting, ack_quorum) for batch in self._unconfirmed
         )
 
-    def _replace_possible(self, failed: Sequence[int]) -> None:
+    def _replace_as_many_as_possible(self, failed: Sequence[int]) -> None:
         """Replace as many failed bookies as possible; queue unconfirmed entries for new ones."""
         lac = self.last_confirmed
         excluded = {bookie for bookie, until in self._excluded_until.items() if lac < until}
+        # There may be fewer spare bookies than failed ones: try all, then one less each time.
         for count in range(len(failed), 0, -1):
             if self._replace_failed(failed[:count], excluded) is None:
                 continue
+            # The new bookies have none of the unconfirmed entries: forget the acks of the old ones.
             for index in failed[:count]:
                 for batch in self._unconfirmed:
                     batch.acks.discard(index)
