@@ -7,12 +7,17 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from bkstore.availability import Availability
+from bkstore.availability.entry_text import format_entries_of
 from bkstore.counts import format_count
 from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 
 MAX_RUNS = 64
 """Findings for runs of one reason in one file and ledger; the last one takes all later damage."""
+
+_MAX_GROUPS = 32
+"""Sequence groups of a run's entries that are kept; a run of more is told by its ends alone."""
 
 _NUMBER = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 
@@ -47,21 +52,29 @@ class _Run:
     count: int = 0
     last_offset: int | None = None
     same_detail: bool = True
+    entry_set: Availability | None = None  # None: not entries, or too many groups to keep
+
+    def add_entries(self, entries: Int64Array | None) -> None:
+        """Count damaged entries, or another damaged object. O(groups), of which few are kept."""
+        self.count += 1 if entries is None else entries.size
+        is_first = self.count == (0 if entries is None else entries.size)
+        if entries is None or not (is_first or self.entry_set is not None):
+            return
+        self.entry_set = (self.entry_set or Availability()) | Availability.from_entries(entries)
+        if len(self.entry_set.columns.first) > _MAX_GROUPS:
+            self.entry_set = None
 
     def finding(self) -> Finding:
         """Return the finding for the run as it is now; its detail is what is damaged, and why."""
-        first, last_entry = self.first, self.first.last_entry
-        if self.count == 1:
-            subject = "" if first.first_entry is None else f"entry {first.first_entry}"
-        elif first.first_entry is None or last_entry is None:  # objects other than entries
+        first, subject = self.first, ""
+        if self.entry_set is not None:
+            subject = format_entries_of(first.ledger, self.entry_set)
+        elif first.first_entry is not None:
+            entry_count = format_count(self.count, "entry", "entries", grouped=True)
+            of_ledger = "" if first.ledger is None else f" of ledger {first.ledger}"
+            subject = f"{entry_count}{of_ledger} within {first.first_entry}-{first.last_entry}"
+        elif self.count > 1:  # objects other than entries
             subject = f"{self.count} {self.noun}"
-        elif last_entry - first.first_entry + 1 == self.count:
-            subject = f"entries {first.first_entry}-{last_entry}"
-        else:
-            entry_count = format_count(self.count, "entry", "entries")
-            subject = f"{entry_count} within {first.first_entry}-{last_entry}"
-        if first.first_entry is not None and first.ledger is not None:
-            subject += f" of ledger {first.ledger}"
         if self.last_offset is not None and self.last_offset != first.offset:
             subject += f", up to offset {self.last_offset}"
         detail = f"{subject}: {first.detail}" if subject else first.detail
@@ -114,7 +127,7 @@ class DamageRuns:
             run_number = 1 if run is None else run.run_number + 1
             run = self._latest_runs[key] = self._begin_run(damage, run_number)
         run.round = self._round
-        run.count += 1 if entries is None else entries.size
+        run.add_entries(entries)
         run.same_detail &= run.first.detail == damage.detail
         run.last_offset = damage.offset if last_offset is None else last_offset
         if run.first.ledger != damage.ledger:

@@ -15,6 +15,7 @@ VIOLATIONS = make_schema(
     hide="missing_groups",
     drop_first="missing_entries",
     may_cut="missing detail",
+    nothing="",
 )
 """The violations that an audit found. `missing` is null if there are too many ranges to list;
 `missing_groups` (first, last, size, period) hold the same entries in BP-34's form. All three are

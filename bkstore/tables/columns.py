@@ -268,20 +268,22 @@ def make_schema(
     may_cut: str = "",
     wrap: str = "",
     as_records: bool = False,
+    nothing: str = "no rows",
 ) -> Schema:
     """Return a schema of the named columns, ``name?`` for one that may be null.
 
     ``name:kind`` is a column whose kind differs from `COLUMNS`, or that is not in it. The other
     parameters are for screens, columns separated by spaces: `show` lists the columns shown; without
     it, all are shown except those of `hide` and those that `ledger_id` represents. `caption` and
-    the others are fields of `ScreenColumns`. Without any, `screen` is None: the default.
+    the others are fields of `ScreenColumns`. Without any, `screen` is None: the default. `nothing`
+    is a field of `Schema`.
 
     >>> make_schema("pairs", "entries? groups:rows").columns[0]
     Column(name='entries', kind='int64', nullable=True)
     """
     parsed = tuple(map(_parse_column, columns.split()))
     if not any((show, hide, caption, hide_idle, drop_first, may_cut, wrap, as_records)):
-        return Schema(name, parsed)
+        return Schema(name, parsed, nothing=nothing)
     hidden = {"scope_id", "qualified_name", *hide.split()}
     shown = show.split() or [column.name for column in parsed if column.name not in hidden]
     screen = ScreenColumns(
@@ -293,7 +295,7 @@ def make_schema(
         wrap=wrap,
         as_records=as_records,
     )
-    return Schema(name, parsed, screen)
+    return Schema(name, parsed, screen, nothing)
 
 
 def _parse_column(word: str) -> Column:

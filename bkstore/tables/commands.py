@@ -13,10 +13,15 @@ LEDGER_LIST = make_schema(
     caption="bookie layout",
     hide_idle="explicit_lac explicit_lac_entry master_key",
     drop_first="first_entry limbo last_entry explicit_lac_entry fenced entries",
+    nothing="no ledgers",
 )
 """One row per ledger (`bkstore ledgers`). `explicit_lac_entry` is null if none can be decoded."""
 
-LOCATIONS = make_schema("locations", "entry_id dir_index log_id position location")
+LOCATIONS = make_schema(
+    "locations",
+    "entry_id dir_index log_id position location",
+    nothing="no entries",
+)
 """The entries of one ledger with their locations (`bkstore ledger`)."""
 
 AVAILABILITY = make_schema(
@@ -38,6 +43,7 @@ JOURNAL_RECORDS = make_schema(
     hide_idle="payload explicit_lac explicit_lac_entry master_key",
     drop_first="bytes lac explicit_lac_entry entry_id offset",
     may_cut="payload",
+    nothing="no journal records",
 )
 """One row per journal record (`bkstore readjournal`). `file` is a name in journal directory number
 `journal_dir`, `version` its version. `offset` is that of the length field, `bytes` the record's
@@ -48,6 +54,7 @@ LAST_MARKS = make_schema(
     "journal_dir file? journal_id journal position",
     show="journal_dir journal journal_id position file",
     may_cut="file",
+    nothing="no journal directories",
 )
 """One row per journal (`bkstore lastmark`); `file` is null if no file has a mark."""
 
@@ -58,6 +65,7 @@ ENTRY_RECORDS = make_schema(
     hide_idle="digest_ok",
     drop_first="length position log_id bytes lac",
     may_cut="payload",
+    nothing="no entries",
 )
 """One row per stored entry (`bkstore readledger`); without a digest type, `payload` includes it."""
 
@@ -68,6 +76,7 @@ LOG_RECORDS = make_schema(
     hide_idle="payload",
     drop_first="length lac bytes log_id",
     may_cut="payload",
+    nothing="no records",
 )
 """One row per record of an entry log (`bkstore readlog`). `file` is a name in ledger directory
 number `dir_index`. `offset` is that of the size field, `position` that of the record, as in
@@ -75,24 +84,32 @@ locations. `payload` is null unless asked for; it begins after the header, with 
 
 LOG_ENTRIES = make_schema(
     "log_entries",
-    "dir_index log_id file entries first_entry last_entry",
-    show="dir_index log_id file entries first_entry last_entry",
+    "dir_index log_id file entries first_entry last_entry ranges? groups:rows",
+    show="dir_index log_id file entries ranges",
+    may_cut="ranges",
+    nothing="",
 )
 """One row per entry log that holds entries of a ledger (`bkstore where`), or per run of entries.
-`file` is a name in ledger directory number `dir_index`."""
+`file` is a name in ledger directory number `dir_index`. `ranges` are null above 10,000; `groups`
+hold the same entries: (first, last, size, period)."""
 
 LOG_METADATA = make_schema(
     "log_metadata",
     "dir_index log_id file source total_bytes remaining_bytes usage scope_id? ledger_id? bytes?",
     hide="file",
     drop_first="source usage",
+    nothing="no entry logs",
 )
 """One row per ledger of an entry log (`bkstore readlogmetadata`); a log without any has one row.
 `source` is "map" (the log's ledgers map), "scan" (its records) or "cache" (what garbage collection
 keeps in `metadata-cache`). The totals are the log's, `bytes` the ledger's."""
 
 BOOKIE_FILES = make_schema(
-    "bookie_files", "kind dir_index file bytes", show="kind dir_index bytes file", may_cut="file"
+    "bookie_files",
+    "kind dir_index file bytes",
+    show="kind dir_index bytes file",
+    may_cut="file",
+    nothing="no files",
 )
 """One row per file (`bkstore listfiles`); `kind` is "journal", "entrylog", "index" or "other"."""
 
@@ -129,6 +146,7 @@ FINDINGS = make_schema(
     "severity detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?",
     hide_idle="ledger_id first_entry last_entry entries offset",
     may_cut="detail file",
+    nothing="no findings",
 )
 """Oddities and damage. `entries` is the number of entries in first..last that are affected."""
 
@@ -137,12 +155,15 @@ INSPECT = make_schema("inspect", "property value:string", wrap="value")
 
 CHECK_FINDINGS = make_schema(
     "check_findings",
-    "severity kind detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?",
+    "severity kind detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?"
+    " groups:rows?",
     show="severity kind detail file offset",
     hide_idle="file offset",
     may_cut="file detail",
+    nothing="",
 )
-"""One row per finding of `bkstore check`. `entries` is the number affected in first..last."""
+"""One row per finding of `bkstore check`. `entries` is the number affected in first..last, and
+`groups` (first, last, size, period) are these entries, null if they are not known."""
 
 CHECK_COVERAGE = make_schema(
     "check_coverage",
@@ -151,6 +172,7 @@ CHECK_COVERAGE = make_schema(
     " others unjudged digests",
     hide="file header_bytes record_bytes map_bytes padding_bytes unaccounted garbage_bytes",
     hide_idle="others unjudged digests",
+    nothing="no entry logs",
 )
 """One row per entry log (`bkstore check --coverage`). The bytes by purpose add up to `bytes`.
 `rows` index rows point into the log; its `records` are `indexed` and so on to `unjudged`."""
@@ -159,10 +181,11 @@ DIFFERENCES = make_schema(
     "differences",
     "kind scope_id ledger_id qualified_name only_in? a? b? entries? first_entry? last_entry?"
     " ranges? groups:rows?",
-    show="kind ledger_id only_in entries first_entry last_entry ranges a b",
-    hide_idle="only_in a b ranges entries first_entry last_entry",
-    drop_first="last_entry first_entry",
+    show="kind ledger_id only_in entries ranges a b",
+    hide_idle="only_in a b ranges entries",
+    drop_first="entries",
     may_cut="ranges b a",
+    nothing="",
 )
 """One row per difference (`bkstore diff`). `kind` is "ledger" (only the side `only_in`, "a" or "b",
 has it), "entries" (only that side has these), or the part of the state that differs: "fenced",
@@ -181,17 +204,22 @@ index rows of unknown ledgers (convert), or unknown ledgers in the logs (rebuild
 
 LOSSES = make_schema(
     "losses",
-    "kind file offset bytes? scope_id? ledger_id? first_entry? last_entry? entries? detail",
-    show="kind ledger_id first_entry last_entry entries file offset bytes detail",
-    hide_idle="ledger_id first_entry last_entry entries bytes",
-    drop_first="last_entry",
+    "kind file offset bytes? scope_id? ledger_id? first_entry? last_entry? entries? detail"
+    " groups:rows?",
+    show="kind detail file offset bytes",
+    hide_idle="bytes",
     may_cut="detail file",
+    nothing="",
 )
 """One row per loss (`bkstore salvage`). kind "bytes": `bytes` of `file` from `offset` on cannot be
-read. kind "entries": entries of a ledger that the old index had and no log has; `file` and `offset`
-are the location of the first."""
+read. kind "entries": entries of a ledger that the old index had in `file` and no log has: `groups`
+(first, last, size, period). `offset` is the lowest of their positions."""
 
-LOOKUP_OBJECTS = make_schema("answers", "kind object_id start end")
+LOOKUP_OBJECTS = make_schema(
+    "answers",
+    "kind object_id start end",
+    nothing="no objects",
+)
 """One row per object of an answer (`bkstore streams lookup`), in the order of offsets. `kind` is
 "SSO" (stream set object) or "SO" (stream object); the range is half open."""
 
@@ -212,13 +240,16 @@ METADATA_LEDGERS = make_schema(
     "scope_id ledger_id qualified_name state ensemble_size write_quorum_size ack_quorum_size"
     " last_entry_id? length? digest_type? segments ctime? underreplicated? metadata_format_version"
     " version",
+    nothing="no ledgers",
 )
 """One row per ledger in the metadata store (`bkstore metadata list`). `last_entry_id` and `length`
 are null for a ledger that is not closed, `ctime` if it is unknown, and `underreplicated` if the
 store has no such marks. `version` is the store's."""
 
 METADATA_SEGMENTS = make_schema(
-    "metadata_segments", "scope_id ledger_id first_entry last_entry? ensemble"
+    "metadata_segments",
+    "scope_id ledger_id first_entry last_entry? ensemble",
+    nothing="no segments",
 )
 """One row per segment (`bkstore metadata show`); the last of an open ledger has no last entry."""
 

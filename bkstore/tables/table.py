@@ -50,11 +50,13 @@ class ScreenColumns(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """A named list of columns; `screen` is how they are shown to people, None for the default."""
+    """A named list of columns; `screen` is how they are shown to people, None for the default.
+    `nothing` is the message that people get instead of a table without rows, "" for none."""
 
     name: str
     columns: tuple[Column, ...]
     screen: ScreenColumns | None = None
+    nothing: str = "no rows"
 
     @property
     def names(self) -> list[str]:

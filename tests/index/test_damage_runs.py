@@ -95,7 +95,9 @@ def test_stripe(tmp_path: Path, how: str) -> None:
         assert [(0, 0, 1), (2, 2999, len(here) - 1)] == [
             (f.first_entry, f.last_entry, f.entries) for f in findings
         ]
-    assert f"{findings[-1].entries} entries within" in findings[-1].detail
+    first = "0, 2-3, 5-6, 8-9" if how == "gone" else "2-3, 5-6, 8-9"
+    stripe = f"entries {first}, ..., 2996-2997, 2999 ({findings[-1].entries:,} entries) of ledger 7"
+    assert stripe in findings[-1].detail
 
 
 def test_blank_middle(tmp_path: Path, capsys: Any) -> None:
@@ -243,7 +245,23 @@ def test_runs_are_bounded() -> None:
         findings[-1].last_entry,
         findings[-1].entries,
     )
-    assert findings[-1].detail.startswith("496 entries within 9-999 of ledger 7, up to offset 999")
+    assert findings[-1].detail.startswith(
+        "entries 9, 11, 13, ..., 999 (496 entries) of ledger 7, up to offset 999"
+    )
+
+
+def test_irregular_runs_are_counted() -> None:
+    """Entries of too many groups to keep are told by their number and ends."""
+    squares = {number**2 for number in range(3, 100)}
+    findings = _added(list(range(10_000)), set(range(10_000)) - squares, most=1)
+
+    assert 1 == len(findings)
+    assert (9, 9801, 97) == (
+        findings[0].first_entry,
+        findings[0].last_entry,
+        findings[0].entries,
+    )
+    assert findings[0].detail.startswith("97 entries of ledger 7 within 9-9801, up to offset 9801")
 
 
 def test_other_reasons_are_other_runs() -> None:

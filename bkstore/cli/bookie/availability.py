@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import argparse
 import re
-from functools import partial
 
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
-from bkstore.cli.screen.cells import ranges_cell
+from bkstore.cli.screen.cells import list_ranges
 from bkstore.cli.terminal.ledger_options import (
     add_ledger_argument,
     ledger_from_args,
     report_unknown,
 )
-from bkstore.cli.terminal.output_options import add_output, output_format_from_args, write_output
+from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, parse_range
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.tables import AVAILABILITY, Table
-
-_ranges_cell = partial(ranges_cell, max_ranges=40, first_count=10)  # above 40, a table shows 10
 
 
 def add_arguments(parser: Parser) -> None:
@@ -56,8 +53,7 @@ def run(args: argparse.Namespace) -> int:
         stored_entries = bookie.index.availability(ledger)
         code = report_unknown(bookie, ledger)
         bookie.check_unchanged()
-    for_screen = output_format_from_args(args) == "table"
-    table = availability_table(ledger, stored_entries, args.encoding, expected, for_screen)
+    table = availability_table(ledger, stored_entries, args.encoding, expected)
     write_output(args, AVAILABILITY, [table])
     return code
 
@@ -86,10 +82,9 @@ def availability_table(
     stored: Availability,
     encoding: Encoding,
     expected: Availability | None,
-    for_screen: bool = False,
 ) -> Table:
     """Return the one-row `availability` table; `expected` are the entries that should be present.
-    A column of too many ranges is null, but has the first ones `for_screen`."""
+    A column of too many ranges is null."""
     missing = None if expected is None else stored.missing(expected)
     row = (
         *ledger.signed,
@@ -97,8 +92,8 @@ def availability_table(
         len(stored),
         stored.to_bytes(encoding),
         stored.groups.tolist(),
-        _ranges_cell(stored, for_screen),
-        None if missing is None else _ranges_cell(missing, for_screen),
+        list_ranges(stored),
+        None if missing is None else list_ranges(missing),
         None if missing is None else len(missing),
         None if missing is None else missing.groups.tolist(),
     )

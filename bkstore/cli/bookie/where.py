@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bkstore.availability import Availability
+from bkstore.cli.screen.cells import list_ranges
 from bkstore.cli.terminal.ledger_options import (
     add_ledger_argument,
     index_has_ledger,
@@ -61,9 +63,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _log_rows(found_logs: list[FoundLog], by_range: bool) -> Iterator[tuple[Any, ...]]:
     for log in found_logs:
-        log_cells, entries = (log.dir_index, log.log_id, Path(log.path).name), log.entries
-        if not by_range:
-            yield *log_cells, len(entries), entries.first_entry, entries.last_entry
-            continue
-        for first, last in entries.ranges().tolist():
-            yield *log_cells, last - first + 1, first, last
+        log_cells = (log.dir_index, log.log_id, Path(log.path).name)
+        if by_range:
+            for first, last in log.entries.iter_ranges():
+                yield *log_cells, *_entry_cells(Availability.from_ranges([(first, last)]))
+        else:
+            yield *log_cells, *_entry_cells(log.entries)
+
+
+def _entry_cells(entries: Availability) -> tuple[Any, ...]:
+    ends = (entries.first_entry, entries.last_entry)
+    return len(entries), *ends, list_ranges(entries), entries.groups.tolist()

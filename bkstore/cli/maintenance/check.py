@@ -102,7 +102,8 @@ def _finding_row(finding: CheckFinding) -> tuple[Any, ...]:
     ids = (None, None) if finding.ledger is None else finding.ledger.signed
     entry_range = (finding.first_entry, finding.last_entry, finding.entries)
     description = (finding.severity, finding.kind, finding.detail)
-    return (*description, finding.file, finding.offset, *ids, *entry_range)
+    groups = None if finding.entry_set is None else finding.entry_set.groups.tolist()
+    return (*description, finding.file, finding.offset, *ids, *entry_range, groups)
 
 
 def _coverage_table(coverage: Coverage) -> Table:

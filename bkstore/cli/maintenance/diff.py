@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.screen.cells import ranges_cell
+from bkstore.cli.screen.cells import list_ranges
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.ledger_options import add_ledger_options, only_ledger_from_args
 from bkstore.cli.terminal.needed_packages import require_packages
-from bkstore.cli.terminal.output_options import add_output, output_format_from_args, write_output
+from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import (
@@ -34,7 +33,6 @@ from bkstore.tables import DIFFERENCES
 if TYPE_CHECKING:
     from bkstore.offline.diff import Difference, DiffSide
 
-_ranges_cell = partial(ranges_cell, max_ranges=6, first_count=4)  # above 6, a table shows 4
 _ROWS_PER_TABLE = 1 << 8
 
 
@@ -71,9 +69,7 @@ def run(args: argparse.Namespace) -> int:
                 show_progress(f"ledger {ledger}", done, done, counts["differ"])
 
         differences = diff(sides[0], sides[1], findings, only_ledger, count_ledger)
-        for_screen = output_format_from_args(args) == "table"
-        rows = (_difference_row(difference, for_screen) for difference in differences)
-        tables = tables_of_rows(DIFFERENCES, rows, _ROWS_PER_TABLE)
+        tables = tables_of_rows(DIFFERENCES, map(_difference_row, differences), _ROWS_PER_TABLE)
         write_output(args, DIFFERENCES, check_unchanged_at_end(tables, *bookies))
     code = report_findings(findings)
     if only_ledger is not None and not counts["ledgers"]:
@@ -101,12 +97,12 @@ def _open_side(
     return DirectorySide(bookie_dir)
 
 
-def _difference_row(difference: Difference, for_screen: bool) -> tuple[Any, ...]:
+def _difference_row(difference: Difference) -> tuple[Any, ...]:
     """Return the row of a difference: the values of sides a and b, or entries that one lacks."""
     ids = (*difference.ledger.signed, difference.ledger.qualified_name)
     entries = difference.entries
     entry_cells: tuple[Any, ...] = (None,) * 5  # count, first, last, ranges, groups
     if entries is not None:
         count_and_ends = (len(entries), entries.first_entry, entries.last_entry)
-        entry_cells = (*count_and_ends, _ranges_cell(entries, for_screen), entries.groups.tolist())
+        entry_cells = (*count_and_ends, list_ranges(entries), entries.groups.tolist())
     return (difference.kind, *ids, difference.only_in, difference.a, difference.b, *entry_cells)

@@ -46,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
 def _loss_row(loss: Loss) -> tuple[Any, ...]:
     ids = (None, None) if loss.ledger is None else loss.ledger.signed
     entry_range = (loss.first_entry, loss.last_entry, loss.entries)
-    return (loss.kind, loss.file, loss.offset, loss.bytes, *ids, *entry_range, loss.detail)
+    groups = None if loss.entry_set is None else loss.entry_set.groups.tolist()
+    location = (loss.kind, loss.file, loss.offset, loss.bytes)
+    return (*location, *ids, *entry_range, loss.detail, groups)
 
 
 def _describe_result(result: SalvageResult) -> str:

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bkstore.availability import Availability
+from bkstore.availability.entry_text import format_entries
 from bkstore.counts import format_count
 from bkstore.tables.safe_text import escape_unprintable
 
 _MAX_CELL = 400  # characters; only tables shorten, the other formats do not
 MAX_RANGES = 10_000
-"""Above this many ranges, outputs other than tables have null; the groups say the same."""
-
-
-class TruncatedRows(list[list[int]]):
-    """The first rows of a cell that has too many to show; `summary` describes all of them.
-
-    >>> format_cell(TruncatedRows([[0, 1], [3, 4]], "17 ranges"))
-    '0-1 3-4 ... (17 ranges)'
-    """
-
-    def __init__(self, rows: list[list[int]], summary: str) -> None:
-        super().__init__(rows)
-        self.summary = summary
+"""Above this many ranges, a cell of ranges is null; the groups say the same."""
 
 
 def format_cell(value: Any) -> str:
@@ -38,8 +28,6 @@ def format_cell(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, TruncatedRows):
-        return f"{' '.join(map(format_row, value))} ... ({value.summary})"
     if isinstance(value, list):
         return _shorten_text(" ".join(map(format_row, value)) or "none")
     if isinstance(value, float):
@@ -89,18 +77,21 @@ def format_row(row: list[int]) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def ranges_cell(
-    entries: Availability, for_screen: bool, max_ranges: int, first_count: int
-) -> list[list[int]] | None:
-    """Return the ranges of entries as a cell: `for_screen`, more than `max_ranges` are reduced to
-    the first `first_count`; in other outputs, more than `MAX_RANGES` give None."""
-    if entries.range_count <= (max_ranges if for_screen else MAX_RANGES):
-        ranges: list[list[int]] = entries.ranges().tolist()
-        return ranges
-    if not for_screen:
+def entries_cell(groups: Iterable[Sequence[int]] | None, max_runs: int) -> str:
+    """Return the entries of sequence groups as text, "-" if they are not known.
+
+    >>> entries_cell([[0, 99, 1, 3], [200, 200, 1, 0]], 9), entries_cell(None, 9)
+    ('0, 3, 6, ..., 99, 200 (35 entries)', '-')
+    """
+    return "-" if groups is None else format_entries(Availability.from_groups(groups), max_runs)
+
+
+def list_ranges(entries: Availability) -> list[list[int]] | None:
+    """Return the ranges of entries as a cell, None above `MAX_RANGES`: the groups say the same."""
+    if entries.range_count > MAX_RANGES:
         return None
-    first = entries.ranges(limit=first_count).tolist()
-    return TruncatedRows(first, f"{format_count(entries.range_count, 'range')}; see groups")
+    ranges: list[list[int]] = entries.ranges().tolist()
+    return ranges
 
 
 def _shorten_text(text: str) -> str:

@@ -157,13 +157,14 @@ def columns_that_fit(widths: Mapping[str, int], screen: ScreenColumns, room: int
     removable = [name for name in screen.drop_first if name in names]
     removable += [name for name in reversed(names[1:]) if name not in removable]
     for name in removable:
-        if line_width(_min_width(each, widths[each], screen) for each in names) <= room:
+        if line_width(min_width(each, widths[each], screen) for each in names) <= room:
             break
         names.remove(name)
     return names
 
 
-def _min_width(name: str, width: int, screen: ScreenColumns) -> int:
+def min_width(name: str, width: int, screen: ScreenColumns) -> int:
+    """Return the width below which a column is not cut."""
     may_cut = name in (*screen.may_cut, screen.wrap)
     return min(width, max(_MIN_CUT_WIDTH, len(name))) if may_cut else width
 
@@ -179,5 +180,5 @@ def narrow_to_fit(widths: Mapping[str, int], screen: ScreenColumns, room: int) -
     for name in reversed(screen.may_cut):
         if name in result:
             excess = max(0, line_width(result.values()) - room)
-            result[name] = max(result[name] - excess, _min_width(name, result[name], screen))
+            result[name] = max(result[name] - excess, min_width(name, result[name], screen))
     return result

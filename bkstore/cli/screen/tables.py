@@ -13,13 +13,14 @@ from functools import partial
 from itertools import chain
 from typing import IO, Any
 
-from bkstore.cli.screen.cells import format_cell, payload_cell
+from bkstore.cli.screen.cells import entries_cell, format_cell, payload_cell
 from bkstore.cli.screen.column_choice import (
     COLUMN_GAP,
     ColumnChoice,
     RequestedColumns,
     columns_that_fit,
     line_width,
+    min_width,
     narrow_to_fit,
     plain_values,
 )
@@ -48,6 +49,15 @@ def _directory_cell(number: int | None) -> str:
 _CELL_FORMATS: dict[str, Callable[[Any], str]]
 _CELL_FORMATS = {"payload": payload_cell, "dir_index": _directory_cell}
 """Columns whose values need their own format."""
+
+_ENTRY_COLUMNS = {
+    "ranges": "groups",
+    "missing": "missing_groups",
+    "surplus_groups": "surplus_groups",
+}
+"""Columns of entry ids that are shown as text, and the column that has their sequence groups."""
+
+_RUNS_IN_COLUMN, _RUNS_IN_RECORD = 9, 30  # up to so many runs of entries are listed
 
 
 class ScreenStream:
@@ -83,7 +93,7 @@ class Screen:
     By default (`RequestedColumns`), the schema's default columns are shown, as many as fit the
     terminal, or 100 characters elsewhere. On a terminal texts are cut to fit, elsewhere only bytes.
     The first batch decides; a wider cell in a later one widens its column for good. If a later
-    batch needs a column that was left out, a new header follows an empty line.
+    batch needs a column that was left out, or no longer fits, a new header follows an empty line.
     """
 
     def __init__(
@@ -100,6 +110,11 @@ class Screen:
             name
             for name in self._screen_columns.may_cut
             if self._out.is_terminal or kinds[name] == "binary"
+        }
+        self._entry_columns = {
+            name: groups
+            for name, groups in _ENTRY_COLUMNS.items()
+            if kinds.get(name) == kinds.get(groups) == "rows"
         }
         # Unless another column shows the scope, `ledger_id` shows it too.
         scope_columns = {"scope_id", "qualified_name"} & {*self._screen_columns.columns}
@@ -133,7 +148,7 @@ class Screen:
         texts = {name: self._cell_texts(table, name) for name in wanted}
         if self._screen_columns.wrap and self._out.is_terminal:
             texts = _wrap_column(texts, self._screen_columns.wrap, self._out.width)
-        if wanted != self._wanted_columns:
+        if wanted != self._wanted_columns or not self._still_fits(texts):
             self._begin_table(wanted, texts)
         self._write_rows({name: texts[name] for name in self._widths})
 
@@ -163,6 +178,22 @@ class Screen:
             self._out.line(self._cut_on_terminal(caption, room), "dim")
         self._write_header()
 
+    def _still_fits(self, texts: Mapping[str, list[str]]) -> bool:
+        """Return whether the rows of a later batch fit below the header that has been written."""
+        if not self._shows_default or len(self._widths) == 1:
+            return True  # a new header would not help
+        last_name = [*self._widths][-1]
+        widths = {}
+        for name, width in self._widths.items():
+            if name not in self._screen_columns.may_cut:
+                width = max(width, max_width(texts[name]))
+            elif name not in self._cut_columns or name == last_name:
+                # Texts that are not cut are as wide as they are, under any header; nothing stands
+                # to the right of the last column, so it may be cut shorter than before.
+                width = min_width(name, width, self._screen_columns)
+            widths[name] = width
+        return line_width(widths.values()) <= self._out.width
+
     def _write_header(self) -> None:
         header = "".join(self._table_lines({name: [name] for name in self._widths}))
         self._out.line(header, "bold")
@@ -174,6 +205,9 @@ class Screen:
             scopes = list(plain_values(table.columns["scope_id"]))
             self._has_shown_scope |= any(scopes)
             return ledger_cells(scopes, plain_values(values), self._out.id_separator)
+        if name in self._entry_columns:
+            all_groups = table.columns[self._entry_columns[name]]
+            return [entries_cell(groups, _RUNS_IN_COLUMN) for groups in all_groups]
         to_text = _CELL_FORMATS.get(name, format_cell)
         if isinstance(values, ConstantColumn):
             return [to_text(values.value)] * len(values)
@@ -184,10 +218,15 @@ class Screen:
         for name in sorted(texts, key=lambda each: each in self._cut_columns):
             if name in self._cut_columns:
                 others = line_width(room for each, room in self._widths.items() if each != name)
-                room = max(self._out.width - others - len(COLUMN_GAP), self._widths[name])
+                room = self._out.width - others - len(COLUMN_GAP)
+                if name == [*self._widths][-1]:
+                    room = max(room, min_width(name, self._widths[name], self._screen_columns))
+                    self._widths[name] = min(self._widths[name], room)
+                else:
+                    room = max(room, self._widths[name])
                 cut = partial(truncate, mark=self._out.cut_mark, keep_end=name == "file")
                 texts[name] = [cut(text, room) for text in texts[name]]
-            # Rows that were written keep their place: a column widens, but never narrows.
+            # Rows that were written keep their place: a column widens, and only the last narrows.
             self._widths[name] = max(self._widths[name], max_width(texts[name]))
         self._out.stream.writelines(f"{line}\n" for line in self._table_lines(texts))
 
@@ -209,7 +248,8 @@ class Screen:
         """Write a row with a line for each field; a long value takes several lines."""
         names = list(self._screen_columns.columns)
         if self._shows_default:
-            names = [name for name in names if row[name] is not None]
+            known = {name: row[self._entry_columns.get(name, name)] for name in names}
+            names = [name for name in names if known[name] is not None]
         # Wrap each value to the width right of the names; its further lines have no name.
         room = max(self._out.width - max(map(len, names)) - len(COLUMN_GAP), 1)
         fields: list[str] = []
@@ -233,6 +273,8 @@ class Screen:
         value = row[name]
         if name == "ledger_id" and self._adds_scope_to_id and value is not None:
             return str(LedgerId.from_signed(row["scope_id"], value))
+        if name in self._entry_columns:
+            return entries_cell(row[self._entry_columns[name]], _RUNS_IN_RECORD)
         if name in self._screen_columns.may_cut and isinstance(value, bytes):
             size, data = f"{format_count(len(value), 'byte')}: ", value[:DEFAULT_WIDTH].hex()
             return size + truncate(data, room - len(size), self._out.cut_mark)

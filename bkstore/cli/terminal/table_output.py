@@ -44,7 +44,8 @@ def write_tables(
     """Write the tables, all of `schema`, to `target` or stdout in the format `form`.
 
     Writes the columns that `requested` names, in that order, or all; the format "table" leaves out
-    those that do not fit the terminal unless `requested` asks for them. A file gets its name only
+    those that do not fit the terminal unless `requested` asks for them, and on stdout writes no
+    table without rows: stderr gets the schema's message. A file gets its name only
     when it is complete, and an existing one is kept if writing fails, which raises `WriteFailed`;
     a `private` file is readable by its owner alone.
     """
@@ -61,7 +62,10 @@ def write_tables(
             if file is not None:
                 buffer = io.BufferedWriter(file)
                 stream = stack.enter_context(io.TextIOWrapper(buffer, "utf-8", newline=""))
-            writer = _ScreenWriter(stream, requested) if form == "table" else _WRITERS[form](stream)
+            if form == "table":
+                writer = _ScreenWriter(stream, requested, keeps_header=target is not None)
+            else:
+                writer = _WRITERS[form](stream)
         with _errors_naming(target):
             writer.start(schema)
         for table in tables:
@@ -180,18 +184,29 @@ class _CsvWriter(_TextWriter):
 
 
 class _ScreenWriter(_TextWriter):
-    def __init__(self, stream: IO[str], requested: RequestedColumns) -> None:
+    """Tables for people. On stdout a table without rows is a message on stderr instead; a file
+    (`keeps_header`) gets its header."""
+
+    def __init__(self, stream: IO[str], requested: RequestedColumns, *, keeps_header: bool) -> None:
         super().__init__(stream)
         self.requested = requested
+        self._keeps_header = keeps_header
+        self._is_empty = True
 
     def start(self, schema: Schema) -> None:
         super().start(schema)
         self.screen = Screen(self.stream, schema, self.requested)
 
     def write(self, table: Table) -> None:
+        self._is_empty &= not len(table)
         self.screen.write(table)
 
     def finish(self) -> None:
+        if self._is_empty and not self._keeps_header:
+            super().finish()
+            if self.schema.nothing:
+                print_stderr(self.schema.nothing)
+            return
         self.screen.finish()
         super().finish()
         hidden = self.screen.hidden if self.requested.is_default else []

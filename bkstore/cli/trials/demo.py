@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.availability import Availability
-from bkstore.cli.screen.cells import TruncatedRows, format_cell, format_row
+from bkstore.availability.entry_text import format_entries
+from bkstore.cli.screen.cells import format_row
 from bkstore.cli.screen.tables import Screen, ScreenStream
 from bkstore.cli.screen.text_width import wrap_text
 from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from bkstore.offline.dump import DumpResult
 
 _MAX_ROWS = 8
-_MAX_RANGES = 3
+_MAX_RUNS = 3
 _MAX_GROUPS = 3
 _SHOWN_ANALYSES = ("bytes_by_bookie", "ledger_health", "orphans")
 _LOST_SCHEMA = make_schema("lost", "ledger_id:string bookie entries_lost:int64")
@@ -205,11 +206,8 @@ def _print_audit(cluster: DemoCluster, bookies: Sequence[BookieDir]) -> bool:
 
 def _violation_row(violation: Violation) -> tuple[Any, ...]:
     scope, ledger = (None, None) if violation.ledger is None else violation.ledger.signed
-    missing_entries = violation.missing or Availability()
-    ranges = missing_entries.ranges(limit=_MAX_RANGES).tolist()
-    if missing_entries.range_count > _MAX_RANGES:
-        ranges = TruncatedRows(ranges, f"{missing_entries.range_count} ranges")
-    return violation.category, scope, ledger, violation.bookie, format_cell(ranges)
+    missing = format_entries(violation.missing or Availability(), _MAX_RUNS)
+    return violation.category, scope, ledger, violation.bookie, missing
 
 
 def _replicas_of_violations(violations: Sequence[Violation]) -> LostReplicas:

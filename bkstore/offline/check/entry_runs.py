@@ -1,4 +1,4 @@
-"""Collect entries with the same fault as runs: a lost log is a few findings, not a million."""
+"""Collect entries with the same fault by ledger: a lost log is a few findings, not a million."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.availability import Availability
+from bkstore.availability.entry_text import format_entries_of
 from bkstore.counts import format_count
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.offline.check.findings import CheckFinding, CheckKind, Severity
-
-MAX_LEDGER_RUNS = 64
-"""The maximum of runs for a ledger, kind and file; the last one includes all further ones."""
 
 _MAX_FINDINGS = 10_000  # of one kind and file
 _MIN_PENDING_ROWS = 1 << 18
@@ -72,20 +71,15 @@ class EntryRuns:
     def findings(
         self, kind: CheckKind, severity: Severity, detail: str, file: str | None
     ) -> Iterator[CheckFinding]:
-        """Yield a finding for each run, and one for all runs of a ledger beyond `MAX_LEDGER_RUNS`;
-        after `_MAX_FINDINGS`, one for all other ledgers."""
+        """Yield a finding for each ledger, with all of its runs; after `_MAX_FINDINGS`, one for all
+        other ledgers."""
         rows = self.rows()
         ledger_starts = np.flatnonzero(_starts_ledger(rows)) + 1
         runs_by_ledger = np.split(rows, ledger_starts) if len(rows) else []
-        finding_count = 0
-        for ledger_index, ledger_runs in enumerate(runs_by_ledger):
-            if finding_count >= _MAX_FINDINGS:
-                others = runs_by_ledger[ledger_index:]
-                yield _finding_of_other_ledgers(others, kind, severity, detail, file)
-                return
-            for run in _limit_runs(ledger_runs).tolist():
-                finding_count += 1
-                yield _make_finding(run, kind, severity, detail, file)
+        for ledger_runs in runs_by_ledger[:_MAX_FINDINGS]:
+            yield _make_finding(ledger_runs, kind, severity, detail, file)
+        if others := runs_by_ledger[_MAX_FINDINGS:]:
+            yield _finding_of_other_ledgers(others, kind, severity, detail, file)
 
 
 def _starts_ledger(rows: Int64Array) -> npt.NDArray[np.bool_]:
@@ -116,29 +110,24 @@ def _merge_runs(rows: Int64Array) -> Int64Array:
     return np.column_stack((rows[starts, :3], last, counts, offsets))
 
 
-def _limit_runs(runs: Int64Array) -> Int64Array:
-    """Return at most `MAX_LEDGER_RUNS` runs of a ledger; the last one includes all further ones."""
-    if len(runs) <= MAX_LEDGER_RUNS:
-        return runs
-    excess = runs[MAX_LEDGER_RUNS - 1 :]
-    scopes, ledgers, first, last, counts, offsets = excess.T
-    merged = [scopes[0], ledgers[0], first[0], last.max(), counts.sum(), offsets.min()]
-    return np.vstack((runs[: MAX_LEDGER_RUNS - 1], merged))
-
-
 def _make_finding(
-    run: list[int], kind: CheckKind, severity: Severity, detail: str, file: str | None
+    runs: Int64Array, kind: CheckKind, severity: Severity, detail: str, file: str | None
 ) -> CheckFinding:
-    scope, signed_ledger, first, last, count, offset = run
-    ledger = LedgerId.from_signed(scope, signed_ledger)
-    if count == 1:
-        entries = f"entry {first}"
-    elif count == last - first + 1:
-        entries = f"entries {first}-{last}"
-    else:
-        entries = f"{format_count(count, 'entry', 'entries')} within {first}-{last}"
-    message = f"{entries} of ledger {ledger}: {detail}"
-    return CheckFinding(kind, severity, message, file, offset, ledger, first, last, count)
+    """Return the finding on the runs of one ledger."""
+    ledger = LedgerId.from_signed(*runs[0, :2].tolist())
+    _, _, first, last, counts, offsets = runs.T
+    ends = (int(first[0]), int(last[-1]))
+    count, lowest_offset = int(counts.sum()), int(offsets.min())
+    entry_set = None
+    if 0 <= ends[0] and ends[1] <= MAX_ENTRY_ID:
+        entry_set = Availability.from_runs(first, last + 1)
+        subject = format_entries_of(ledger, entry_set)
+    else:  # ids that no client can have written
+        subject = f"{format_count(count, 'entry', 'entries')} of ledger {ledger} within "
+        subject += f"{ends[0]}..{ends[1]}"
+    message = f"{subject}: {detail}"
+    location = (file, lowest_offset, ledger)
+    return CheckFinding(kind, severity, message, *location, *ends, count, entry_set)
 
 
 def _finding_of_other_ledgers(

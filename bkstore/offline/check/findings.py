@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from bkstore.availability import Availability
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
@@ -67,8 +68,9 @@ KINDS: dict[CheckKind, str] = {
 class CheckFinding:
     """One finding: its kind and severity, its description, and the file and ledger it is about.
 
-    A run of entries is one finding: `entries` of them lie within `first_entry`..`last_entry`,
-    the first at `offset` of `file`.
+    Entries of one ledger with the same fault are one finding: `entries` of them lie within
+    `first_entry`..`last_entry`, and `entry_set` has their ids, None if they are not known. The
+    lowest of their offsets in `file` is `offset`.
 
     >>> print(CheckFinding("unindexed", "damage", "not in the index", "0.log", 1028))
     unindexed: 0.log: offset 1028: not in the index
@@ -83,6 +85,7 @@ class CheckFinding:
     first_entry: int | None = None
     last_entry: int | None = None
     entries: int | None = None
+    entry_set: Availability | None = None
 
     @classmethod
     def from_findings(cls, kind: CheckKind, findings: Iterable[Finding]) -> Iterator[CheckFinding]:

@@ -10,19 +10,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bkstore.arguments import boolean
 from bkstore.availability import Availability
+from bkstore.availability.entry_text import format_entries_of
 from bkstore.errors import BkstoreError, DirectoryInUse, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import convert_write_errors
 from bkstore.formats.entry import Coder, rows_of_ledgers
 from bkstore.formats.entrylog import log_name
 from bkstore.former_names import with_former_members
-from bkstore.ids import Int64Array, LedgerId, log_ids_of
+from bkstore.ids import Int64Array, LedgerId, log_ids_of, positions_of
 from bkstore.index.api import EntryIndex, Finding, IndexBatch
 from bkstore.index.damage_runs import add_unreported
 from bkstore.offline.rewrite.digest_mismatches import drop_digest_mismatches
@@ -56,8 +57,9 @@ class Loss:
     """Bytes or entries that a salvage could not save.
 
     Kind "bytes": `bytes` of `file`, from `offset` on, contain no readable record. Kind "entries":
-    the `entries` of `ledger` from `first_entry` to `last_entry`, which were in the old index, are
-    in no log; `file` is the log that the index named, `offset` the position of the first of them.
+    `entries` of `ledger` within `first_entry`..`last_entry`, which were in the old index, are in no
+    log: the ids in `entry_set`. `file` is the log that the index named, `offset` their lowest
+    position there.
     """
 
     kind: Literal["bytes", "entries"]
@@ -69,6 +71,17 @@ class Loss:
     first_entry: int | None = None
     last_entry: int | None = None
     entries: int | None = None
+    entry_set: Availability | None = None
+
+
+_LogKey = tuple[int, int]  # a log's directory number and id
+
+
+class _LostEntries(NamedTuple):
+    """The entries of a ledger that are lost with one log, and their lowest position there."""
+
+    offset: int
+    entries: Availability
 
 
 @with_former_members(made="rewrite")
@@ -281,35 +294,56 @@ class _Salvage:
                 self._missing_rows.add(self._old_rows.rows_of_log(dir_index, log_id))
 
     def _find_lost_entries(self, new_index: EntryIndex) -> Iterator[Loss]:
-        """Yield entries in the old index, but not in the new one, as ranges by ledger and log."""
-        known = self._selection.known
+        """Yield entries in the old index, but not in the new one, by ledger and log."""
+        current_ledger: LedgerId | None = None
+        lost_by_log: dict[_LogKey, _LostEntries] = {}  # of the current ledger
         for rows in self._missing_rows:
             row_start = 0
             for ledger_id, entries, locations in rows.by_ledger():
                 dir_indexes = rows.dir_index[row_start : row_start + entries.size]
                 row_start += entries.size
-                if ledger_id not in known:
+                if ledger_id != current_ledger:  # the rows of a ledger may be in several batches
+                    yield from self._losses(current_ledger, lost_by_log)
+                    current_ledger, lost_by_log = ledger_id, {}
+                if ledger_id not in self._selection.known:
                     continue
-                lost = np.flatnonzero(new_index.get_many(ledger_id, entries) == 0)
-                # The logs, by directory and id, in which the old index had the lost entries.
-                lost_dirs, lost_logs = dir_indexes[lost], log_ids_of(locations[lost])
-                for dir_index, log_id in sorted({*zip(lost_dirs.tolist(), lost_logs.tolist())}):
-                    in_log = lost[(lost_dirs == dir_index) & (lost_logs == log_id)]
-                    ids, lost_locations = entries[in_log], locations[in_log]
-                    yield from self._losses_in_log(ledger_id, ids, lost_locations, dir_index)
+                is_lost = new_index.get_many(ledger_id, entries) == 0
+                lost = (dir_indexes[is_lost], entries[is_lost], locations[is_lost])
+                _add_lost_entries(lost_by_log, *lost)
+        yield from self._losses(current_ledger, lost_by_log)
 
-    def _losses_in_log(
-        self, ledger_id: LedgerId, entries: Int64Array, locations: Int64Array, dir_index: int
+    def _losses(
+        self, ledger: LedgerId | None, lost_by_log: dict[_LogKey, _LostEntries]
     ) -> Iterator[Loss]:
-        """Yield the lost entries of one ledger in one log, a `Loss` for each range of entry ids."""
-        log_id = int(locations[0]) >> 32
-        log_exists = any((log.dir_index, log.log_id) == (dir_index, log_id) for log in self._logs)
-        # A log that is in no directory (`NO_DIRECTORY`) is reported with the path in the first.
-        file = str(self._job.bookie.folders.ledger[max(dir_index, 0)] / log_name(log_id))
-        reason = "its record is damaged" if log_exists else "its entry log is not here"
-        for first_entry, last_entry in Availability.from_entries(entries).ranges().tolist():
-            offset = int(locations[np.searchsorted(entries, first_entry)]) & 0xFFFFFFFF
-            count = last_entry - first_entry + 1
-            detail = reason if count == 1 else reason.replace("its record is", "their records are")
-            entry_range = {"first_entry": first_entry, "last_entry": last_entry, "entries": count}
-            yield Loss("entries", file, offset, detail, ledger=ledger_id, **entry_range)
+        """Yield a `Loss` for each log in which the old index had lost entries of a ledger."""
+        present_logs = {(log.dir_index, log.log_id) for log in self._logs}
+        for (dir_index, log_id), (offset, entries) in sorted(
+            lost_by_log.items(), key=lambda item: item[0]
+        ):
+            # A log that is in no directory (`NO_DIRECTORY`) is reported with the path in the first.
+            file = str(self._job.bookie.folders.ledger[max(dir_index, 0)] / log_name(log_id))
+            is_single = len(entries) == 1
+            if (dir_index, log_id) not in present_logs:
+                reason = f"{'its' if is_single else 'their'} entry log is missing"
+            else:
+                reason = "its record is damaged" if is_single else "their records are damaged"
+            detail = f"{format_entries_of(ledger, entries)}: {reason}"
+            ends = (entries.first_entry, entries.last_entry)
+            yield Loss("entries", file, offset, detail, None, ledger, *ends, len(entries), entries)
+
+
+def _add_lost_entries(
+    lost_by_log: dict[_LogKey, _LostEntries],
+    dir_indexes: Int64Array,
+    entries: Int64Array,
+    locations: Int64Array,
+) -> None:
+    """Add lost entries of a ledger to those of the log in which the old index had them."""
+    log_ids, positions = log_ids_of(locations), positions_of(locations)
+    for key in {*zip(dir_indexes.tolist(), log_ids.tolist())}:
+        in_log = (dir_indexes == key[0]) & (log_ids == key[1])
+        added, offset = Availability.from_entries(entries[in_log]), int(positions[in_log].min())
+        known = lost_by_log.get(key)
+        if known is not None:
+            added, offset = known.entries | added, min(known.offset, offset)
+        lost_by_log[key] = _LostEntries(offset, added)

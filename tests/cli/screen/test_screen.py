@@ -21,6 +21,7 @@ from bkstore.formats.entry import Coder, encode_explicit_lac, master_key
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
 from bkstore.tables import LEDGER_LIST, LOG_RECORDS, SEQUENCES, Schema, Table
+from bkstore.tables.columns import make_schema
 from bkstore.tables.table import ConstantColumn
 
 Capsys = pytest.CaptureFixture[str]
@@ -72,7 +73,9 @@ def _filled(schema: Schema, rows: int = 2) -> Table:
         if kind == "binary":
             value = b"payload, " * 90
         elif kind == "rows":
-            value = [[n * 1000, n * 1000 + 7] for n in range(200)]
+            value = [[n * n * 1000, n * n * 1000 + 7] for n in range(200)]
+            if "groups" in name:
+                value = [[n * n * 1000, n * n * 1000, 8, 0] for n in range(200)]
         columns[name] = [value + at if kind == "int64" else value for at in range(rows)]
     for name in {"scope_id", "ledger_id"} & {*columns}:
         columns[name] = [WIDE.signed[name == "ledger_id"] - at for at in range(rows)]
@@ -167,6 +170,44 @@ def test_screens_name_columns(schema: Schema) -> None:
 
     assert set() == named - {*schema.names}
     assert len(screen.columns) == len({*screen.columns})
+
+
+@pytest.mark.parametrize("columns", [100, 80])
+@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
+def test_later_pieces_fit(
+    schema: Schema, is_terminal: bool, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a later batch with wider cells fit too: below a new header if there is no room."""
+    out = _terminal(columns, monkeypatch) if is_terminal else io.StringIO()
+    small = {
+        name: [1] * 2 if kind == "int64" else values
+        for (name, kind, _), values in zip(schema.columns, _filled(schema).columns.values())
+    }
+    lines = _seen(_on(out, Table(schema, small), _filled(schema), Table(schema, small)))
+    texts = {*screen_columns(schema).may_cut, "file", "path", "log", "directory", "log_file"}
+    room = columns if is_terminal else 100
+
+    if is_terminal or not texts & {*schema.names}:  # elsewhere no text is cut
+        assert room >= max(map(width, lines))
+
+
+def test_a_new_header_for_wider_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch whose cells no longer fit gets a header of its own, with the columns that fit."""
+    schema = make_schema("pairs", "entry_id ledger_id offset position", drop_first="position")
+    narrow = Table(schema, {name: [1] for name in schema.names})
+    wide = Table(schema, {name: [10**18] for name in schema.names})
+    lines = _seen(_on(_terminal(70, monkeypatch), narrow, wide, narrow))
+
+    assert [
+        ["entry_id", "ledger_id", "offset", "position"],
+        ["1", "1", "1", "1"],
+        [],
+        ["entry_id", "ledger_id", "offset"],
+        [str(10**18)] * 3,
+        ["1", "1", "1"],
+    ] == [line.split() for line in lines if "─" not in line]
+    assert 70 >= max(map(width, lines))
 
 
 def test_cut_columns_have_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from bkstore.ids import LedgerId
 from bkstore.index.api import IndexBatch
-from bkstore.offline.check.entry_runs import MAX_LEDGER_RUNS, EntryRuns
+from bkstore.offline.check.entry_runs import EntryRuns
 from bkstore.offline.spilled_rows import rows_by_log
 from bkstore.offline.spilled_rows.rows_by_log import LogRows, RowsByLog
 
@@ -43,22 +43,34 @@ def test_runs_hold_the_entries(parts: list[list[tuple[int, int, int]]]) -> None:
         assert one[:2] != other[:2] or one[3] + 1 < other[2]
 
 
-def test_many_runs_end_in_one() -> None:
-    """Of more runs of a ledger than are told apart, the last finding has the rest."""
+def test_a_stripe_is_one_finding() -> None:
+    """All runs of a ledger are one finding, whatever their number: it has the entries as groups."""
     runs = EntryRuns()
-    runs.add(*_columns([(0, 7, 2 * at) for at in range(MAX_LEDGER_RUNS + 10)]))
-    found = list(runs.findings("no-record", "damage", "gone", "0.log"))
+    runs.add(*_columns([(0, 8, 3)]))
+    runs.add(*_columns([(0, 7, 3 * index) for index in reversed(range(34))]))
+    first, second = runs.findings("no-log", "damage", "no such entry log", "1.log")
 
-    assert MAX_LEDGER_RUNS == len(found)
-    assert (2 * (MAX_LEDGER_RUNS - 1), 2 * (MAX_LEDGER_RUNS + 9), 11) == (
-        found[-1].first_entry,
-        found[-1].last_entry,
-        found[-1].entries,
+    assert "entries 0, 3, 6, ..., 99 (34 entries) of ledger 7: no such entry log" == first.detail
+    assert (0, 99, 34, 1000) == (
+        first.first_entry,
+        first.last_entry,
+        first.entries,
+        first.offset,
     )
-    assert (
-        f"11 entries within {2 * MAX_LEDGER_RUNS - 2}-{2 * MAX_LEDGER_RUNS + 18} of ledger 7"
-        in str(found[-1])
-    )
+    assert first.entry_set is not None
+    assert [[0, 99, 1, 3]] == first.entry_set.groups.tolist()
+    assert "entry 3 of ledger 8: no such entry log" == second.detail
+
+
+def test_ids_beyond_the_last_entry_are_counted() -> None:
+    """A record may carry an id that no entry has: the finding has its ends, and no groups."""
+    runs = EntryRuns()
+    runs.add(*_columns([(0, 7, 4)]))
+    runs.add(*(np.array([value]) for value in (0, 7, 2**63 - 1, 2000)))
+    (finding,) = runs.findings("no-record", "damage", "gone", "0.log")
+
+    assert f"2 entries of ledger 7 within 4..{2**63 - 1}: gone" == finding.detail
+    assert (None, 2) == (finding.entry_set, finding.entries)
 
 
 def test_many_ledgers_end_in_one() -> None:
