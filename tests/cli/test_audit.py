@@ -109,7 +109,7 @@ def test_the_table_fits_a_screen(made: Path, capsys: Capsys) -> None:
     names = "category ledger_id first_entry bookie missing_entries missing detail"
 
     assert names.split() == lines[0].split()
-    assert ["below_ack_quorum", "7", "0", "b3", "4", "1-2", "4-5"] == lines[2].split()[:7]
+    assert ["below_ack_quorum", "7", "0", "b3", "4", "1-2,", "4-5"] == lines[2].split()[:7]
     assert short_ledger_id(*WIDE.signed) == lines[3].split()[1]
 
 
