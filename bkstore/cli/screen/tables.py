@@ -112,9 +112,9 @@ class Screen:
             if self._out.is_terminal or kinds[name] == "binary"
         }
         self._entry_columns = {
-            name: groups
-            for name, groups in _ENTRY_COLUMNS.items()
-            if kinds.get(name) == kinds.get(groups) == "rows"
+            ranges: groups
+            for ranges, groups in _ENTRY_COLUMNS.items()
+            if kinds.get(ranges) == kinds.get(groups) == "rows"
         }
         # Unless another column shows the scope, `ledger_id` shows it too.
         scope_columns = {"scope_id", "qualified_name"} & {*self._screen_columns.columns}
@@ -182,17 +182,17 @@ class Screen:
         """Return whether the rows of a later batch fit below the header that has been written."""
         if not self._shows_default or len(self._widths) == 1:
             return True  # a new header would not help
-        last_name = [*self._widths][-1]
-        widths = {}
-        for name, width in self._widths.items():
-            if name not in self._screen_columns.may_cut:
-                width = max(width, max_width(texts[name]))
-            elif name not in self._cut_columns or name == last_name:
+        last_column = [*self._widths][-1]
+        widths = []
+        for column, width in self._widths.items():
+            if column not in self._screen_columns.may_cut:
+                width = max(width, max_width(texts[column]))
+            elif column not in self._cut_columns or column == last_column:
                 # Texts that are not cut are as wide as they are, under any header; nothing stands
                 # to the right of the last column, so it may be cut shorter than before.
-                width = min_width(name, width, self._screen_columns)
-            widths[name] = width
-        return line_width(widths.values()) <= self._out.width
+                width = min_width(column, width, self._screen_columns)
+            widths.append(width)
+        return line_width(widths) <= self._out.width
 
     def _write_header(self) -> None:
         header = "".join(self._table_lines({name: [name] for name in self._widths}))

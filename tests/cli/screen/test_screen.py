@@ -7,38 +7,31 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from bkstore import Bookie, LedgerId, tables
 from bkstore.cli.main import main
-from bkstore.cli.screen.column_choice import RequestedColumns, screen_columns
+from bkstore.cli.screen.column_choice import screen_columns
 from bkstore.cli.screen.tables import Screen
 from bkstore.cli.screen.text_width import width
 from bkstore.formats.entry import Coder, encode_explicit_lac, master_key
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
 from bkstore.tables import LEDGER_LIST, LOG_RECORDS, SEQUENCES, Schema, Table
-from bkstore.tables.columns import make_schema
 from bkstore.tables.table import ConstantColumn
+from tests.cli.screen.drawn_tables import (
+    SCHEMAS,
+    WIDE,
+    Terminal,
+    filled,
+    lines_of,
+    terminal,
+    without_styles,
+)
 
 Capsys = pytest.CaptureFixture[str]
-
-WIDE = LedgerId.parse("c0ffee00-feed-4bad-9e55-0123456789ab")
-ADDRESS = "bookie-17.rack-3.example.org:3181"
-SCHEMAS = [value for name in tables.__all__ if isinstance(value := getattr(tables, name), Schema)]
-SIZES = {"int64": 10**9, "int32": 3, "float64": 1 / 3, "bool": True}
-STYLE = re.compile(r"\x1b\[\d*m")
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        """Return True."""
-        return True
 
 
 @pytest.fixture(autouse=True)
@@ -46,43 +39,6 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("COLUMNS", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-
-
-def _on(stream: io.StringIO, *pieces: Table, shown: RequestedColumns | None = None) -> list[str]:
-    screen = Screen(stream, pieces[0].schema, shown or RequestedColumns())
-    for piece in pieces:
-        screen.write(piece)
-    screen.finish()
-    return stream.getvalue().splitlines()
-
-
-def _seen(lines: list[str]) -> list[str]:
-    return [STYLE.sub("", line) for line in lines]
-
-
-def _terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    return Terminal()
-
-
-def _filled(schema: Schema, rows: int = 2) -> Table:
-    """Return a table of large values, in which nothing is null and every row is another."""
-    columns: dict[str, Any] = {}
-    for name, kind, _ in schema.columns:
-        value: Any = SIZES.get(kind, ADDRESS)
-        if kind == "binary":
-            value = b"payload, " * 90
-        elif kind == "rows":
-            value = [[n * n * 1000, n * n * 1000 + 7] for n in range(200)]
-            if "groups" in name:
-                value = [[n * n * 1000, n * n * 1000, 8, 0] for n in range(200)]
-        columns[name] = [value + at if kind == "int64" else value for at in range(rows)]
-    for name in {"scope_id", "ledger_id"} & {*columns}:
-        columns[name] = [WIDE.signed[name == "ledger_id"] - at for at in range(rows)]
-    for name in {"detail", "says", "missing", "bookies", "file", "answer"} & {*columns}:
-        if isinstance(columns[name][0], str):
-            columns[name] = [f"{at} is said at some length; " * 9 for at in range(rows)]
-    return Table(schema, columns)
 
 
 @pytest.fixture(scope="module")
@@ -129,12 +85,12 @@ def test_commands_fit(
     bookie: Path, words: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No command writes a line that a terminal of 100 or 80 characters would have to wrap."""
-    out = _terminal(columns, monkeypatch)
+    out = terminal(columns, monkeypatch)
     monkeypatch.setattr(sys, "stdout", out)
 
     assert 0 == main([words[0], str(bookie), *words[1:]])
 
-    lines = _seen(out.getvalue().splitlines())
+    lines = without_styles(out.getvalue().splitlines())
 
     assert 3 <= len(lines)
     assert columns >= max(map(width, lines))
@@ -153,7 +109,7 @@ def test_pipes_have_100_characters(bookie: Path, words: tuple[str, ...], capsys:
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
 def test_every_table_fits(schema: Schema, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every table fits a terminal, with long names and large numbers; its first columns stay."""
-    lines = _seen(_on(_terminal(columns, monkeypatch), _filled(schema)))
+    lines = without_styles(lines_of(terminal(columns, monkeypatch), filled(schema)))
     screen = screen_columns(schema)
     first = next(name for name in screen.columns if name not in screen.caption)
 
@@ -172,49 +128,11 @@ def test_screens_name_columns(schema: Schema) -> None:
     assert len(screen.columns) == len({*screen.columns})
 
 
-@pytest.mark.parametrize("columns", [100, 80])
-@pytest.mark.parametrize("is_terminal", [True, False])
-@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
-def test_later_pieces_fit(
-    schema: Schema, is_terminal: bool, columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows of a later batch with wider cells fit too: below a new header if there is no room."""
-    out = _terminal(columns, monkeypatch) if is_terminal else io.StringIO()
-    small = {
-        name: [1] * 2 if kind == "int64" else values
-        for (name, kind, _), values in zip(schema.columns, _filled(schema).columns.values())
-    }
-    lines = _seen(_on(out, Table(schema, small), _filled(schema), Table(schema, small)))
-    texts = {*screen_columns(schema).may_cut, "file", "path", "log", "directory", "log_file"}
-    room = columns if is_terminal else 100
-
-    if is_terminal or not texts & {*schema.names}:  # elsewhere no text is cut
-        assert room >= max(map(width, lines))
-
-
-def test_a_new_header_for_wider_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch whose cells no longer fit gets a header of its own, with the columns that fit."""
-    schema = make_schema("pairs", "entry_id ledger_id offset position", drop_first="position")
-    narrow = Table(schema, {name: [1] for name in schema.names})
-    wide = Table(schema, {name: [10**18] for name in schema.names})
-    lines = _seen(_on(_terminal(70, monkeypatch), narrow, wide, narrow))
-
-    assert [
-        ["entry_id", "ledger_id", "offset", "position"],
-        ["1", "1", "1", "1"],
-        [],
-        ["entry_id", "ledger_id", "offset"],
-        [str(10**18)] * 3,
-        ["1", "1", "1"],
-    ] == [line.split() for line in lines if "─" not in line]
-    assert 70 >= max(map(width, lines))
-
-
 def test_cut_columns_have_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A payload takes what the other columns leave of a terminal, in later pieces too."""
-    short, long = ({**_filled(LOG_RECORDS).columns, "payload": [p] * 2} for p in (b"x", b"y" * 99))
+    short, long = ({**filled(LOG_RECORDS).columns, "payload": [p] * 2} for p in (b"x", b"y" * 99))
     pieces = [Table(LOG_RECORDS, columns) for columns in (short, long)]
-    lines = _on(_terminal(140, monkeypatch), *pieces)
+    lines = lines_of(terminal(140, monkeypatch), *pieces)
 
     assert [140, 140] == [len(line) for line in lines[-2:]]
     assert lines[-1].endswith("yyyy…")
@@ -262,9 +180,11 @@ def test_wide(bookie: Path, capsys: Capsys) -> None:
 
 def test_a_column_that_begins_to_tell() -> None:
     """Where a later piece needs a column that was left out, it comes, and stays."""
-    quiet = _filled(SEQUENCES).columns | {"bookie": ["b1", "b1"]}
+    quiet = filled(SEQUENCES).columns | {"bookie": ["b1", "b1"]}
     other = quiet | {"bookie": ["b1", "b2"]}
-    lines = _on(io.StringIO(), *(Table(SEQUENCES, columns) for columns in (quiet, other, quiet)))
+    lines = lines_of(
+        io.StringIO(), *(Table(SEQUENCES, columns) for columns in (quiet, other, quiet))
+    )
 
     assert "bookie: b1" == lines[0]
     assert "ledger_id" == lines[1].split()[0]
@@ -275,18 +195,18 @@ def test_a_column_that_begins_to_tell() -> None:
 
 def test_another_value_is_never_passed_over() -> None:
     """A piece with one value after a piece with another one has the column."""
-    columns = _filled(SEQUENCES).columns
+    columns = filled(SEQUENCES).columns
     pieces = [Table(SEQUENCES, columns | {"bookie": ConstantColumn(b, 2)}) for b in ("b1", "b2")]
-    lines = _on(io.StringIO(), *pieces)
+    lines = lines_of(io.StringIO(), *pieces)
 
     assert ["b2", "b2"] == [line.split()[0] for line in lines[-2:]]
 
 
 def test_every_quiet_value_is_told() -> None:
     """0, False and an explicit LAC of -1 are shown where they say something."""
-    columns = {**_filled(LEDGER_LIST).columns, "explicit_lac_entry": [None, -1]}
+    columns = {**filled(LEDGER_LIST).columns, "explicit_lac_entry": [None, -1]}
     columns |= {"limbo": [False, None], "fenced": [False, False], "master_key": [None] * 2}
-    header, *rows = _on(io.StringIO(), Table(LEDGER_LIST, columns))[1:]
+    header, *rows = lines_of(io.StringIO(), Table(LEDGER_LIST, columns))[1:]
 
     assert "limbo" not in header
     assert "fenced" in header
@@ -343,7 +263,7 @@ def test_help_lists_the_columns(capsys: Capsys) -> None:
 
 def test_paths_keep_their_end(bookie: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files with long paths are told apart by their names."""
-    out = _terminal(60, monkeypatch)
+    out = terminal(60, monkeypatch)
     monkeypatch.setattr(sys, "stdout", out)
     main(["listfiles", str(bookie), "--entrylog"])
 
@@ -357,12 +277,12 @@ def test_paths_keep_their_end(bookie: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_color(variable: str, value: str, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The header is bold on a terminal, not with NO_COLOR or where the terminal is dumb."""
     monkeypatch.setenv(variable, value)
-    lines = _on(Terminal(), _filled(SEQUENCES))
+    lines = lines_of(Terminal(), filled(SEQUENCES))
 
-    assert plain == (lines == _seen(lines))
+    assert plain == (lines == without_styles(lines))
     if not plain:
         assert "\x1b[1m" == lines[1][:4]
-        assert lines[3:] == _seen(lines[3:])
+        assert lines[3:] == without_styles(lines[3:])
 
 
 @pytest.mark.parametrize("terminals", [0, 1, 2])
@@ -381,10 +301,10 @@ def test_hidden_columns(bookie: Path, terminals: int, monkeypatch: pytest.Monkey
 
 def test_inspect_folds(bookie: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long values of `inspect` go on below themselves on a terminal, and lose nothing."""
-    out = _terminal(50, monkeypatch)
+    out = terminal(50, monkeypatch)
     monkeypatch.setattr(sys, "stdout", out)
     main(["inspect", str(bookie)])
-    lines = _seen(out.getvalue().splitlines())
+    lines = without_styles(out.getvalue().splitlines())
     values = "".join(line[22:] for line in lines[2:])
 
     assert 50 >= max(map(len, lines))
@@ -397,7 +317,7 @@ def test_ascii_terminals(tmp_path: Path) -> None:
         index.put(WIDE, 0, 1028)
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    ids = {**_filled(LOG_RECORDS).columns}
+    ids = {**filled(LOG_RECORDS).columns}
     screen = Screen(stream, LOG_RECORDS)
     screen.write(Table(LOG_RECORDS, ids))
     stream.flush()
@@ -411,7 +331,7 @@ def test_numbers_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers are left out or whole, never cut, however narrow the terminal is."""
     values = np.array([2**62, 2**62 + 1])
     table = Table(tables.LOCATIONS, dict.fromkeys(tables.LOCATIONS.names, values))
-    lines = _seen(_on(_terminal(30, monkeypatch), table))
+    lines = without_styles(lines_of(terminal(30, monkeypatch), table))
 
     assert [str(2**62), str(2**62 + 1)] == [line.strip() for line in lines[2:]]
 
@@ -457,12 +377,12 @@ def test_audit_and_analyze_look_alike(
     for columns in (120, 100, 80):
         shown = []
         for words in (_audit(audited), _analyze(audited, "--only", "violations")):
-            out = _terminal(columns, monkeypatch)
+            out = terminal(columns, monkeypatch)
             monkeypatch.setattr(sys, "stdout", out)
 
             assert 1 == main(words)
 
-            shown.append(sorted(_seen(out.getvalue().splitlines())))
+            shown.append(sorted(without_styles(out.getvalue().splitlines())))
         wide = [line for line in shown[0] if "c0ffee00…456789ab" in line]
 
         assert shown[0] == shown[1]
@@ -509,10 +429,10 @@ def test_a_summary_folds(audited: Path, capsys: Capsys, monkeypatch: pytest.Monk
     """What an analysis says goes on below itself on a narrow terminal, and is whole."""
     main(_analyze(audited))
     whole = "".join(capsys.readouterr().out.split()).replace("─", "")
-    out = _terminal(60, monkeypatch)
+    out = terminal(60, monkeypatch)
     monkeypatch.setattr(sys, "stdout", out)
     main(_analyze(audited))
-    lines = _seen(out.getvalue().splitlines())
+    lines = without_styles(out.getvalue().splitlines())
     folded_lines = [line for line in lines if line.startswith(" " * 20)]
 
     assert 60 >= max(map(len, lines))
