@@ -140,6 +140,9 @@ class Screen:
         """Write the rows of one batch."""
         if not len(table):
             return
+        # The groups have the entries of every row, also where the ranges are too many to list.
+        groups = {shown: table.columns[column] for shown, column in self._entry_columns.items()}
+        table = Table(table.schema, {**table.columns, **groups})
         if self._screen_columns.as_records:
             for row in table.rows():
                 self._write_record(dict(zip(self._schema.names, row)))
@@ -206,8 +209,7 @@ class Screen:
             self._has_shown_scope |= any(scopes)
             return ledger_cells(scopes, plain_values(values), self._out.id_separator)
         if name in self._entry_columns:
-            all_groups = table.columns[self._entry_columns[name]]
-            return [entries_cell(groups, _RUNS_IN_COLUMN) for groups in all_groups]
+            return [entries_cell(groups, _RUNS_IN_COLUMN) for groups in values]
         to_text = _CELL_FORMATS.get(name, format_cell)
         if isinstance(values, ConstantColumn):
             return [to_text(values.value)] * len(values)
@@ -248,8 +250,7 @@ class Screen:
         """Write a row with a line for each field; a long value takes several lines."""
         names = list(self._screen_columns.columns)
         if self._shows_default:
-            known = {name: row[self._entry_columns.get(name, name)] for name in names}
-            names = [name for name in names if known[name] is not None]
+            names = [name for name in names if row[name] is not None]
         # Wrap each value to the width right of the names; its further lines have no name.
         room = max(self._out.width - max(map(len, names)) - len(COLUMN_GAP), 1)
         fields: list[str] = []
@@ -274,7 +275,7 @@ class Screen:
         if name == "ledger_id" and self._adds_scope_to_id and value is not None:
             return str(LedgerId.from_signed(row["scope_id"], value))
         if name in self._entry_columns:
-            return entries_cell(row[self._entry_columns[name]], _RUNS_IN_RECORD)
+            return entries_cell(value, _RUNS_IN_RECORD)
         if name in self._screen_columns.may_cut and isinstance(value, bytes):
             size, data = f"{format_count(len(value), 'byte')}: ", value[:DEFAULT_WIDTH].hex()
             return size + truncate(data, room - len(size), self._out.cut_mark)
