@@ -109,6 +109,7 @@ ROOMS = (
     "lab.measuring",
     "lab.workloads",
     "lab.stores",
+    "lab.load_generator",
     "lab.documents",
     "lab.presentation",
     "lab.experiments",

@@ -21,6 +21,7 @@ QUESTIONS = {
     "cache": "How far should a bookie read ahead, and what does its write cache answer?",
     "batch": "How large should a batch of reads or adds be?",
     "lookups": "How many objects does a look-up load, by which strategy?",
+    "workload": "What does an index or a storage bear, and how late are its slowest answers?",
 }
 """The question of each experiment, by its name: listing them imports none."""
 

@@ -57,7 +57,11 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
             add_to_folder(experiment, document, options.into)
         _print_result(experiment, options, document, earlier_document)
         if options.picture is not None:
-            picture = _render_picture(experiment, document, options.picture.suffix)
+            drawn = document
+            if earlier_document is not None and experiment.compared_by:
+                rows = experiment.add_earlier_rows(document["rows"], earlier_document["rows"])
+                drawn = {**document, "rows": rows}
+            picture = _render_picture(experiment, drawn, options.picture.suffix)
             write_output(options.picture, picture)
     except BkstoreError as error:
         print_stderr(f"{parser.prog}: {error}")
@@ -198,7 +202,7 @@ def make_parser(experiment: Experiment) -> Parser:
     add("--json", type=Path, metavar="FILE", help="write the result here")
     add("--into", type=Path, metavar="DIR", help="add it to these results, in place of older rows")
     picture_help = "draw it here: .svg, .html or .png"
-    add("--picture", type=_parse_picture_path, metavar="FILE", help=picture_help)
+    add("--picture", "--report", type=_parse_picture_path, metavar="FILE", help=picture_help)
     add("--wide", action="store_true", help="print every column of every row")
     add("--markdown", action="store_true", help="print the tables as a page has them")
     add("--from", dest="read", type=Path, metavar="JSON", help="take this result, measure nothing")

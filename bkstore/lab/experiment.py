@@ -136,7 +136,9 @@ class Experiment:
     that a row belongs to; with `tables_by_row` the terminal has those, else one for each panel.
     `group_columns` names the given columns that identify rows measured together: measured again,
     they replace the older ones in a folder of results; without `group_columns` all rows do.
-    `command` is the command line that runs it, ``bkstore lab NAME`` if it is empty.
+    `compared_by` names columns of texts; with --compare a picture has the earlier rows too, and
+    there these texts end with "before". `command` is the command line that runs the experiment,
+    ``bkstore lab NAME`` if it is empty.
     """
 
     name: str
@@ -153,6 +155,7 @@ class Experiment:
     tables_by_row: bool = False
     group_columns: tuple[str, ...] = ()
     command: str = ""
+    compared_by: tuple[str, ...] = ()
 
     def column(self, name: str) -> ResultColumn:
         """Return a column by its name; raise `KeyError` if there is none of this name."""
@@ -166,6 +169,14 @@ class Experiment:
     def key(self, row: Row) -> tuple[Any, ...]:
         """Return the key of a row: the values of the given columns."""
         return tuple(row[column.name] for column in columns_of_kind(self.columns, "given"))
+
+    def add_earlier_rows(self, rows: Rows, earlier_rows: Rows) -> list[Row]:
+        """Return the rows, then the earlier ones with the texts of `compared_by` marked."""
+        marked = [
+            {**row, **{name: f"{row[name]}, before" for name in self.compared_by if row.get(name)}}
+            for row in earlier_rows
+        ]
+        return [*rows, *marked]
 
     def complete_row(self, row: Row) -> Row:
         """Return a row with all columns in order; raise `KeyError` for an undeclared column."""

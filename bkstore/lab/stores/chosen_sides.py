@@ -79,13 +79,17 @@ def own_rocks(options: Namespace) -> dict[str, tuple[Change, ...]]:
     return dict(getattr(options, "rocks", []))
 
 
+def own_rocks_indexes(options: Namespace) -> dict[str, IndexSide]:
+    """Return an index with the options of each --rocks, by their names."""
+    return {
+        name: IndexSide(rocksdb_opener(*changes)) for name, changes in own_rocks(options).items()
+    }
+
+
 def choose_sides(options: Namespace, sides: Mapping[str, IndexSide]) -> dict[str, IndexSide]:
     """Return the sides to measure: those of the experiment and the user's, or those of --only.
     Raises `InvalidArgument` for a name of --only that there is not."""
-    rocks = {
-        name: IndexSide(rocksdb_opener(*changes)) for name, changes in own_rocks(options).items()
-    }
-    return only_sides(options, {**sides, **own_indexes(options), **rocks})
+    return only_sides(options, {**sides, **own_indexes(options), **own_rocks_indexes(options)})
 
 
 def only_sides(options: Namespace, sides: Mapping[str, Side]) -> dict[str, Side]:

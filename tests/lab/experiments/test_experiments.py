@@ -29,6 +29,7 @@ from bkstore.index.memtable import MemtableIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.lab import Experiment, LabRun, main
 from bkstore.lab.catalog import QUESTIONS, load_experiment
+from bkstore.lab.command import make_parser
 from bkstore.lab.experiment import columns_of_kind
 from bkstore.lab.experiments import availability
 from bkstore.lab.experiments.layouts import DETAILED_SHAPE
@@ -178,7 +179,8 @@ def test_all_experiments_are_listed() -> None:
 def test_the_steps_are_those_expected(name: str, tmp_path: Path) -> None:
     """An experiment begins as many steps as it expects, so that shares end at the whole."""
     steps = StepProgress(io.StringIO())
-    run = LabRun(tmp_path, 0.001, 1, rounds=1, progress=steps)
+    options = make_parser(_experiment(name)).parse_args([])
+    run = LabRun(tmp_path, 0.001, 1, rounds=1, progress=steps, options=options)
     assert list(_experiment(name).measure(run))
 
     assert steps.expected_steps == steps.begun_steps > 1

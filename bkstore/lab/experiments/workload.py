@@ -1,0 +1,331 @@
+"""Indexes and storages under load: `bkstore lab workload`. Threads run a mix of operations for some
+time; latencies up to p99.99, the rate over time, CPU, bytes and space are measured."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+from bkstore.ids import LedgerId
+from bkstore.lab.experiment import Experiment, LabRun, Panel, ResultColumn, Row, Rows
+from bkstore.lab.experiments.layouts import INDEX_SIDES
+from bkstore.lab.load_generator.clients import (
+    FLUSH,
+    SLICES,
+    LoadPlan,
+    LoadResult,
+    SharedState,
+    run_load,
+)
+from bkstore.lab.load_generator.index_target import IndexTarget
+from bkstore.lab.load_generator.key_draws import KEY_ORDERS, EntryKeys, entry_ids_of
+from bkstore.lab.load_generator.latencies import require_hdrhistogram
+from bkstore.lab.load_generator.operations import OperationMix
+from bkstore.lab.load_generator.storage_target import StorageTarget
+from bkstore.lab.load_generator.target import LoadTarget
+from bkstore.lab.measuring.latencies_and_costs import WorkCost, measure_cost, measure_files
+from bkstore.lab.number_format import as_text
+from bkstore.lab.stores.chosen_sides import (
+    ENTRY_POINTS,
+    add_rocks_option,
+    own_rocks_indexes,
+    parse_index_class,
+)
+from bkstore.lab.stores.index_sides import IndexSide
+from bkstore.storage.options import StorageKind
+
+ENTRIES, _LEDGERS = 200_000, 100
+_SECONDS, _FLUSH_ENTRIES, _BATCH_ENTRIES = 10.0, 20_000, 100
+_DISK_INDEXES = {name: side for name, side in INDEX_SIDES.items() if not side.in_memory}
+_STORAGES = get_args(StorageKind)
+
+ALL = "all"
+"""The operation of rows that are about all of them."""
+
+OpenTarget = Callable[[Path], LoadTarget]
+
+
+def _parse_positive_integer(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: not a whole number above 0")
+    return int(text)
+
+
+def _parse_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < 1e6:
+        raise argparse.ArgumentTypeError(f"{text}: not a number of seconds above 0")
+    return seconds
+
+
+def _parse_index(text: str) -> tuple[str, IndexSide]:
+    return (text, _DISK_INDEXES[text]) if text in _DISK_INDEXES else parse_index_class(text)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    known = ", ".join(repr(name) if " " in name else name for name in _DISK_INDEXES)
+    add(
+        "--index",
+        "--side",
+        metavar="INDEX",
+        action="append",
+        default=[],
+        type=_parse_index,
+        help=f"drive this index: {known}, MODULE:CLASS, or an entry point of {ENTRY_POINTS}; "
+        "repeatable (default: both of the package, unless --storage or --rocks is given)",
+    )
+    add_rocks_option(parser)
+    add(
+        "--storage",
+        metavar="KIND",
+        action="append",
+        default=[],
+        choices=_STORAGES,
+        help=f"drive a ledger storage: {', '.join(_STORAGES)}; repeatable",
+    )
+    add("--journal", action="store_true", help="with --storage: the bookie above, synced adds")
+    add(
+        "--ops",
+        default="read,write",
+        metavar="OP[,OP]",
+        help="what clients do, of read (one entry), write (one, the next of a ledger), batch (a "
+        "read of 100 in a row by one call), add (a write of 100 by one call) and delete (the "
+        "oldest ledger); default: %(default)s",
+    )
+    add("--mix", metavar="N:N", help="shares of the operations, in their order (default: equal)")
+    size_help = "bytes of an entry's payload (default: %(default)s)"
+    add("--value-size", type=_parse_positive_integer, default=100, metavar="BYTES", help=size_help)
+    keys_help = "what is read: by Zipf's law, uniformly, or along a stripe (default: %(default)s)"
+    add("--keys", choices=KEY_ORDERS, default="zipf", help=keys_help)
+    threads_help = "clients, each a thread (default: %(default)s)"
+    add("--threads", type=_parse_positive_integer, default=1, metavar="N", help=threads_help)
+    duration_help = f"of the run of each side (default: {_SECONDS:g} times the scale)"
+    add("--duration", type=_parse_seconds, metavar="SECONDS", help=duration_help)
+
+
+def _choose_targets(run: LabRun) -> dict[str, OpenTarget]:
+    """Return how each side is opened in an empty directory, by its name."""
+    options = run.options
+    value_size = options.value_size
+    indexes: dict[str, IndexSide] = dict(options.index) | own_rocks_indexes(options)
+    if not indexes and not options.storage:
+        indexes = _DISK_INDEXES
+    targets: dict[str, OpenTarget] = {
+        name: partial(_open_index, side, value_size) for name, side in indexes.items()
+    }
+    for kind in options.storage:
+        name = f"{kind} storage, journal" if options.journal else f"{kind} storage"
+        targets[name] = partial(_open_storage, kind, value_size, options.journal)
+    return targets
+
+
+def _open_index(side: IndexSide, value_size: int, directory: Path) -> LoadTarget:
+    assert side.open_index is not None
+    return IndexTarget(side.open_index(directory, True), value_size)
+
+
+def _open_storage(kind: StorageKind, value_size: int, journal: bool, directory: Path) -> LoadTarget:
+    return StorageTarget(directory, kind, value_size, journal=journal)
+
+
+def _make_plan(run: LabRun, mix: OperationMix) -> LoadPlan:
+    """Return the plan of all sides. Half of the ledgers can be read, the others deleted."""
+    entries = max(run.scaled(ENTRIES, minimum=2_000) // _LEDGERS, 1)
+    ledgers = [LedgerId(0, number) for number in range(_LEDGERS // 2)]
+    options = run.options
+    return LoadPlan(
+        mix=mix,
+        keys=EntryKeys(ledgers, entry_ids_of(options.keys, 0, entries)),
+        key_order=options.keys,
+        ledger_entries=entries,
+        batch_entries=min(_BATCH_ENTRIES, entries),
+        flush_entries=_FLUSH_ENTRIES,
+        seconds=options.duration or _SECONDS * run.scale,
+        clients=options.threads,
+        seed=run.seed,
+    )
+
+
+def _fill(target: LoadTarget, plan: LoadPlan) -> SharedState:
+    """Write the ledgers that a run begins with, and flush."""
+    for number in range(_LEDGERS):
+        target.write(target.prepare(LedgerId(0, number), plan.keys.entry_ids))
+    target.flush()
+    unread = [LedgerId(0, number) for number in range(len(plan.keys.ledgers), _LEDGERS)]
+    return SharedState([(ledger, plan.keys.entry_ids.size) for ledger in unread], _LEDGERS)
+
+
+def measure(run: LabRun) -> Iterator[Row]:
+    """Yield the rows of each side: totals, latencies by operation, and rates over time."""
+    require_hdrhistogram()
+    mix = OperationMix.parse(run.options.ops, run.options.mix)
+    plan, targets = _make_plan(run, mix), _choose_targets(run)
+    run.expect_steps(2 * len(targets))
+    for name, open_target in targets.items():
+        directory = run.directory / "side"
+        directory.mkdir()
+        run.report_progress(f"{name}: writing {_LEDGERS} ledgers")
+        target = open_target(directory)
+        try:
+            state = _fill(target, plan)
+            run.report_progress(f"{name}: {mix}, for {plan.seconds:g} s")
+            with measure_cost() as cost:
+                result = run_load(target, plan, state)
+            target.flush()
+            disk_bytes = measure_files(directory).on_disk
+        finally:
+            target.close()
+        yield _total_row(name, plan, target, result, cost, disk_bytes)
+        yield from _operation_rows(name, mix, result, cost)
+        yield from _rate_rows(name, plan, result)
+        shutil.rmtree(directory)
+
+
+def _total_row(
+    side: str,
+    plan: LoadPlan,
+    target: LoadTarget,
+    result: LoadResult,
+    cost: WorkCost,
+    disk_bytes: int,
+) -> Row:
+    """Return the row of a side as a whole: rate, CPU, bytes, space."""
+    operations = int(result.per_slice.sum())
+    filled = _LEDGERS * plan.keys.entry_ids.size
+    live_entries = filled + result.written_entries - result.deleted_entries
+    return {
+        "side": side,
+        "operation": ALL,
+        "point": "",
+        "operations": operations,
+        "rate": operations / cost.wall,
+        "cpu": cost.cpu / operations * 1e6,
+        "cores": cost.cpu / cost.wall,
+        "read": None if cost.read is None else cost.read / operations,
+        "written": None if cost.written is None else cost.written / operations,
+        "live": live_entries,
+        "amplification": disk_bytes / (live_entries * target.row_bytes),
+    }
+
+
+def _operation_rows(
+    side: str, mix: OperationMix, result: LoadResult, cost: WorkCost
+) -> Iterator[Row]:
+    """Yield for each operation its rate, then its latency at each percentile."""
+    for operation in dict.fromkeys((*mix.names, "write", FLUSH)):  # a delete may become a write
+        if operation not in result.histograms:  # too rare for the time
+            continue
+        histogram = result.histograms[operation]
+        key = {"side": side, "operation": operation, "curve": f"{side}: {operation}"}
+        yield {
+            **key,
+            "point": "",
+            "operations": histogram.count,
+            "rate": histogram.count / cost.wall,
+            "histogram": histogram.encode(),
+        }
+        for point, latency in histogram.percentiles_us().items():
+            yield {**key, "point": point, "latency": latency}
+
+
+def _rate_rows(side: str, plan: LoadPlan, result: LoadResult) -> Iterator[Row]:
+    """Yield the rate in each slice of the time."""
+    slice_seconds = plan.seconds / SLICES
+    for number, operations in enumerate(result.per_slice.tolist()):
+        yield {
+            "side": side,
+            "operation": ALL,
+            "point": f"{number + 1} of {SLICES}",
+            "second": (number + 1) * slice_seconds,
+            "rate_then": operations / slice_seconds,
+        }
+
+
+def summarize(rows: Rows) -> list[str]:
+    """Return a sentence for each side, and one for each of its operations."""
+    latencies_of: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        if row["latency"] is not None:
+            latencies = latencies_of.setdefault((row["side"], row["operation"]), {})
+            latencies[row["point"]] = row["latency"]
+    sentences = []
+    for total in (row for row in rows if row["operation"] == ALL and not row["point"]):
+        side = total["side"]
+        given = "" if total["written"] is None else f"{as_text(total['written'])} bytes written, "
+        sentences.append(
+            f"{side}: {as_text(total['rate'])} operations a second; an operation takes "
+            f"{as_text(total['cpu'])} us of CPU, {given}and what is live takes "
+            f"{as_text(total['amplification'])} times its bytes on disk."
+        )
+        sentences += [
+            f"{side}, {operation}: {_list_percentiles(latencies)}."
+            for (own, operation), latencies in latencies_of.items()
+            if own == side
+        ]
+    return sentences
+
+
+def _list_percentiles(latencies: dict[str, float]) -> str:
+    """Return the latencies as ``p50 3 us, p99 40 us``."""
+    return ", ".join(f"{point} {as_text(latency)} us" for point, latency in latencies.items())
+
+
+EXPERIMENT = Experiment(
+    name="workload",
+    question="What does an index or a storage bear, and how late are its slowest answers?",
+    method=(
+        "Each side is filled and flushed, then every client, a thread, runs operations one after "
+        "the other for the duration: each begins when the one before has ended, so that a stall "
+        "delays those behind it without being counted for them. A latency is that of the call "
+        "alone; rates are by the clock, and include what clients take to choose keys and to "
+        "encode records. After 20,000 entries the client that wrote the last of them flushes, "
+        "which is counted as an operation of its own. CPU, and bytes given to and asked of the "
+        "system (wchar, rchar of /proc/self/io), are those of the process, clients included. "
+        "Space is what all files have allocated after a last flush, by the bytes of live entries: "
+        "24 in an index (ledger, entry, location), the record in a storage. Latencies are kept in "
+        "HdrHistograms of three digits, which the JSON has."
+    ),
+    data=(
+        "100 ledgers of 2,000 entries at scale 1. The first half is read, and never deleted; "
+        "deletes take the others, then those that clients have filled. Batches have 100 entries. "
+        "With keys by stripe, ledgers have 2 of 3 entries, and clients read them in order."
+    ),
+    columns=(
+        ResultColumn("side", "side", kind="given"),
+        ResultColumn("operation", "operation", kind="given"),
+        ResultColumn("point", "percentile or time", kind="given"),
+        ResultColumn("curve", "side and operation", kind="told"),
+        ResultColumn("operations", "operations", kind="told"),
+        ResultColumn("rate", "rate", "operations a s"),
+        ResultColumn("latency", "latency", "us"),
+        ResultColumn("second", "time", "s", "told"),
+        ResultColumn("rate_then", "rate at the time", "operations a s", "told"),
+        ResultColumn("cpu", "CPU", "us an operation"),
+        ResultColumn("cores", "cores busy", "cores"),
+        ResultColumn("read", "asked of the system", "bytes an operation"),
+        ResultColumn("written", "given to the system", "bytes an operation"),
+        ResultColumn("live", "live entries", kind="told"),
+        ResultColumn("amplification", "space on disk", "times the live bytes"),
+        ResultColumn("histogram", "histogram", kind="kept"),
+    ),
+    panels=(
+        Panel("Rate over time", "second", "rate_then", "side"),
+        Panel("Latency", "point", "latency", "curve", log="y"),
+        Panel("Rate", "side", "rate", "operation"),
+        Panel("CPU", "side", "cpu"),
+        Panel("Bytes given to the system", "side", "written"),
+        Panel("Space on disk, by the bytes of live entries", "side", "amplification"),
+    ),
+    measure=measure,
+    summarize=summarize,
+    add_options=_add_options,
+    compared_by=("side", "curve"),
+)
