@@ -16,9 +16,9 @@ from bkstore.lab.experiments.layouts import INDEX_SIDES
 from bkstore.lab.load_generator.clients import (
     FLUSH,
     SLICES,
+    DrivenLoad,
     LoadPlan,
-    LoadResult,
-    SharedState,
+    SharedLedgers,
     run_load,
 )
 from bkstore.lab.load_generator.index_target import IndexTarget
@@ -154,13 +154,13 @@ def _make_plan(run: LabRun, mix: OperationMix) -> LoadPlan:
     )
 
 
-def _fill(target: LoadTarget, plan: LoadPlan) -> SharedState:
+def _fill(target: LoadTarget, plan: LoadPlan) -> SharedLedgers:
     """Write the ledgers that a run begins with, and flush."""
     for number in range(_LEDGERS):
         target.write(target.prepare(LedgerId(0, number), plan.keys.entry_ids))
     target.flush()
     unread = [LedgerId(0, number) for number in range(len(plan.keys.ledgers), _LEDGERS)]
-    return SharedState([(ledger, plan.keys.entry_ids.size) for ledger in unread], _LEDGERS)
+    return SharedLedgers([(ledger, plan.keys.entry_ids.size) for ledger in unread], _LEDGERS)
 
 
 def measure(run: LabRun) -> Iterator[Row]:
@@ -193,7 +193,7 @@ def _total_row(
     side: str,
     plan: LoadPlan,
     target: LoadTarget,
-    result: LoadResult,
+    result: DrivenLoad,
     cost: WorkCost,
     disk_bytes: int,
 ) -> Row:
@@ -217,7 +217,7 @@ def _total_row(
 
 
 def _operation_rows(
-    side: str, mix: OperationMix, result: LoadResult, cost: WorkCost
+    side: str, mix: OperationMix, result: DrivenLoad, cost: WorkCost
 ) -> Iterator[Row]:
     """Yield for each operation its rate, then its latency at each percentile."""
     for operation in dict.fromkeys((*mix.names, "write", FLUSH)):  # a delete may become a write
@@ -236,7 +236,7 @@ def _operation_rows(
             yield {**key, "point": point, "latency": latency}
 
 
-def _rate_rows(side: str, plan: LoadPlan, result: LoadResult) -> Iterator[Row]:
+def _rate_rows(side: str, plan: LoadPlan, result: DrivenLoad) -> Iterator[Row]:
     """Yield the rate in each slice of the time."""
     slice_seconds = plan.seconds / SLICES
     for number, operations in enumerate(result.per_slice.tolist()):

@@ -46,15 +46,15 @@ class LoadPlan:
 
 
 @dataclass
-class LoadResult:
-    """What clients measured: latencies by operation, and operations by slice of the time."""
+class DrivenLoad:
+    """The load as it was: latencies by operation, operations by slice of the time, entries."""
 
     histograms: dict[str, LatencyHistogram] = field(default_factory=dict)
     per_slice: Int64Array = field(default_factory=lambda: np.zeros(SLICES, np.int64))
     written_entries: int = 0
     deleted_entries: int = 0
 
-    def merge(self, other: LoadResult) -> None:
+    def merge(self, other: DrivenLoad) -> None:
         """Add the result of another client."""
         for operation, histogram in other.histograms.items():
             if operation in self.histograms:
@@ -66,7 +66,7 @@ class LoadResult:
         self.deleted_entries += other.deleted_entries
 
 
-class SharedState:
+class SharedLedgers:
     """What the clients of a run share: the ledgers to be deleted, and the entries not flushed."""
 
     def __init__(self, deletable: Sequence[tuple[LedgerId, int]], first_ledger: int) -> None:
@@ -103,12 +103,14 @@ class _Step(NamedTuple):
 class _Client:
     """One thread's operations, in chunks: what a chunk writes is prepared before its steps."""
 
-    def __init__(self, target: LoadTarget, plan: LoadPlan, state: SharedState, number: int) -> None:
+    def __init__(
+        self, target: LoadTarget, plan: LoadPlan, state: SharedLedgers, number: int
+    ) -> None:
         self._target, self._plan, self._state = target, plan, state
         self._rng = np.random.default_rng((plan.seed, 1, number))
         self._draws = KeyDraws(plan.key_order, plan.keys, plan.seed, number)
         self._ledger, self._ledger_entries = state.new_ledger(), 0
-        self.result = LoadResult()
+        self.result = DrivenLoad()
         self.error: BaseException | None = None
 
     def run(self, start_line: Barrier) -> None:
@@ -246,7 +248,7 @@ class _Client:
         return _Step("delete", self._target.delete, (ledger,), deleted=entries)
 
 
-def run_load(target: LoadTarget, plan: LoadPlan, state: SharedState) -> LoadResult:
+def run_load(target: LoadTarget, plan: LoadPlan, state: SharedLedgers) -> DrivenLoad:
     """Run all clients at the same time; return what they measured together. Raises the first error
     of a client, after the others have ended the operation that they are at."""
     clients = [_Client(target, plan, state, number) for number in range(plan.clients)]
@@ -265,7 +267,7 @@ def run_load(target: LoadTarget, plan: LoadPlan, state: SharedState) -> LoadResu
     for error in errors:
         if not isinstance(error, BrokenBarrierError):  # another client's error broke it
             raise error
-    result = LoadResult()
+    result = DrivenLoad()
     for client in clients:
         result.merge(client.result)
     return result

@@ -17,9 +17,9 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.lab.load_generator.clients import (
     FLUSH,
+    DrivenLoad,
     LoadPlan,
-    LoadResult,
-    SharedState,
+    SharedLedgers,
     run_load,
 )
 from bkstore.lab.load_generator.index_target import IndexTarget
@@ -95,19 +95,19 @@ class Recorder(LoadTarget):
         """Do nothing."""
 
 
-def _state() -> SharedState:
-    return SharedState([(ledger, 50) for ledger in UNREAD], 6)
+def _state() -> SharedLedgers:
+    return SharedLedgers([(ledger, 50) for ledger in UNREAD], 6)
 
 
 @pytest.fixture(scope="module")
-def recorded() -> tuple[list[tuple[str, Any]], LoadResult]:
+def recorded() -> tuple[list[tuple[str, Any]], DrivenLoad]:
     """Return the calls of a run on the recorder, and its result."""
     target = Recorder()
     result = run_load(target, PLAN, _state())
     return target.calls, result
 
 
-Recorded = tuple[list[tuple[str, Any]], LoadResult]
+Recorded = tuple[list[tuple[str, Any]], DrivenLoad]
 
 
 def test_each_call_is_counted_once(recorded: Recorded) -> None:
