@@ -2,8 +2,8 @@
 
 Of indexes: `layouts` (index files, RocksDB, memory), `keys` (order and width of RocksDB's keys),
 `pages` (of index files), `deletes` (what deleted ledgers leave behind). Of storages: `batch` (sizes
-of batches), `cache` (reading ahead). Of both: `workload` (a mix of operations by threads). Of encodings: `availability` (sets of entries), `blooms`
-(filters), `lookups` (objects of streams).
+of batches), `cache` (reading ahead). Of both: `workload` (a mix of operations by threads). Of
+encodings: `availability` (sets of entries), `blooms` (filters), `lookups` (objects of streams).
 """
 
 __all__: list[str] = []
