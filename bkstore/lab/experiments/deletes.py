@@ -82,17 +82,17 @@ class DatabaseRun(NamedTuple):
 
 def _measure_queries(run: LabRun, databases: dict[str, DatabaseRun]) -> dict[str, Row]:
     """Return the latencies of scans and seeks by strategy; the databases take turns."""
-    rows: dict[str, Row] = {name: {} for name in databases}
+    rows: dict[str, Row] = {strategy: {} for strategy in databases}
     queries_of_column: dict[str, Callable[[DatabaseRun], QuerySet]] = {
         "scan": lambda each: QuerySet(lambda _: each.store.scan(), [None]),
         "last_p50": lambda each: QuerySet(each.store.find_last, each.newest_ledgers()),
         "first_p50": lambda each: QuerySet(lambda _: each.store.find_first(), [None] * 5),
     }
     for column, make_queries in queries_of_column.items():
-        query_sets = {name: make_queries(database) for name, database in databases.items()}
-        for name, latency in measure_latencies_of(query_sets, run.rounds).items():
+        query_sets = {strategy: make_queries(database) for strategy, database in databases.items()}
+        for strategy, latency in measure_latencies_of(query_sets, run.rounds).items():
             # A scan takes milliseconds, a seek microseconds.
-            rows[name][column] = latency.p50 / 1e3 if column == "scan" else latency.p50
+            rows[strategy][column] = latency.p50 / 1e3 if column == "scan" else latency.p50
     return rows
 
 
@@ -117,16 +117,16 @@ def _database_openers(
         return DatabaseRun(store, [], ShrinkingIndex.delete_ledger, None)
 
     openers: dict[str, Callable[[Path], DatabaseRun]] = {
-        name: partial(open_rocks, delete=delete, repair=repair)
-        for name, (delete, repair) in STRATEGIES.items()
+        strategy: partial(open_rocks, delete=delete, repair=repair)
+        for strategy, (delete, repair) in STRATEGIES.items()
     }
     by_range = ShrinkingRocks.delete_by_range
-    for name, changes in own_rocks(run.options).items():
-        openers[f"deleteRange, {name}"] = partial(
+    for strategy, changes in own_rocks(run.options).items():
+        openers[f"deleteRange, {strategy}"] = partial(
             open_rocks, delete=by_range, repair=None, changes=changes
         )
-    for name, side in own_indexes(run.options).items():
-        openers[name] = partial(open_index, side=side)
+    for strategy, side in own_indexes(run.options).items():
+        openers[strategy] = partial(open_index, side=side)
     return only_sides(run.options, openers)
 
 
@@ -134,18 +134,20 @@ def measure(run: LabRun) -> Iterator[Row]:
     """Yield a row for each step and strategy."""
     ledgers_per_step, databases = run.scaled(_LEDGERS_PER_STEP, minimum=4), {}
     with ExitStack() as closing:
-        for number, (name, open_run) in enumerate(_database_openers(run, ledgers_per_step).items()):
-            databases[name] = open_run(run.directory / f"{number}")
-            closing.callback(databases[name].store.close)
+        for number, (strategy, open_run) in enumerate(
+            _database_openers(run, ledgers_per_step).items()
+        ):
+            databases[strategy] = open_run(run.directory / f"{number}")
+            closing.callback(databases[strategy].store.close)
         run.expect_steps(STEPS + 1)
         for step in range(1, STEPS + 2):  # the last one is that of `DatabaseRun.advance`
             run.report_progress(f"step {step} of {STEPS + 1}")
             remains = {}
-            for name, database in databases.items():
+            for strategy, database in databases.items():
                 database.advance(step, ledgers_per_step, run.seed)
-                remains[name] = database.measure_remains()
-            for name, latencies in _measure_queries(run, databases).items():
-                yield {"strategy": name, "step": step, **remains[name], **latencies}
+                remains[strategy] = database.measure_remains()
+            for strategy, latencies in _measure_queries(run, databases).items():
+                yield {"strategy": strategy, "step": step, **remains[strategy], **latencies}
 
 
 def summarize(rows: Rows) -> list[str]:
@@ -161,8 +163,8 @@ def summarize(rows: Rows) -> list[str]:
 
     by_range, by_row, undeleted = "deleteRange", "point deletes", "nothing deleted"
     slowest_first_read = {
-        name: as_text(max(row["first_p50"] for row in rows if row["strategy"] == name))
-        for name in (by_range, by_row, undeleted)
+        strategy: as_text(max(row["first_p50"] for row in rows if row["strategy"] == strategy))
+        for strategy in (by_range, by_row, undeleted)
     }
     return [
         f"{median_of('live', by_range)} rows are live. Their database takes "
@@ -190,11 +192,11 @@ def _describe_own(rows: Rows) -> list[str]:
     """Return a sentence for each side of the user's."""
     names = dict.fromkeys(row["strategy"] for row in rows if row["strategy"] not in STRATEGIES)
     sentences = []
-    for name in names:
-        own = [row for row in rows if row["strategy"] == name]
+    for strategy in names:
+        own = [row for row in rows if row["strategy"] == strategy]
         late = [row["kib"] for row in own if STEPS // 2 < row["step"] <= STEPS]
         sentences.append(
-            f"{name} takes {as_text(round(statistics.median(late)))} KiB for "
+            f"{strategy} takes {as_text(round(statistics.median(late)))} KiB for "
             f"{as_text(own[-2]['live'])} live rows, and {as_text(round(own[-1]['kib']))} when all "
             f"but {as_text(own[-1]['live'])} are deleted."
         )

@@ -40,7 +40,7 @@ from bkstore.storage.options import StorageKind
 
 ENTRIES, _LEDGERS = 200_000, 100
 _SECONDS, _FLUSH_ENTRIES, _BATCH_ENTRIES = 10.0, 20_000, 100
-_DISK_INDEXES = {name: side for name, side in INDEX_SIDES.items() if not side.in_memory}
+_DISK_INDEXES = {label: side for label, side in INDEX_SIDES.items() if not side.in_memory}
 _STORAGES = get_args(StorageKind)
 
 ALL = "all"
@@ -71,7 +71,7 @@ def _parse_index(text: str) -> tuple[str, IndexSide]:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    known = ", ".join(repr(name) if " " in name else name for name in _DISK_INDEXES)
+    known = ", ".join(repr(label) if " " in label else label for label in _DISK_INDEXES)
     add(
         "--index",
         "--side",
@@ -119,11 +119,11 @@ def _choose_targets(run: LabRun) -> dict[str, OpenTarget]:
     if not indexes and not options.storage:
         indexes = _DISK_INDEXES
     targets: dict[str, OpenTarget] = {
-        name: partial(_open_index, side, value_size) for name, side in indexes.items()
+        label: partial(_open_index, side, value_size) for label, side in indexes.items()
     }
     for kind in options.storage:
-        name = f"{kind} storage, journal" if options.journal else f"{kind} storage"
-        targets[name] = partial(_open_storage, kind, value_size, options.journal)
+        label = f"{kind} storage, journal" if options.journal else f"{kind} storage"
+        targets[label] = partial(_open_storage, kind, value_size, options.journal)
     return targets
 
 
@@ -169,23 +169,23 @@ def measure(run: LabRun) -> Iterator[Row]:
     mix = OperationMix.parse(run.options.ops, run.options.mix)
     plan, targets = _make_plan(run, mix), _choose_targets(run)
     run.expect_steps(2 * len(targets))
-    for name, open_target in targets.items():
+    for side, open_target in targets.items():
         directory = run.directory / "side"
         directory.mkdir()
-        run.report_progress(f"{name}: writing {_LEDGERS} ledgers")
+        run.report_progress(f"{side}: writing {_LEDGERS} ledgers")
         target = open_target(directory)
         try:
             state = _fill(target, plan)
-            run.report_progress(f"{name}: {mix}, for {plan.seconds:g} s")
+            run.report_progress(f"{side}: {mix}, for {plan.seconds:g} s")
             with measure_cost() as cost:
                 result = run_load(target, plan, state)
             target.flush()
             disk_bytes = measure_files(directory).on_disk
         finally:
             target.close()
-        yield _total_row(name, plan, target, result, cost, disk_bytes)
-        yield from _operation_rows(name, mix, result, cost)
-        yield from _rate_rows(name, plan, result)
+        yield _total_row(side, plan, target, result, cost, disk_bytes)
+        yield from _operation_rows(side, mix, result, cost)
+        yield from _rate_rows(side, plan, result)
         shutil.rmtree(directory)
 
 

@@ -188,8 +188,8 @@ class _Client:
             "delete": lambda *_: self._delete_step(*next(deletions)),
         }
         return [
-            makers[name](self._plan.keys.ledgers[ledger_number], entry_number)
-            for name, ledger_number, entry_number in zip(names, ledger_numbers, entry_numbers)
+            makers[operation](self._plan.keys.ledgers[ledger_number], entry_number)
+            for operation, ledger_number, entry_number in zip(names, ledger_numbers, entry_numbers)
         ]
 
     def _leave_full_ledger(self) -> None:
@@ -205,23 +205,25 @@ class _Client:
         names: list[str] = []
         deletions: list[tuple[LedgerId, int]] = []
         for number in self._plan.mix.draw(_STEPS_PER_CHUNK, self._rng).tolist():
-            name = self._plan.mix.names[number]
-            if name == "delete":
+            operation = self._plan.mix.names[number]
+            if operation == "delete":
                 try:
                     deletions.append(self._state.deletable.popleft())
                 except IndexError:
-                    name = "write"
-            names.append(name)
+                    operation = "write"
+            names.append(operation)
         return names, iter(deletions)
 
     def _prepare_writes(self, names: list[str]) -> tuple[Iterator[Any], Iterator[Any]]:
         """Return what single writes take, and what batches take; ids ascend over both."""
         batch_entries = self._plan.batch_entries
-        written = np.array([{"write": 1, "add": batch_entries}.get(name, 0) for name in names])
+        written = np.array(
+            [{"write": 1, "add": batch_entries}.get(operation, 0) for operation in names]
+        )
         first_entries = self._ledger_entries + np.cumsum(written) - written
         self._ledger_entries += int(written.sum())
-        is_single = np.array([name == "write" for name in names])
-        is_batch = np.array([name == "add" for name in names])
+        is_single = np.array([operation == "write" for operation in names])
+        is_batch = np.array([operation == "add" for operation in names])
 
         def entry_ids_from(position: int, count: int) -> Int64Array:
             return entry_ids_of(self._plan.key_order, position, count)

@@ -59,8 +59,8 @@ class LatencyHistogram:
         A percentile that no latency exceeds would be the longest too, and is left out.
         """
         percentiles = {
-            name: self._histogram.get_value_at_percentile(100 - 100 / one_in) / 1e3
-            for name, one_in in PERCENTILES.items()
+            label: self._histogram.get_value_at_percentile(100 - 100 / one_in) / 1e3
+            for label, one_in in PERCENTILES.items()
             if self.count >= one_in
         }
         return {**percentiles, "max": self._histogram.get_max_value() / 1e3}

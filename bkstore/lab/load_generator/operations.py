@@ -35,7 +35,7 @@ class OperationMix(NamedTuple):
         OperationMix(names=('read', 'write'), shares=(0.8, 0.2))
         """
         operations = tuple(names.split(","))
-        unknown = [name for name in operations if name not in OPERATIONS]
+        unknown = [operation for operation in operations if operation not in OPERATIONS]
         if unknown or len(set(operations)) != len(operations):
             raise InvalidArgument(f"{names}: not some of {', '.join(OPERATIONS)}, each once")
         weights = _parse_weights(shares) if shares is not None else [1.0] * len(operations)
@@ -52,7 +52,9 @@ class OperationMix(NamedTuple):
 
     def __str__(self) -> str:
         """Return the mix as a sentence has it: ``80 % read, 20 % write``."""
-        return ", ".join(f"{share:.3g} % {name}" for name, share in zip(self.names, self.percents))
+        return ", ".join(
+            f"{share:.3g} % {operation}" for operation, share in zip(self.names, self.percents)
+        )
 
     @property
     def percents(self) -> Sequence[float]:

@@ -82,7 +82,7 @@ def own_rocks(options: Namespace) -> dict[str, tuple[Change, ...]]:
 def own_rocks_indexes(options: Namespace) -> dict[str, IndexSide]:
     """Return an index with the options of each --rocks, by their names."""
     return {
-        name: IndexSide(rocksdb_opener(*changes)) for name, changes in own_rocks(options).items()
+        label: IndexSide(rocksdb_opener(*changes)) for label, changes in own_rocks(options).items()
     }
 
 
@@ -97,10 +97,10 @@ def only_sides(options: Namespace, sides: Mapping[str, Side]) -> dict[str, Side]
     only = getattr(options, "only", None)
     if only is None:
         return dict(sides)
-    unknown = [name for name in only if name not in sides]
+    unknown = [label for label in only if label not in sides]
     if unknown:
         raise InvalidArgument(f"--only: no side {unknown[0]!r}; there are {', '.join(sides)}")
-    return {name: sides[name] for name in only}
+    return {label: sides[label] for label in only}
 
 
 def parse_index_class(text: str) -> tuple[str, IndexSide]:
