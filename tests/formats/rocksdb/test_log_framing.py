@@ -156,6 +156,17 @@ def test_every_flip() -> None:
             assert begins == damage_offset
 
 
+def test_a_length_past_the_end_before_whole_records_is_damage() -> None:
+    """A torn record has nothing behind it: with a whole record there, its length is wrong."""
+    data = bytearray(encode_records([b"first", b"second"]))
+    data[5] = 0x7F  # the high byte of the first length
+    with pytest.raises(CorruptionError) as caught:
+        read(bytes(data))
+
+    assert 0 == caught.value.offset
+    assert ([], 0) == read(bytes(data[:12]))
+
+
 def test_zeros_after_the_last_record_are_a_torn_end() -> None:
     """Space that was allocated ahead: however long, but nothing may follow."""
     data = encode_records([b"row"])
