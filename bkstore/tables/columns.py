@@ -163,6 +163,7 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "end_key": _text("where a range delete ends, exclusive"),
         "epoch_number": _number("order in which level 0 files were made"),
         "created": _number("when the file was made, in seconds since 1970"),
+        "compression": _text("the compression of a table file's blocks"),
         "stored_key": _binary("the key as it is stored"),
         "stored_value": _binary("the value as it is stored"),
         "waiting": _number("rows in write-ahead logs that are in no table yet", idle=0),

@@ -116,7 +116,8 @@ BOOKIE_FILES = make_schema(
 ROCKS_FILES = make_schema(
     "rocks_files",
     "database dir_index file kind level? file_bytes? rows? tombstones? range_tombstones?"
-    " smallest_sequence? largest_sequence? first_key? last_key? epoch_number? created?",
+    " smallest_sequence? largest_sequence? first_key? last_key? epoch_number? created?"
+    " compression?",
     show="database dir_index kind file level file_bytes rows tombstones range_tombstones"
     " smallest_sequence largest_sequence first_key last_key",
     hide_idle="rows tombstones range_tombstones",
@@ -129,17 +130,27 @@ is null for a file that is missing. Keys are ``ledger/entry``, ``ledger``, or by
 
 ROCKS_ROWS = make_schema(
     "rocks_rows",
-    "database dir_index file sequence kind scope_id? ledger_id? entry_id? log_id? position?"
+    "database dir_index file? sequence? kind scope_id? ledger_id? entry_id? log_id? position?"
     " location? end_key? fenced? limbo? explicit_lac_entry? master_key? stored_key:binary"
     " stored_value:binary?",
     show="database dir_index file sequence kind ledger_id entry_id log_id position end_key fenced"
     " limbo explicit_lac_entry master_key",
-    hide_idle="entry_id log_id position end_key fenced limbo explicit_lac_entry master_key",
+    hide_idle="file sequence entry_id log_id position end_key fenced limbo explicit_lac_entry"
+    " master_key",
     drop_first="explicit_lac_entry limbo file position",
 )
-"""One row per internal row (`bkstore rocks --log`), in the order of the file, with the rows that
-later ones replace. `kind` is "put", "delete", "single-delete" or "range-delete", which ends before
-`end_key`. Ids are null for keys that are no ledger's, `location` for values that are none."""
+"""One row per row of a database, live ones by key (`bkstore rocks --rows`), or all of a file in its
+order (`--rows FILE`, `--log`). `kind` is "put", "delete", "single-delete" or "range-delete", which
+ends before `end_key`. Ids are null for keys that are no ledger's, `location` for values that are
+none, `file` for live rows, and `sequence` for those of ledgers."""
+
+ROCKS_PROPERTIES = make_schema(
+    "rocks_properties",
+    "database dir_index file property value:string",
+    caption="database file",
+    wrap="value",
+)
+"""One row per property of a table file (`bkstore rocks --properties`)."""
 
 FINDINGS = make_schema(
     "findings",

@@ -104,3 +104,24 @@ def test_clusters(cluster: tuple[Path, dict[str, Any]], run: Run) -> None:
             (answer,) = run(*words, known=bool(expected["held"]))
 
             assert expected["held"] == answer["ranges"], (ledger["ledger"], bookie)
+
+
+def test_rocks(tree: Any, reader: Any, run: Run) -> None:
+    """`rocks --rows` has the entries and locations that real RocksDB databases hold."""
+    if tree.layout != "rocksdb":
+        pytest.skip("an index of files")
+    for answer in tree.known:
+        expected = reader.expand_runs(answer["entries"])
+        if len(expected) < 5000:
+            words = ("--rows", "--database", "locations", "--ledger-id", str(answer["ledger"]))
+            rows = run("rocks", str(tree.root), *words)
+            located = {row["entry_id"]: row["location"] for row in rows}
+
+            assert expected == [row["entry_id"] for row in rows]
+            assert [row[1] for row in answer["locations"]] == [
+                located[row[0]] for row in answer["locations"]
+            ]
+    files = run("rocks", str(tree.root))
+
+    assert {"table", "manifest"} <= {row["kind"] for row in files}
+    assert {"locations", "ledgers"} == {row["database"] for row in files}

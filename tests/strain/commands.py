@@ -59,6 +59,7 @@ _COMPARING = {
     "diff": "diff DB IDX",
     "rocks": "rocks DB",
     "rocks-log": "rocks DB --log",
+    "rocks-rows": "rocks DB --rows",
     "audit": "audit METADATA bookie-1:3181=DB",
     "metadata": "metadata list METADATA",
     "streams": "streams lookup IMAGE --stream 7 --start 5 --end 25",

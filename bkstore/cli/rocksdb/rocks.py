@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bkstore.cli.terminal.ledger_options import add_ledger_options, only_ledger_from_args
 from bkstore.cli.terminal.output_options import add_output, describe_column_problem, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_show_keys
@@ -16,9 +16,9 @@ from bkstore.cli.terminal.shared_options import (
     report_findings,
 )
 from bkstore.cli.terminal.table_output import tables_of_rows
-from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.errors import InvalidArgument
 from bkstore.index.api import Finding
-from bkstore.tables import ROCKS_FILES, ROCKS_ROWS, Schema, Table
+from bkstore.tables import ROCKS_FILES, ROCKS_PROPERTIES, ROCKS_ROWS, Schema, Table
 
 if TYPE_CHECKING:
     from bkstore.cli.rocksdb.database_choice import ChosenDatabase
@@ -38,99 +38,87 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="the files: tables by level, logs, manifest, and what no longer counts (default)",
     )
-    views.add_argument(
-        "--log",
-        metavar="FILE",
-        nargs="?",
-        const="",
-        help="the rows of the write-ahead logs that are in no table yet, or of this log",
-    )
+    _add_file_view(views, "--properties", "what all table files state about themselves, or FILE")
+    _add_file_view(views, "--rows", "the live rows by key; with FILE all rows of that table or log")
+    _add_file_view(views, "--log", "all rows of the logs that are in no table yet, or of FILE")
+    add_ledger_options(parser, "with --rows and --log: only rows of this ledger")
     add_show_keys(parser)
     add_output(parser, None)
     parser.checks += (_check_columns,)
 
 
-def _check_columns(parser: Parser, args: argparse.Namespace) -> None:
-    problem = describe_column_problem(args.columns or [], _chosen_view(args).schema.names)
-    if problem is not None:
-        parser.error(f"argument --columns: {problem}")
+def _add_file_view(views: argparse._MutuallyExclusiveGroup, option: str, description: str) -> None:
+    views.add_argument(option, metavar="FILE", nargs="?", const="", help=description)
 
 
 class _View(NamedTuple):
-    """What is shown: a schema, and the rows of one database, with findings added to it."""
+    """What is shown: the option and its FILE ("" without), a schema, and the suffixes of FILE."""
 
+    option: str
+    file_name: str
     schema: Schema
-    rows: Callable[[ChosenDatabase, argparse.Namespace], Iterator[_Row]]
+    suffixes: tuple[str, ...]
 
 
 def _chosen_view(args: argparse.Namespace) -> _View:
+    if args.properties is not None:
+        return _View("--properties", args.properties, ROCKS_PROPERTIES, (".sst",))
+    if args.rows is not None:
+        return _View("--rows", args.rows, ROCKS_ROWS, (".sst", ".log"))
     if args.log is not None:
-        return _View(ROCKS_ROWS, _log_rows)
-    return _View(ROCKS_FILES, _file_rows)
+        return _View("--log", args.log, ROCKS_ROWS, (".log",))
+    return _View("--files", "", ROCKS_FILES, ())
+
+
+def _check_columns(parser: Parser, args: argparse.Namespace) -> None:
+    view = _chosen_view(args)
+    problem = describe_column_problem(args.columns or [], view.schema.names)
+    if problem is not None:
+        parser.error(f"argument --columns: {problem}")
+    if view.schema is not ROCKS_ROWS and (args.ledger_id or args.ledger_qualified_name):
+        parser.error(f"a ledger cannot be chosen with {view.option}, only with --rows and --log")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the chosen view of each database; the exit code is 1 if there are findings."""
     from bkstore.cli.rocksdb.database_choice import open_databases
+    from bkstore.cli.rocksdb.view_rows import ViewOptions, view_rows
 
     view = _chosen_view(args)
+    options = ViewOptions(view.file_name, only_ledger_from_args(args), args.show_keys, args.live)
     with open_databases(args) as (databases, bookie):
-        if args.log:
-            _check_log_name(databases, args.log)
-        tables = check_unchanged_at_end(_tables(view, databases, args), bookie)
+        if view.file_name:
+            databases = _databases_with(view, databases)
+        rows = view_rows[view.option]
+        tables = _tables(view.schema, rows, databases, options)
+        tables = check_unchanged_at_end(tables, bookie)
         write_output(args, view.schema, tables, private=args.show_keys)
     return report_findings(_findings(databases))
 
 
+def _databases_with(view: _View, databases: list[ChosenDatabase]) -> list[ChosenDatabase]:
+    """Return the databases that have the file; `InvalidArgument` if none has."""
+    file_name = view.file_name
+    number, dot, suffix = file_name.partition(".")
+    if number.isdecimal() and dot + suffix in view.suffixes:
+        having = [each for each in databases if (each.files.path / file_name).is_file()]
+        if having:
+            return having
+    paths = ", ".join(str(database.files.path) for database in databases)
+    kinds = " or ".join({".sst": "table file", ".log": "log"}[each] for each in view.suffixes)
+    raise InvalidArgument(f"{view.option} {file_name[:60]}: no such {kinds} in {paths}")
+
+
 def _tables(
-    view: _View, databases: list[ChosenDatabase], args: argparse.Namespace
+    schema: Schema,
+    rows: Callable[[ChosenDatabase, Any], Iterator[_Row]],
+    databases: list[ChosenDatabase],
+    options: Any,
 ) -> Iterator[Table]:
-    rows = (row for database in databases for row in view.rows(database, args))
-    yield from tables_of_rows(view.schema, rows, _ROWS_PER_TABLE)
+    all_rows = (row for database in databases for row in rows(database, options))
+    yield from tables_of_rows(schema, all_rows, _ROWS_PER_TABLE)
 
 
 def _findings(databases: list[ChosenDatabase]) -> Iterator[Finding]:
     for database in databases:
         yield from database.files.findings
-
-
-def _file_rows(database: ChosenDatabase, _args: argparse.Namespace) -> Iterator[_Row]:
-    from bkstore.index.rocks.inspection.row_tables import file_cells
-
-    for file in database.files.files():
-        yield file_cells(database.name, database.dir_index, file)
-
-
-def _log_rows(database: ChosenDatabase, args: argparse.Namespace) -> Iterator[_Row]:
-    """Yield the rows of the needed logs, or of the one that was named."""
-    from bkstore.index.rocks.inspection.log_rows import TORN_TAIL
-    from bkstore.index.rocks.inspection.row_tables import RowSource, iterate_rows, row_cells
-    from bkstore.index.rocks.log_file import FramedLogReader
-
-    for path in _chosen_logs(database, args.log):
-        source = RowSource(database.name, database.dir_index, path.name)
-        reader = FramedLogReader(path)
-        try:
-            for row in iterate_rows(reader.rows()):
-                yield row_cells(source, row, args.show_keys)
-        except (CorruptionError, UnsupportedLayout) as error:
-            database.files.findings.append(Finding.of(error))
-        if reader.torn_offset is not None and not args.live:
-            finding = Finding("oddity", TORN_TAIL, str(path), reader.torn_offset)
-            database.files.findings.append(finding)
-
-
-def _chosen_logs(database: ChosenDatabase, file_name: str) -> list[Path]:
-    """Return the needed logs, or the one of the name given, if it is here."""
-    if not file_name:
-        return database.files.logs()
-    path = database.files.path / file_name
-    return [path] if path.is_file() else []
-
-
-def _check_log_name(databases: list[ChosenDatabase], file_name: str) -> None:
-    """Raise `InvalidArgument` if no database has a write-ahead log of that name."""
-    is_name = file_name.removesuffix(".log").isdecimal() and file_name.endswith(".log")
-    if not is_name or not any(_chosen_logs(database, file_name) for database in databases):
-        paths = ", ".join(str(database.files.path) for database in databases)
-        raise InvalidArgument(f"--log {file_name[:60]}: no such write-ahead log in {paths}")

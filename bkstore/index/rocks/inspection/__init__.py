@@ -1,8 +1,9 @@
 """What RocksDB's own tools show of a database's files, for a bookie's databases, without RocksDB.
 
 `database_files` reads the manifest and lists the files with levels, sizes and ranges: read it
-first. `log_rows` has the rows of a write-ahead log, `row_tables` their table, with keys and values
-as a bookie means them; `key_meanings` decodes keys.
+first. `log_rows` has the rows of a write-ahead log, `table_contents` the properties and rows of a
+table file, `live_rows` those that count. `row_tables` makes them rows of tables, with keys and
+values as a bookie means them; `key_meanings` decodes keys.
 """
 
 from __future__ import annotations

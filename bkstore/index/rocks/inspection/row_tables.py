@@ -23,17 +23,22 @@ _KINDS: dict[int, str] = {
 }
 _MAX_LOCATION = 2**63 - 1
 
+FileCounts = tuple[int, int, int, str]
+"""Rows, tombstones and range tombstones of a table file, and the name of its compression."""
+
 
 class RowSource(NamedTuple):
-    """Where rows are: the database's name, its index directory's number, the file's name."""
+    """Where rows are: the database's name, its index directory's number, the file's name, None for
+    rows that are merged from several."""
 
     database_name: str
     dir_index: int
-    file_name: str
+    file_name: str | None
 
 
 class InternalRow(NamedTuple):
-    """One internal row: its key without the trailer, and what that says."""
+    """One internal row: its key without the trailer, and what that says. A sequence of -1 is not
+    known."""
 
     key: bytes
     sequence: int
@@ -49,25 +54,28 @@ def iterate_rows(batches: Iterable[BatchRows]) -> Iterator[InternalRow]:
             yield InternalRow(batch.key(row), sequence, kind, batch.value(row))
 
 
-def file_cells(database_name: str, dir_index: int, file: DatabaseFile) -> tuple[Any, ...]:
-    """Return a row of `ROCKS_FILES`."""
+def file_cells(
+    database_name: str, dir_index: int, file: DatabaseFile, counts: FileCounts | None
+) -> tuple[Any, ...]:
+    """Return a row of `ROCKS_FILES`; `counts` are those of a table, None if unknown."""
     head = (database_name, dir_index, file.name, file.kind)
     if file.table is not None:
         table = file.table
         keys = [describe_key(database_name, key) for key in (table.smallest_key, table.largest_key)]
         sequences = (table.smallest_sequence, table.largest_sequence)
         times = (table.epoch_number or None, table.creation_time or None)
-        return (*head, table.level, file.size, None, None, None, *sequences, *keys, *times)
+        stated = (None,) * 4 if counts is None else counts
+        return (*head, table.level, file.size, *stated[:3], *sequences, *keys, *times, stated[3])
     if file.summary is not None:
         summary = file.summary
-        counts = (summary.rows, summary.tombstones, summary.range_tombstones)
+        row_counts = (summary.rows, summary.tombstones, summary.range_tombstones)
         ends = [
             None if key is None else describe_key(database_name, key)
             for key in (summary.first_key, summary.last_key)
         ]
         sequences_or_none = (summary.smallest_sequence, summary.largest_sequence)
-        return (*head, None, file.size, *counts, *sequences_or_none, *ends, None, None)
-    return (*head, None, file.size, *(None,) * 9)
+        return (*head, None, file.size, *row_counts, *sequences_or_none, *ends, *(None,) * 3)
+    return (*head, None, file.size, *(None,) * 10)
 
 
 def row_cells(source: RowSource, row: InternalRow, show_keys: bool) -> tuple[Any, ...]:
@@ -84,7 +92,8 @@ def row_cells(source: RowSource, row: InternalRow, show_keys: bool) -> tuple[Any
     has_key = name.startswith("ledgers") and row.kind == ValueType.VALUE
     value = None if has_key and not show_keys else row.value
     ids_and_location = (*ids, meaning.entry_id, *parts)
-    return (*source, row.sequence, kind, *ids_and_location, end_key, *state, row.key, value)
+    sequence = None if row.sequence < 0 else row.sequence
+    return (*source, sequence, kind, *ids_and_location, end_key, *state, row.key, value)
 
 
 def _decode_location(database_name: str, row: InternalRow) -> int | None:
