@@ -92,7 +92,7 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "last_entry": _entry("the highest entry id", "Last"),
         "lac": _entry("last add confirmed, as the entry's writer knew it"),
         "length": _bytes("payload bytes of the ledger up to this entry, or of a closed ledger"),
-        "payload": _binary("payload, after its digest if the digest type is unknown"),
+        "payload": _binary("payload, after its digest if the digest type cannot be told"),
         "digest_ok": _flag("the digest matches"),
         "ranges": _ranges("inclusive ranges of entries"),
         "groups": _number("BP-34 sequence groups"),

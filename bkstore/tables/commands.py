@@ -67,7 +67,8 @@ ENTRY_RECORDS = make_schema(
     may_cut="payload",
     nothing="no entries",
 )
-"""One row per stored entry (`bkstore readledger`); without a digest type, `payload` includes it."""
+"""One row per stored entry (`bkstore readledger`). `payload` begins with the digest if the digest
+type cannot be told; `digest_ok` is null if it was not verified."""
 
 LOG_RECORDS = make_schema(
     "log_records",
@@ -80,7 +81,8 @@ LOG_RECORDS = make_schema(
 )
 """One row per record of an entry log (`bkstore readlog`). `file` is a name in ledger directory
 number `dir_index`. `offset` is that of the size field, `position` that of the record, as in
-locations. `payload` is null unless asked for; it begins after the header, with the digest."""
+locations. `payload` is null unless asked for; it begins with the digest if the
+digest type cannot be told."""
 
 LOG_ENTRIES = make_schema(
     "log_entries",

@@ -13,6 +13,7 @@ from bkstore.cli.terminal.ledger_options import (
     ledger_from_args,
     print_unknown_ledger,
 )
+from bkstore.cli.terminal.metadata_options import add_digest_metadata, opened_digests
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_digest_options, password_from_args
@@ -22,8 +23,9 @@ from bkstore.cli.terminal.shared_options import (
     open_bookie,
     report_findings,
 )
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.entry import Coder, RecordBatch, record_header
+from bkstore.formats.entry import Coder, DigestTrial, RecordBatch, find_digest_type, record_header
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId, check_entry_id, split_location
 from bkstore.index.api import Finding
@@ -46,7 +48,8 @@ def add_arguments(parser: Parser) -> None:
         help="return one batch read from --first: at most N entries, up to a gap",
     )
     add("--max-size", metavar="BYTES", type=int, help="the same: at most so many bytes of frame")
-    add_digest_options(parser, "verify the digests, of this type")
+    add_digest_options(parser, "the type of the digests to verify (default: found by trial)")
+    add_digest_metadata(parser)
     add_output(parser, ENTRY_RECORDS)
 
 
@@ -56,19 +59,71 @@ def run(args: argparse.Namespace) -> int:
     first, last = check_entry_id(args.first), args.last
     if last is not None and last < first:
         raise InvalidArgument(f"--last {last} is less than --first {first}")
-    password, coder = password_from_args(args), None
+    password = password_from_args(args)
+    digest = _LedgerDigest(password)
     if args.digest_type is not None:
-        coder = Coder(args.digest_type, password)
-    elif password is not None:
-        raise InvalidArgument("a password requires --digest-type")
+        digest.coder = Coder(args.digest_type, password)
     findings: list[Finding] = []
-    with open_bookie(args) as bookie:
+    with open_bookie(args) as bookie, opened_digests(args.metadata) as read_digest:
+        if digest.coder is None:
+            digest.take_metadata(*read_digest(ledger))
         batches = _read_batches(bookie, ledger, args, findings)
-        tables = _entry_tables(bookie, ledger, batches, coder, findings)
+        tables = _entry_tables(bookie, ledger, batches, digest, findings)
         is_known = bookie.index.has_ledger(ledger)
         write_output(args, ENTRY_RECORDS, check_unchanged_at_end(tables, bookie))
+    if digest.note:
+        print_stderr(digest.note)
     unknown = 0 if is_known else print_unknown_ledger(ledger)
     return report_findings(findings) or unknown
+
+
+class _LedgerDigest:
+    """The digests of the ledger's records: `coder` verifies them, unless it is None; `size` bytes
+    before each payload are its digest. `note` says what was assumed, None if nothing was."""
+
+    def __init__(self, password: bytes | None) -> None:
+        self.coder: Coder | None = None
+        self.note: str | None = None
+        self._password = password
+        self._unverified: DigestTrial | None = None
+
+    @property
+    def size(self) -> int:
+        if self.coder is not None:
+            return self.coder.digest.size
+        return 0 if self._unverified is None else self._unverified.digest_size
+
+    def take_metadata(self, digest_type: str | None, password: bytes | None) -> None:
+        """Take the digest type from the ledger's metadata, if they have it."""
+        if digest_type is None:
+            return
+        password = self._password if self._password is not None else password
+        if digest_type == "HMAC" and password is None:
+            self._unverified = DigestTrial("HMAC", is_verified=False)
+            self.note = f"digest type HMAC, from the metadata: {_NOT_VERIFIED}"
+        else:
+            self.coder = Coder(digest_type, password)
+
+    def find(self, batch: RecordBatch) -> None:
+        """Find the digest type by trial, unless it is known."""
+        if self.coder is not None or self._unverified is not None or not len(batch):
+            return
+        trial = find_digest_type(map(bytes, batch), self._password)
+        if trial is None:
+            self.note = (
+                "the digest type cannot be told: payloads begin with the digest; "
+                "--digest-type TYPE or --metadata METADATA says it"
+            )
+        elif trial.is_verified:
+            self.coder = Coder(trial.digest_type, self._password)
+            self.note = f"digest type {trial.digest_type}, found by trial: digests are verified"
+        else:
+            self._unverified = trial
+            reason = "there is nothing to verify" if trial.digest_type == "DUMMY" else _NOT_VERIFIED
+            self.note = f"digest type {trial.digest_type}, by the sizes of the records: {reason}"
+
+
+_NOT_VERIFIED = "not verified without the ledger's password (--password-file FILE)"
 
 
 def _read_batches(
@@ -94,20 +149,22 @@ def _entry_tables(
     bookie: BookieDir,
     ledger: LedgerId,
     batches: Iterator[RecordBatch],
-    coder: Coder | None,
+    digest: _LedgerDigest,
     findings: list[Finding],
 ) -> Iterator[Table]:
-    """Yield a table per batch; append to `findings` runs of entries that `coder` refuses."""
-    damage_runs = DamageRuns(findings)
+    """Yield a table per batch; append to `findings` runs of entries whose digests do not match."""
+    mismatches = _DigestMismatches(ledger, findings)
     for batch in batches:
         if len(batch):
+            digest.find(batch)
             locations = bookie.index.get_many(ledger, batch.entries)
             dir_indexes = bookie.dir_indexes(ledger, locations)
             entry_places = zip(batch.entries.tolist(), dir_indexes.tolist(), locations.tolist())
             rows = [
-                _entry_row(ledger, entry_place, record, coder, damage_runs)
+                _entry_row(ledger, entry_place, record, digest, mismatches)
                 for entry_place, record in zip(entry_places, map(bytes, batch))
             ]
+            mismatches.report()
             yield Table.from_rows(ENTRY_RECORDS, rows)
 
 
@@ -115,24 +172,55 @@ def _entry_row(
     ledger: LedgerId,
     entry_place: tuple[int, int, int],
     record: bytes,
-    coder: Coder | None,
-    damage_runs: DamageRuns,
+    digest: _LedgerDigest,
+    mismatches: _DigestMismatches,
 ) -> tuple[Any, ...]:
-    """Return the row of a record at `entry_place` (entry id, dir_index, location). A `coder`
-    verifies its digest, which the payload else includes; damage is added to `damage_runs`."""
+    """Return the row of a record at `entry_place` (entry id, dir_index, location). The coder of
+    `digest` verifies it, if there is one; a mismatch is added to `mismatches`."""
     entry_id, dir_index, location = entry_place
     log_id, position = split_location(location)
     header = record_header(record)
-    payload, is_verified = record[header.size :], None
-    if coder is not None:
-        payload = payload[coder.digest.size :]
+    is_verified = None
+    if digest.coder is not None:
         is_verified = True
         try:
-            coder.decode(record, ledger, entry_id)
-            damage_runs.end_runs()  # later damage is a finding of its own
+            digest.coder.decode(record, ledger, entry_id)
+            mismatches.end_run()  # later damage is a finding of its own
         except CorruptionError as error:
             is_verified = False
-            damage = Finding("damage", error.reason, log_name(log_id), position, ledger)
-            damage_runs.add(damage, np.array([entry_id], np.int64))
+            mismatches.add(entry_id, log_name(log_id), position, error.reason)
+    payload = record[header.size + digest.size :]
     sizes = (len(record), header.lac, header.length)
     return (*ledger.signed, entry_id, dir_index, log_id, position, *sizes, is_verified, payload)
+
+
+class _DigestMismatches:
+    """Collects consecutive entries whose digests do not match, and reports them together."""
+
+    def __init__(self, ledger: LedgerId, findings: list[Finding]) -> None:
+        self._ledger = ledger
+        self._runs = DamageRuns(findings)
+        self._first: Finding | None = None  # of the entries not reported yet
+        self._entries: list[int] = []
+        self._last_position = 0
+
+    def add(self, entry_id: int, file: str, position: int, reason: str) -> None:
+        """Add an entry, in ascending order."""
+        first = self._first
+        if first is None or (first.file, first.detail) != (file, reason):
+            self.report()
+            self._first = Finding("damage", reason, file, position, self._ledger)
+        self._entries.append(entry_id)
+        self._last_position = position
+
+    def end_run(self) -> None:
+        """Report what was added: a good record follows."""
+        self.report()
+        self._runs.end_runs()
+
+    def report(self) -> None:
+        """Report what was added since the last call."""
+        if self._first is not None:
+            entries = np.array(self._entries, np.int64)
+            self._runs.add(self._first, entries, self._last_position)
+            self._first, self._entries = None, []

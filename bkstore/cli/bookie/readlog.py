@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from bkstore.cli.terminal.ledger_options import (
     index_has_ledger,
     ledger_from_args,
 )
+from bkstore.cli.terminal.metadata_options import add_digest_metadata, opened_digests
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import check_unchanged_at_end, report_findings
 from bkstore.cli.terminal.standard_streams import print_stderr
+from bkstore.counts import format_count, join_words
 from bkstore.errors import InvalidArgument
-from bkstore.formats.entry import record_header
+from bkstore.formats.entry import DigestTypes, rows_of_ledgers
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
@@ -39,6 +42,7 @@ def add_arguments(parser: Parser) -> None:
     add("--start-pos", metavar="P", type=int, help="only records that reach to this offset")
     add("--end-pos", metavar="P", type=int, help="only records that begin at or before this offset")
     add("-m", "--msg", action="store_true", help="include the payloads")
+    add_digest_metadata(parser)
     add_output(parser, LOG_RECORDS)
 
 
@@ -51,12 +55,14 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidArgument("--entry-id and --ledger-scope-id need a ledger")
     findings: list[Finding] = []
     ledgers_in_logs: set[LedgerId] = set()  # at most the chosen one
-    with open_logs(args) as (bookie, logs):
-        tables = _record_tables(logs, args, ledger, findings, ledgers_in_logs)
+    with open_logs(args) as (bookie, logs), opened_digests(args.metadata) as read_digest:
+        digest_types = DigestTypes(lambda ledger_id: read_digest(ledger_id)[0])
+        tables = _record_tables(logs, args, ledger, findings, ledgers_in_logs, digest_types)
         write_output(args, LOG_RECORDS, check_unchanged_at_end(tables, bookie))
         is_indexed = False
         if ledger is not None and bookie is not None and not ledgers_in_logs:
             is_indexed = index_has_ledger(bookie, ledger)
+    _print_digest_types(digest_types, args)
     code = report_findings(findings)
     if ledger is None or ledgers_in_logs:
         return code
@@ -70,6 +76,7 @@ def _record_tables(
     ledger: LedgerId | None,
     findings: list[Finding],
     ledgers_in_logs: set[LedgerId],
+    digest_types: DigestTypes,
 ) -> Iterator[Table]:
     """Yield the rows of all logs, or of the chosen ledger's records. Append to `findings`, and add
     the ledger to `ledgers_in_logs` if it has a record, also one that --entry-id leaves out."""
@@ -81,7 +88,7 @@ def _record_tables(
             selected = _select_records(batch, args)
             for start in range(0, len(selected), ROWS_PER_TABLE):
                 rows = np.arange(start, min(start + ROWS_PER_TABLE, len(selected)))
-                yield _record_table(log, selected.where(rows), args.msg)
+                yield _record_table(log, selected.where(rows), digest_types if args.msg else None)
 
 
 def _select_records(batch: LogBatch, args: argparse.Namespace) -> LogBatch:
@@ -96,7 +103,8 @@ def _select_records(batch: LogBatch, args: argparse.Namespace) -> LogBatch:
     return batch if keep.all() else batch.where(np.flatnonzero(keep))
 
 
-def _record_table(log: LogFile, batch: LogBatch, with_payloads: bool) -> Table:
+def _record_table(log: LogFile, batch: LogBatch, digest_types: DigestTypes | None) -> Table:
+    """Return the rows of records, with payloads if there are `digest_types`."""
     count = len(batch)
     lacs, lengths = batch.lac_and_length()
     columns = (
@@ -111,12 +119,31 @@ def _record_table(log: LogFile, batch: LogBatch, with_payloads: bool) -> Table:
         lacs,
         lengths,
         batch.size,
-        [_payload_of(batch.record(index)) for index in range(count)]
-        if with_payloads
-        else ConstantColumn(None, count),
+        ConstantColumn(None, count) if digest_types is None else _payloads(batch, digest_types),
     )
     return Table(LOG_RECORDS, dict(zip(LOG_RECORDS.names, columns)))
 
 
-def _payload_of(record: bytes) -> bytes:
-    return record[record_header(record).size :]
+def _payloads(batch: LogBatch, digest_types: DigestTypes) -> list[bytes | None]:
+    payloads: list[bytes | None] = [None] * len(batch)
+    for ledger, rows in rows_of_ledgers(batch.scope_id, batch.ledger_id):
+        records = [batch.record(row) for row in rows.tolist()]
+        for row, payload in zip(rows.tolist(), digest_types.payloads(ledger, records)):
+            payloads[row] = payload
+    return payloads
+
+
+def _print_digest_types(digest_types: DigestTypes, args: argparse.Namespace) -> None:
+    """Print by which digest types the payloads were told from the digests before them."""
+    types = Counter(trial.digest_type for trial in digest_types.trials.values())
+    source = "by trial" if args.metadata is None else "by metadata or trial"
+    if types:
+        counts = join_words([f"{name} ({format_count(n, 'ledger')})" for name, n in types.items()])
+        print_stderr(f"digest types, {source}: {counts}")
+    if digest_types.untold:
+        lowest, count = min(digest_types.untold), len(digest_types.untold)
+        subject = f"ledger {lowest}" if count == 1 else f"{count} ledgers, from {lowest} on"
+        advice = "--metadata METADATA has it" if args.metadata is None else "nor is it in METADATA"
+        print_stderr(
+            f"{subject}: the digest type cannot be told ({advice}): payloads begin with the digest"
+        )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, NoSuchLedger
+from bkstore.ids import LedgerId
 
 METADATA_HELP = (
     "a JSON file, a metadata store's folder, a dump of ZooKeeper, or a service URI such as "
@@ -27,6 +30,40 @@ def parse_metadata_location(text: str) -> str | Path:
         return parse_metadata_location(text)
     except BkstoreError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def add_digest_metadata(parser: argparse.ArgumentParser) -> None:
+    """Add --metadata, for commands that show payloads."""
+    parser.add_argument(
+        "--metadata",
+        metavar="METADATA",
+        type=parse_metadata_location,
+        help="ledger metadata, as for audit, which have the digest types (without, they are "
+        "found by trial)",
+    )
+
+
+@contextmanager
+def opened_digests(
+    location: str | Path | None,
+) -> Iterator[Callable[[LedgerId], tuple[str | None, bytes | None]]]:
+    """Yield a function that returns a ledger's (digest type, password) in the metadata: None for
+    what they do not have, or without metadata."""
+    if location is None:
+        yield lambda _: (None, None)
+        return
+    from bkstore.cluster.store.opening import opened_metadata
+
+    with opened_metadata(location) as store:
+
+        def read_digest(ledger: LedgerId) -> tuple[str | None, bytes | None]:
+            try:
+                metadata = store.read(ledger).metadata
+            except NoSuchLedger:
+                return None, None
+            return metadata.digest_type, metadata.password
+
+        yield read_digest
 
 
 def local_paths(*locations: str | Path | None) -> list[Path]:

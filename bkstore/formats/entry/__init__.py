@@ -1,7 +1,8 @@
 """Entries: the record that travels from wire to journal to entry log: `docs/formats/entry.md`.
 
 `coder` encodes and verifies entries: read it first. `header` has the fields before the digest,
-`digest` the digests, `explicit_lac` the body of an explicit LAC, `batches` many records at once.
+`digest` the digests, `digest_trial` finds their type from records, `explicit_lac` has the body of
+an explicit LAC, `batches` many records at once.
 """
 
 from bkstore.formats.entry.batches.coding import DecodedBatch, Payloads
@@ -15,6 +16,7 @@ from bkstore.formats.entry.batches.ids import (
 from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.coder import CHECKSUMS, Coder, decode, encode, matching_checksum
 from bkstore.formats.entry.digest import master_key
+from bkstore.formats.entry.digest_trial import DigestTrial, DigestTypes, find_digest_type
 from bkstore.formats.entry.explicit_lac import (
     decode_explicit_lac,
     encode_explicit_lac,
@@ -40,6 +42,8 @@ __all__ = [
     "BatchLedgers",
     "Coder",
     "DecodedBatch",
+    "DigestTrial",
+    "DigestTypes",
     "Entry",
     "Payloads",
     "RecordBatch",
@@ -49,6 +53,7 @@ __all__ = [
     "encode",
     "encode_explicit_lac",
     "explicit_lac_or_none",
+    "find_digest_type",
     "is_v2",
     "master_key",
     "matching_checksum",

@@ -1,0 +1,134 @@
+"""Digest types found by trial: only records with a scope carry theirs, and it decides where the
+payload begins. CRC32 and CRC32C are verified. HMAC and DUMMY are told by the length field, which
+counts the ledger's payload bytes: the rest of a record, without header and payload, is its digest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from bkstore.errors import CorruptionError
+from bkstore.formats.entry.coder import Coder, matching_checksum
+from bkstore.formats.entry.digest import DIGEST_SIZES, digest_name
+from bkstore.formats.entry.header import RecordHeader, record_header
+from bkstore.ids import LedgerId
+
+_MAX_TRIED = 16  # records
+
+_TYPE_OF_SIZE = {DIGEST_SIZES[name]: name for name in ("HMAC", "DUMMY")}
+"""The types that no trial without a password can verify, by the size of their digests."""
+
+
+class DigestTrial(NamedTuple):
+    """A digest type, and whether a record was verified by it (else the sizes of records tell)."""
+
+    digest_type: str
+    is_verified: bool
+
+    @property
+    def digest_size(self) -> int:
+        """The size of a digest in bytes."""
+        return DIGEST_SIZES[self.digest_type]
+
+
+def find_digest_type(
+    records: Iterable[bytes], password: bytes | str | None = None
+) -> DigestTrial | None:
+    """Return the digest type of records of one ledger in ascending order, None if it cannot be
+    told. Of CRC32 and CRC32C, and with the `password` HMAC, the first to verify one of the first
+    16 records is returned: it is another's by chance once in 2^32 times. HMAC without the password,
+    and DUMMY, are told by the sizes of records. Cost: three digests a record.
+
+    >>> coder = Coder("CRC32C")
+    >>> find_digest_type(coder.encode_many(7, range(3), [b"hello"] * 3))
+    DigestTrial(digest_type='CRC32C', is_verified=True)
+    >>> find_digest_type(Coder("HMAC", "pw").encode_many(7, range(3), [b"hello"] * 3))
+    DigestTrial(digest_type='HMAC', is_verified=False)
+    """
+    tried = [record for record, _ in zip(records, range(_MAX_TRIED))]
+    for record in tried:
+        verified_type = matching_checksum(record)
+        if verified_type is None and password is not None and _verifies_hmac(record, password):
+            verified_type = "HMAC"
+        if verified_type is not None:
+            return DigestTrial(verified_type, is_verified=True)
+    headers = list(_readable_headers(tried))
+    for header, _ in headers:
+        if header.digest is not None:
+            return DigestTrial(digest_name(header.digest), is_verified=False)
+    sizes = Counter(_digest_sizes(headers))
+    if not sizes:
+        return None
+    ((size, _),) = sizes.most_common(1)
+    name = _TYPE_OF_SIZE.get(size)
+    return None if name is None else DigestTrial(name, is_verified=False)
+
+
+class DigestTypes:
+    """The digest types of ledgers, each found once, by `find_type` (as metadata have it) or by
+    trial. `trials` has those found so far, `untold` the ledgers whose type cannot be told. Memory:
+    a few words a ledger.
+
+    >>> types, coder = DigestTypes(), Coder("CRC32")
+    >>> types.payloads(LedgerId(0, 7), coder.encode_many(7, range(2), [b"hello", b"you"]))
+    [b'hello', b'you']
+    """
+
+    def __init__(self, find_type: Callable[[LedgerId], str | None] = lambda _: None) -> None:
+        self._find_type = find_type
+        self.trials: dict[LedgerId, DigestTrial] = {}
+        self.untold: set[LedgerId] = set()
+
+    def payloads(self, ledger: LedgerId, records: Sequence[bytes]) -> list[bytes]:
+        """Return the payloads of a ledger's records, in ascending order; with the digest before
+        each if its type cannot be told yet. Raises `CorruptionError` as `record_header`."""
+        trial = self.trials.get(ledger)
+        if trial is None:
+            trial = self._find(ledger, records)
+        size = 0 if trial is None else trial.digest_size
+        return [record[record_header(record).size + size :] for record in records]
+
+    def _find(self, ledger: LedgerId, records: Sequence[bytes]) -> DigestTrial | None:
+        # A ledger that could not be told is tried again: later records may be undamaged.
+        known = None if ledger in self.untold else self._find_type(ledger)
+        trial = (
+            find_digest_type(records) if known is None else DigestTrial(known, is_verified=False)
+        )
+        if trial is None:
+            self.untold.add(ledger)
+            return None
+        self.untold.discard(ledger)
+        self.trials[ledger] = trial
+        return trial
+
+
+def _verifies_hmac(record: bytes, password: bytes | str) -> bool:
+    with suppress(CorruptionError):
+        Coder("HMAC", password).decode(record)
+        return True
+    return False
+
+
+def _readable_headers(records: Iterable[bytes]) -> Iterator[tuple[RecordHeader, int]]:
+    """Yield (header, size of the record) of those whose header can be read."""
+    for record in records:
+        with suppress(CorruptionError):
+            yield record_header(record), len(record)
+
+
+def _digest_sizes(headers: list[tuple[RecordHeader, int]]) -> Iterator[int]:
+    """Yield the sizes of the digests of entry 0 and of entries that follow their predecessor: of
+    those the number of payload bytes is known."""
+    previous: RecordHeader | None = None
+    for header, size in headers:
+        length_before = None
+        if header.entry_id == 0:
+            length_before = 0
+        elif previous is not None and previous.entry_id == header.entry_id - 1:
+            length_before = previous.length
+        if length_before is not None:
+            yield size - header.size - (header.length - length_before)
+        previous = header

@@ -1,0 +1,144 @@
+"""Payloads of `readledger` and `readlog` if no digest type is given: by trial, by metadata."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore.cli.main import main
+from bkstore.formats.entry import Coder, master_key
+from bkstore.storage.ledger_storage import LedgerStorage
+
+Capsys = pytest.CaptureFixture[str]
+
+LEDGERS = {7: "CRC32C", 8: "HMAC", 9: "DUMMY", 10: "CRC32"}
+PAYLOADS = [b"payload %d" % entry for entry in range(6)]
+UNTOLD = 11  # HMAC, of which no entry is followed by the next
+
+
+@pytest.fixture
+def bookie(tmp_path: Path) -> Path:
+    """Return a bookie with a ledger of each digest type."""
+    key = master_key("pw")
+    with LedgerStorage.open(tmp_path / "bookie", "sorted") as storage:
+        for ledger, digest_type in LEDGERS.items():
+            records = Coder(digest_type, "pw").encode_many(ledger, range(6), PAYLOADS)
+            storage.add_entries(records, master_key=key)
+        records = Coder("HMAC", "pw").encode_many(UNTOLD, range(6), PAYLOADS)
+        storage.add_entries(records[1::2], master_key=key)
+    return tmp_path / "bookie"
+
+
+def _run(capsys: Capsys, *words: object) -> tuple[int, list[dict[str, Any]], str]:
+    code = main([*map(str, words), "--format", "jsonl"])
+    out, err = capsys.readouterr()
+    return code, [json.loads(line) for line in out.splitlines()], err
+
+
+def _payloads(rows: list[dict[str, Any]], ledger: int) -> list[bytes]:
+    return [bytes.fromhex(row["payload"]) for row in rows if row["ledger_id"] == ledger]
+
+
+def _metadata(path: Path, ledger: int) -> Path:
+    segments = [{"first_entry": 0, "ensemble": ["b1"]}]
+    fields = {"scope_id": 0, "ledger_id": ledger, "state": "CLOSED", "length": 100}
+    sizes = {"ensemble_size": 1, "write_quorum_size": 1, "ack_quorum_size": 1, "last_entry_id": 5}
+    ledgers = [{**fields, **sizes, "segments": segments, "digest_type": "HMAC"}]
+    path.write_text(json.dumps({"ledgers": ledgers}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("ledger", "verified", "note"),
+    [
+        (7, True, "digest type CRC32C, found by trial: digests are verified\n"),
+        (8, None, "digest type HMAC, by the sizes of the records: not verified without "),
+        (9, None, "digest type DUMMY, by the sizes of the records: there is nothing to verify\n"),
+        (10, True, "digest type CRC32, found by trial: digests are verified\n"),
+    ],
+)
+def test_readledger(
+    bookie: Path, capsys: Capsys, ledger: int, verified: bool | None, note: str
+) -> None:
+    """Payloads come without digests, and a line says which type was assumed."""
+    code, rows, err = _run(capsys, "readledger", bookie, ledger)
+
+    assert (0, PAYLOADS) == (code, _payloads(rows, ledger))
+    assert [verified] * 6 == [row["digest_ok"] for row in rows]
+    assert err.startswith(note)
+
+
+def test_a_type_that_cannot_be_told(bookie: Path, capsys: Capsys, tmp_path: Path) -> None:
+    """Payloads keep what may be a digest, until the type is given, or by metadata."""
+    _, rows, err = _run(capsys, "readledger", bookie, UNTOLD)
+
+    assert [len(each) + 20 for each in PAYLOADS[1::2]] == [
+        len(payload) for payload in _payloads(rows, UNTOLD)
+    ]
+    assert "the digest type cannot be told: payloads begin with the digest" in err
+
+    words = ("--metadata", _metadata(tmp_path / "metadata.json", UNTOLD))
+    _, rows, err = _run(capsys, "readledger", bookie, UNTOLD, *words)
+
+    assert PAYLOADS[1::2] == _payloads(rows, UNTOLD)
+    assert "digest type HMAC, from the metadata: not verified" in err
+
+    code, rows, err = _run(capsys, "readledger", bookie, UNTOLD, *words, "--password", "pw")
+
+    assert (0, PAYLOADS[1::2], "") == (code, _payloads(rows, UNTOLD), err)
+    assert [True] * 3 == [row["digest_ok"] for row in rows]
+
+    _, rows, err = _run(capsys, "readledger", bookie, UNTOLD, "--password", "pw")
+
+    assert PAYLOADS[1::2] == _payloads(rows, UNTOLD)
+    assert "digest type HMAC, found by trial: digests are verified" in err
+
+
+def test_a_changed_byte_is_damage(bookie: Path, capsys: Capsys) -> None:
+    """Once some records verify, those that do not are damaged: one line for their run."""
+    (log,) = (bookie / "current").glob("*.log")
+    data = bytearray(log.read_bytes())
+    for entry in (2, 3):
+        record = Coder("CRC32", "pw").encode_many(10, range(6), PAYLOADS)[entry]
+        data[data.index(record) + len(record) - 1] ^= 1
+    log.write_bytes(data)
+    code, rows, err = _run(capsys, "readledger", bookie, 10)
+    (damage,) = [line for line in err.splitlines() if line.startswith("damage:")]
+
+    assert 1 == code
+    assert [True, True, False, False, True, True] == [row["digest_ok"] for row in rows]
+    assert "entries 2-3 of ledger 10, up to offset" in damage
+
+
+def test_readlog(bookie: Path, capsys: Capsys, tmp_path: Path) -> None:
+    """A log has ledgers of several types; those of a type that cannot be told are named."""
+    code, rows, err = _run(capsys, "readlog", bookie, "-m")
+    counts = "CRC32C (1 ledger), HMAC (1 ledger), DUMMY (1 ledger) and CRC32 (1 ledger)"
+
+    assert 0 == code
+    assert dict.fromkeys(LEDGERS, PAYLOADS) == {
+        ledger: _payloads(rows, ledger) for ledger in LEDGERS
+    }
+    assert [len(payload) + 20 for payload in PAYLOADS[1::2]] == [
+        len(payload) for payload in _payloads(rows, UNTOLD)
+    ]
+    assert f"digest types, by trial: {counts}\n" in err
+    assert f"ledger {UNTOLD}: the digest type cannot be told (--metadata METADATA has it)" in err
+
+    words = ("--metadata", _metadata(tmp_path / "metadata.json", UNTOLD))
+    _, rows, err = _run(capsys, "readlog", bookie, "-m", *words)
+
+    assert PAYLOADS[1::2] == _payloads(rows, UNTOLD)
+    assert "digest types, by metadata or trial: " in err
+    assert "HMAC (2 ledgers)" in err
+    assert "cannot be told" not in err
+
+
+def test_readlog_without_payloads_says_nothing(bookie: Path, capsys: Capsys) -> None:
+    """Without -m no payload is shown, and no type is assumed."""
+    code, rows, err = _run(capsys, "readlog", bookie)
+
+    assert (0, "", {None}) == (code, err, {row["payload"] for row in rows})
