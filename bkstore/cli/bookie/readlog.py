@@ -138,7 +138,7 @@ def _print_digest_types(digest_types: DigestTypes, args: argparse.Namespace) -> 
     types = Counter(trial.digest_type for trial in digest_types.trials.values())
     source = "by trial" if args.metadata is None else "by metadata or trial"
     if types:
-        counts = join_words([f"{name} ({format_count(n, 'ledger')})" for name, n in types.items()])
+        counts = join_words([f"{each} ({format_count(n, 'ledger')})" for each, n in types.items()])
         print_stderr(f"digest types, {source}: {counts}")
     if digest_types.untold:
         lowest, count = min(digest_types.untold), len(digest_types.untold)

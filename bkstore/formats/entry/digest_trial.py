@@ -18,7 +18,7 @@ from bkstore.ids import LedgerId
 
 _MAX_TRIED = 16  # records
 
-_TYPE_OF_SIZE = {DIGEST_SIZES[name]: name for name in ("HMAC", "DUMMY")}
+_TYPE_OF_SIZE = {DIGEST_SIZES["HMAC"]: "HMAC", DIGEST_SIZES["DUMMY"]: "DUMMY"}
 """The types that no trial without a password can verify, by the size of their digests."""
 
 
@@ -63,8 +63,8 @@ def find_digest_type(
     if not sizes:
         return None
     ((size, _),) = sizes.most_common(1)
-    name = _TYPE_OF_SIZE.get(size)
-    return None if name is None else DigestTrial(name, is_verified=False)
+    digest_type = _TYPE_OF_SIZE.get(size)
+    return None if digest_type is None else DigestTrial(digest_type, is_verified=False)
 
 
 class DigestTypes:
