@@ -153,3 +153,17 @@ def test_delete_of_the_same_number() -> None:
     merged = merge_runs([[as_rows([(3, 5, VALUE), (4, 4, VALUE)])]], cover, 2)
 
     assert [as_key(3)] == [key for key, _ in pairs_of(merged)]
+
+
+def test_edges_of_unknown_ranges() -> None:
+    """The first key and the newest number are unknown; the last key and a newer number are not."""
+    rows = as_rows([(3, 5, VALUE), (4, 6, VALUE), (5, 5, VALUE), (6, 5, VALUE)])
+    for start, stop, left in (
+        (as_key(3), as_key(6), [4, 6]),
+        (as_key(3) + b"\0", as_key(5) + b"\0", [3, 4, 6]),
+        (as_key(5), None, [3, 4]),
+    ):
+        unknown = UnknownRange("f", 0, "damage", start, stop, 5)
+        merged = pairs_of(merge_runs([[rows]], RangeCover([]), 2, [unknown]))
+
+        assert [as_key(number) for number in left] == [key for key, _ in merged]
