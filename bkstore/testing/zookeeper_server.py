@@ -10,6 +10,8 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -19,9 +21,9 @@ from bkstore.errors import (
     InvalidArgument,
     MetadataUnavailable,
     MissingDependency,
-    pip_install_command,
 )
 from bkstore.files.disk_changes import StrPath
+from bkstore.files.scratch import scratch_directory
 from bkstore.spark.java import find_java_home
 
 # Without snappy-java the process runs but never serves; without a logger of slf4j it prints that.
@@ -208,10 +210,31 @@ def find_zookeeper_jars(home: str | os.PathLike[str] | None = None) -> ZooKeeper
         if class_path is not None:
             return ZooKeeperJars(class_path, origin)
     raise MissingDependency(
-        "a ZooKeeper server needs ZooKeeper's jars: set ZOOKEEPER_HOME to a ZooKeeper, apt-get "
-        f"install libzookeeper-java, or {pip_install_command([('pyspark', 'spark')])}; or use one "
-        "that runs, by its service URI"
+        "a ZooKeeper server needs ZooKeeper's jars: set ZOOKEEPER_HOME to a distribution, apt-get "
+        "install libzookeeper-java, or pip install pyspark; or use a ZooKeeper that runs already, "
+        "by its service URI"
     )
+
+
+def find_missing_dependencies() -> list[str]:
+    """Return what an ensemble needs and this machine lacks, a line each with how to install it:
+    kazoo, a ZooKeeper's jars, Java. Imports kazoo, and runs ``java -version``."""
+    missing = []
+    with scratch_directory("java") as scratch:
+        for search in (
+            _import_kazoo,
+            find_zookeeper_jars,
+            partial(find_java_home, scratch, "ZooKeeper"),
+        ):
+            try:
+                search()
+            except MissingDependency as error:
+                missing.append(str(error))
+    return missing
+
+
+def _import_kazoo() -> None:
+    import_module("bkstore.cluster.store.zookeeper.kazoo_client")
 
 
 def _jars_of_home(home: Path, origin: str) -> ZooKeeperJars:

@@ -93,6 +93,7 @@ class BookieProcess:
         Raises `BookieUnavailable` with the last lines of its log if its process ends, or if it has
         not registered by the time `deadline` of the monotonic clock.
         """
+        __tracebackhide__ = True
         while True:
             code = self.exit_code  # before the log, which is whole if the process has ended
             log_text = self._read_log()

@@ -164,6 +164,7 @@ class Ensemble(Closeable):
         lines of a process that ended or took too long, and stops what it has started;
         `IllegalOperation` if the one bookie is running.
         """
+        __tracebackhide__ = True
         with self._saving_state():
             if bookie is not None:
                 self._start_all([self._find_bookie(bookie)])
@@ -259,6 +260,7 @@ class Ensemble(Closeable):
     def start_zookeeper(self) -> None:
         """Start ZooKeeper, on its last port if it had one. Raises `MetadataUnavailable` with its
         last lines if it does not serve, `IllegalOperation` if it is running."""
+        __tracebackhide__ = True
         with self._saving_state():
             if not self._is_zookeeper_down:
                 raise IllegalOperation(f"ZooKeeper of {self.path} is running")
@@ -283,6 +285,7 @@ class Ensemble(Closeable):
 
     def _start_all(self, bookies: Iterable[BookieProcess]) -> None:
         """Start bookies concurrently; return when all have registered. Kill all if one fails."""
+        __tracebackhide__ = True
         deadline = time.monotonic() + self._timeout
         launched: list[BookieProcess] = []
         try:

@@ -46,6 +46,7 @@ class EnsembleFactory:
     ) -> Ensemble:
         """Return a running ensemble of 3 bookies by default, in a new directory by default.
         `storage` may be a list to deal out; `options` and errors are those of `Ensemble`."""
+        __tracebackhide__ = True
         directory = self.top / f"ensemble-{len(self._ensembles) + 1}" if path is None else path
         try:
             ensemble = Ensemble(directory, bookies, storage or self.storage, **options)

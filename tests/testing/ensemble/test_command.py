@@ -23,6 +23,7 @@ from bkstore.spark import java as java_module
 from bkstore.testing.ensemble import Ensemble
 from bkstore.testing.ensemble.bookie_process import is_free
 from bkstore.testing.ensemble.state_file import EnsembleState, StateFile
+from bkstore.testing.zookeeper_server import find_zookeeper_jars
 from tests.testing.ensemble.processes import alive, all_end
 
 Capsys = pytest.CaptureFixture[str]
@@ -72,6 +73,7 @@ def test_up_and_down(made: Path, capsys: Capsys) -> None:
     assert uri.startswith("zk+hierarchical://127.0.0.1:")
     assert ["bookie", "address", "pid", "storage", "log"] == header.split()
     assert ["bookie-1"] == [row.split()[0] for row in rows]
+    assert shown.err.startswith(f"bkstore: ZooKeeper: {find_zookeeper_jars().origin}\n")
     assert f"bkstore ensemble down --dir {place} stops it" in shown.err
     state = json.loads((made / "ensemble.json").read_text())
     pids = [state["zookeeper_pid"], *(one["pid"] for one in state["bookies"])]
