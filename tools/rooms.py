@@ -97,6 +97,7 @@ ROOMS = (
     "report.tiles",
     "report",
     "testing.zookeeper_server",
+    "testing.faults",
     "testing.ensemble",
     "testing",
     "testing.suites.index",

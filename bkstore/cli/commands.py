@@ -172,8 +172,9 @@ COMMAND_GROUPS = {
         ),
         "ensemble": Command(
             "ensemble",
-            "a ZooKeeper and bookies on loopback, for trials and tests: up, status, down",
+            "a ZooKeeper and bookies on loopback, for trials and tests, with faults",
             "bkstore ensemble up 3 --storage sorted,db --dir cluster --detach\n"
+            "bkstore ensemble fault bookie-1 full-disk --dir cluster\n"
             "bkstore ensemble status --dir cluster\n"
             "bkstore ensemble down --dir cluster",
         ),

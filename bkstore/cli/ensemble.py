@@ -1,10 +1,11 @@
-"""bkstore ensemble: a ZooKeeper and bookies on loopback, for trials and tests: up, status, down."""
+"""bkstore ensemble: a ZooKeeper and bookies on loopback, for trials and tests, with faults."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from bkstore.testing.ensemble.stop_and_remove import EnsembleStatus
 
 _STORAGES = ("sorted", "interleaved", "db")
+_FAULTS = ("failing-disk", "frozen", "full-disk", "partitioned", "read-only", "slow-disk")
 _POLL_SECONDS = 0.2
 _STOP_TIMEOUT = 90.0
 _ZOOKEEPER_TIMEOUT = 5.0
@@ -31,10 +33,25 @@ _SHOWN_COLUMNS = ["bookie", "address", "pid", "storage", "log"]
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the three subcommands and their arguments."""
+    """Declare the subcommands and their arguments."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="ensemble_command")
     what = "start an ensemble, print its service URI, and run until Ctrl-C or SIGTERM; then stop it"
     up = commands.add_parser("up", help=what, description=what)
+    _add_up(up)
+    what = "the bookies of an ensemble, one row each; exit code 1 unless all work"
+    status = commands.add_parser("status", help=what, description=what)
+    _add_dir(status, "an ensemble's directory", required=True)
+    add_output(status, ENSEMBLE_BOOKIES)
+    _add_faults(commands)
+    what = "stop a running ensemble"
+    down = commands.add_parser("down", help=what, description=what)
+    _add_dir(down, "an ensemble's directory", required=True)
+    down.add_argument(
+        "--remove", action="store_true", help="then remove the ensemble's files in DIR, and DIR"
+    )
+
+
+def _add_up(up: Parser) -> None:
     up.intermixed = True
     up.add_argument(
         "bookies",
@@ -76,16 +93,35 @@ def add_arguments(parser: Parser) -> None:
     )
     up.add_argument("--detach", action="store_true", help="return when all are up; requires --dir")
     up.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)
-    what = "the bookies of an ensemble, one row each; exit code 1 unless all are writable"
-    status = commands.add_parser("status", help=what, description=what)
-    _add_dir(status, "an ensemble's directory", required=True)
-    add_output(status, ENSEMBLE_BOOKIES)
-    what = "stop a running ensemble"
-    down = commands.add_parser("down", help=what, description=what)
-    _add_dir(down, "an ensemble's directory", required=True)
-    down.add_argument(
-        "--remove", action="store_true", help="then remove the ensemble's files in DIR, and DIR"
+
+
+def _add_faults(commands: Any) -> None:
+    """Add `fault` and `heal`; the names of the faults are checked, and listed, when they run."""
+    what = "give a bookie a fault: " + ", ".join(_FAULTS)
+    fault = commands.add_parser(
+        "fault",
+        help=what,
+        description=f"{what}. It stays until bkstore ensemble heal, through a restart too.",
+        epilog="Example: bkstore ensemble fault bookie-1 slow-disk --seconds 0.5 --dir trial",
     )
+    fault.intermixed = True
+    fault.add_argument("bookie", metavar="BOOKIE", help="the bookie's id")
+    fault.add_argument("fault", metavar="FAULT", choices=_FAULTS, help=", ".join(_FAULTS))
+    fault.add_argument("--seconds", type=float, help="by how much a slow disk delays each sync (1)")
+    _add_dir(fault, "an ensemble's directory", required=True)
+    what = "end the faults of a bookie, or of all bookies"
+    heal = commands.add_parser(
+        "heal",
+        help=what,
+        description=what,
+        epilog="Example: bkstore ensemble heal bookie-1 --dir trial",
+    )
+    heal.intermixed = True
+    heal.add_argument("bookie", metavar="BOOKIE", nargs="?", help="the bookie's id (all bookies)")
+    heal.add_argument(
+        "fault", metavar="FAULT", nargs="?", choices=_FAULTS, help="one fault only (all faults)"
+    )
+    _add_dir(heal, "an ensemble's directory", required=True)
 
 
 def _add_dir(parser: Parser, help_text: str, **options: Any) -> None:
@@ -103,7 +139,7 @@ def _storages(text: str) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the subcommand that was named."""
-    commands = {"up": _up, "status": _status, "down": _down}
+    commands = {"up": _up, "status": _status, "fault": _fault, "heal": _heal, "down": _down}
     return commands[args.ensemble_command](args)
 
 
@@ -168,7 +204,7 @@ def _detach(args: argparse.Namespace) -> int:
 def _print_ensemble(ensemble: Ensemble) -> None:
     """Print the service URI, then the bookies; a closed pipe is ignored."""
     rows = [
-        _row(ensemble.uri, ensemble.path, bookie, "writable", bookie.address, bookie.pid)
+        _row(ensemble.uri, ensemble.path, bookie, None, bookie.faults, bookie.address, bookie.pid)
         for bookie in ensemble.bookies.values()
     ]
     try:
@@ -185,14 +221,17 @@ def _row(
     top: Path,
     bookie: BookieProcess | BookieState,
     state: str | None,
+    faults: Mapping[str, float],
     address: tuple[str, int],
     pid: int | None,
 ) -> tuple[Any, ...]:
     """Return the row of a bookie with its files below `top`; no address if it has no port yet."""
     host, port = address
     address_text = f"{host}:{port}" if port else None
+    fault_texts = [f"{name} {faults[name]:g} s" if faults[name] else name for name in faults]
     paths = (str(top / bookie.id), str(top / f"{bookie.id}.log"))
-    return (uri, bookie.id, state, address_text, pid, bookie.storage, *paths)
+    health = (state, ", ".join(sorted(fault_texts)))
+    return (uri, bookie.id, *health, address_text, pid, bookie.storage, *paths)
 
 
 def _watch_processes(ensemble: Ensemble) -> None:
@@ -213,20 +252,24 @@ def _watch_processes(ensemble: Ensemble) -> None:
 
 
 def _status(args: argparse.Namespace) -> int:
-    """Print a row for each bookie; return 0 if all are writable, else 1."""
+    """Print a row for each bookie; return 0 if all are writable and have no fault, else 1."""
     require_packages("ensemble status", "kazoo")
+    from bkstore.testing.ensemble.bookies_elsewhere import inspect_bookie
     from bkstore.testing.ensemble.stop_and_remove import read_status
 
     ensemble = read_status(args.dir)
     registered = _registered_bookies(ensemble)
-    uri, rows, all_writable = ensemble.state.uri, [], True
+    uri, rows, all_work = ensemble.state.uri, [], True
     for bookie in ensemble.state.bookies:
         state, address = registered.get(bookie.id, (None, ("127.0.0.1", bookie.port)))
-        all_writable &= state == "writable"
-        pid = bookie.pid if ensemble.running else None
-        rows.append(_row(uri, ensemble.path, bookie, state, address, pid))
+        condition = inspect_bookie(ensemble, bookie)  # after ZooKeeper, which hears of ends late
+        if condition.process in ("ended", "frozen"):
+            state = condition.process
+        all_work &= state == "writable" and not condition.faults
+        pid, faults = condition.pid, condition.faults
+        rows.append(_row(uri, ensemble.path, bookie, state, faults, address, pid))
     write_output(args, ENSEMBLE_BOOKIES, [Table.from_rows(ENSEMBLE_BOOKIES, rows)])
-    return 0 if all_writable else 1
+    return 0 if all_work else 1
 
 
 def _registered_bookies(ensemble: EnsembleStatus) -> dict[str, tuple[str, tuple[str, int]]]:
@@ -254,6 +297,27 @@ def _registered_bookies(ensemble: EnsembleStatus) -> dict[str, tuple[str, tuple[
         print_stderr(f"bkstore: {error}")
         return {}
     return registered
+
+
+def _fault(args: argparse.Namespace) -> int:
+    """Give a bookie a fault."""
+    require_packages("ensemble fault", "kazoo")
+    from bkstore.testing.ensemble.bookies_elsewhere import set_fault
+
+    set_fault(args.dir, args.bookie, args.fault, args.seconds)
+    print_stderr(f"bkstore: bookie {args.bookie}: {args.fault}, until bkstore ensemble heal")
+    return 0
+
+
+def _heal(args: argparse.Namespace) -> int:
+    """End faults of one bookie or of all bookies."""
+    require_packages("ensemble heal", "kazoo")
+    from bkstore.testing.ensemble.bookies_elsewhere import heal
+
+    heal(args.dir, args.bookie, args.fault)
+    bookies = "all bookies" if args.bookie is None else f"bookie {args.bookie}"
+    print_stderr(f"bkstore: {bookies}: {args.fault or 'all faults'} ended")
+    return 0
 
 
 def _down(args: argparse.Namespace) -> int:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from bkstore.network.registered_bookie import RegisteredBookie
     from bkstore.network.settings import ServerSettings
     from bkstore.storage.bookie import Bookie
+    from bkstore.testing.ensemble.faulty_process import ProcessFaults
     from bkstore.wire.admin import AdminServer
     from bkstore.wire.server import BookieServer
 
@@ -93,6 +94,7 @@ def add_arguments(parser: Parser) -> None:
     )
     add_checkpoint_and_garbage_options(parser)
     add_admin(parser)
+    add("--faults", metavar="FILE", type=Path, help=argparse.SUPPRESS)  # of `bkstore ensemble`
 
 
 def _add_security(parser: Parser) -> None:
@@ -125,12 +127,13 @@ def run(args: argparse.Namespace) -> int:
     users = sasl_users_from_args(args, conf)
     garbage_options = garbage_options_from_args(args, conf)
     print_not_honored(args, conf)
+    faults = _process_faults(args)
     # On exit these are closed in reverse order: the port first, the store last.
     state_changes = StateChanges(conf)
     with (
         kill_on_second_signal() as begin_stop,
         _open_store(args) as store,
-        _open_bookie(args, store, conf) as bookie,
+        _open_bookie(args, store, conf, faults) as bookie,
         BackgroundCollector(bookie, store, garbage_options) as collector,
         open_admin(admin_settings, bookie, store, collector) as admin,
         BookieServer(
@@ -142,13 +145,12 @@ def run(args: argparse.Namespace) -> int:
             sasl=users,
             observer=None if admin is None else admin.counters,
             options=conf.server,
+            is_partitioned=None if faults is None else faults.is_partitioned,
         ) as server,
     ):
         checkpoints, collector.on_problem_changed = CheckpointRunner(bookie), print_garbage_problem
-        registration = _register_bookie(
-            args, store, server, checkpoints, collector, conf, state_changes
-        )
-        with registration as registered:
+        parts = (server, checkpoints, collector, conf, state_changes, faults)
+        with _register_bookie(args, store, *parts) as registered:
             set_read_only = state_changes.guard_set_read_only(registered.set_read_only)
             attach_server(admin, server, set_read_only, store, args.metadata, conf, users)
             try:
@@ -220,11 +222,13 @@ def _register_bookie(
     collector: BackgroundCollector,
     conf: ServerSettings,
     state_changes: StateChanges,
+    faults: ProcessFaults | None,
 ) -> Iterator[RegisteredBookie | StandaloneBookie]:
     """Register the bookie, if it has a `store`; it is read-only if forced or checkpoints fail."""
 
     def read_only_reason() -> str | None:
-        return FORCED_READ_ONLY_REASON if conf.read_only else checkpoints.problem
+        fault = None if faults is None else faults.read_only_reason()
+        return FORCED_READ_ONLY_REASON if conf.read_only else fault or checkpoints.problem
 
     if store is None:
         limits = conf.disks if args.directory.is_file() else None  # a bk_server.conf
@@ -244,7 +248,7 @@ def _register_bookie(
             advertise=args.advertise,
             extended=args.extended,
             tls=args.tls_certificate is not None,
-            disk_options=conf.disks,
+            **({"disk_options": conf.disks} if faults is None else faults.disk_checks(conf.disks)),
             collector=collector,
             find_problem=read_only_reason,
             on_read_only_change=state_changes,
@@ -256,8 +260,20 @@ def _register_bookie(
         yield registered_bookie
 
 
+def _process_faults(args: argparse.Namespace) -> ProcessFaults | None:
+    """Return the faults of a bookie that an ensemble has started, None of any other."""
+    if args.faults is None:
+        return None
+    from bkstore.testing.ensemble.faulty_process import ProcessFaults
+
+    return ProcessFaults(args.faults)
+
+
 def _open_bookie(
-    args: argparse.Namespace, store: ZooKeeperStore | None, conf: ServerSettings
+    args: argparse.Namespace,
+    store: ZooKeeperStore | None,
+    conf: ServerSettings,
+    faults: ProcessFaults | None,
 ) -> Bookie:
     """Open the bookie in DIR, or create one with --create. Raises `InvalidArgument` if there is
     none without --create, or if the directory holds other files."""
@@ -276,6 +292,7 @@ def _open_bookie(
         raise InvalidArgument(f"{path}: is not empty and not a bookie's directory")
     storage_options = conf.storage_options(directories.choose_storage(args.storage))
     options: Any = {"options": storage_options, "journal": conf.journal}
+    options |= {} if faults is None else {"files": faults.files}
     if store is None:
         return Bookie.open(path, args.storage, bookie_id=conf.bookie_id, **options)
     from bkstore.network.registered_bookie import cluster_bookie

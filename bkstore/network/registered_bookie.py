@@ -14,7 +14,7 @@ from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 from bkstore.errors import BkstoreError, InvalidArgument, MetadataUnavailable
-from bkstore.files.disk_changes import StrPath
+from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.former_names import with_former_members
 from bkstore.index.api import Closeable
 from bkstore.network.advertised_endpoint import build_service_info, check_advertised_host
@@ -223,6 +223,7 @@ def cluster_bookie(
     new_id: str | None = None,
     options: StorageOptions | None = None,
     journal: JournalOptions | None = None,
+    files: Files = OS_FILES,
 ) -> Bookie:
     """Open the directory of a cluster's bookie, after comparing its cookies. `bookie_id` is the id
     it must have; without it, a directory with a cookie keeps its id, and a new bookie gets
@@ -242,4 +243,5 @@ def cluster_bookie(
         instance_id=instance_id,
         options=options,
         journal=journal,
+        files=files,
     )

@@ -61,6 +61,7 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "address": _text("host and port"),
         "pid": _number("the id of the process that runs it"),
         "log": _text("the log file of the process"),
+        "faults": _text("the faults that it was given, for tests"),
         "uri": _text("the service URI of the metadata store"),
         # -- ledgers
         "scope_id": ColumnSpec("int64", "scope", "the scope, in two's complement", "Scope"),

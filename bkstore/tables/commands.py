@@ -268,11 +268,12 @@ METADATA_SEGMENTS = make_schema(
 
 ENSEMBLE_BOOKIES = make_schema(
     "ensemble_bookies",
-    "uri bookie state? address? pid? storage directory log",
-    show="uri storage bookie state address pid log directory",
+    "uri bookie state? faults address? pid? storage directory log",
+    show="uri storage bookie state faults address pid log directory",
     caption="uri storage",
     drop_first="directory log",
 )
 """One row per bookie of an ensemble (`bkstore ensemble status`); `uri` is the ensemble's. `state`
-is the state in ZooKeeper: writable, read-only, unregistered; null if ZooKeeper could not be asked.
+is ended or frozen by its process, else the state in ZooKeeper: writable, read-only, unregistered;
+null if ZooKeeper could not be asked. `faults` are their names, with the seconds of a slow disk.
 `pid` is null if no process of the ensemble runs it, `address` before its first start."""

@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> Path:
 WORDS = [
     ("led", {"ledger", "ledgers"}),
     ("streams ", {"lookup", "compare"}),
-    ("ensemble ", {"up", "status", "down"}),
+    ("ensemble ", {"up", "status", "fault", "heal", "down"}),
     ("completion ", {"bash", "zsh", "fish", "tcsh"}),
     ("ledgers d --form", {"--format"}),
     ("ledgers d --format j", {"json", "jsonl"}),

@@ -43,7 +43,7 @@ CORE = {
 }
 BELOW = [("streams", "lookup"), ("streams", "compare")]
 BELOW += [("metadata", "list"), ("metadata", "show"), ("metadata", "export")]
-BELOW += [("ensemble", "up"), ("ensemble", "status"), ("ensemble", "down")]
+BELOW += [("ensemble", name) for name in ("up", "status", "fault", "heal", "down")]
 
 
 def _loaded_after(code: str, cwd: Path = ROOT) -> set[str]:

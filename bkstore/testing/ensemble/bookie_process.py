@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bkstore.errors import BookieUnavailable, IllegalOperation
 from bkstore.storage.options import StorageKind
+from bkstore.testing.ensemble.faults import (
+    DISK_FAULTS,
+    add_fault,
+    check_fault,
+    faults_path,
+    read_faults,
+    remove_faults,
+)
 from bkstore.testing.ensemble.process_group import ProcessGroup, last_lines
+from bkstore.testing.ensemble.process_table import continue_process, read_process, stop_process
 from bkstore.testing.ensemble.state_file import BookieState
 
 HOST = "127.0.0.1"
@@ -36,11 +46,13 @@ class BookieProcess:
         self.storage: StorageKind = state.storage
         self.directory = top / state.id
         self.log = top / f"{state.id}.log"
+        self._faults_path = faults_path(top, state.id)
         self._port = state.port
         self._group = group
         self._options = list(options)
         self._process: subprocess.Popen[bytes] | None = None
         self._stop_requested = False
+        self._had_disk_fault = False  # since its last start
         self._log_start = 0  # where the output of the last process begins in the log
         self._lock = threading.Lock()
 
@@ -70,6 +82,44 @@ class BookieProcess:
         """The exit code of its last process, negative for a signal; None if it has not ended."""
         return None if self._process is None else self._process.poll()
 
+    @property
+    def faults(self) -> dict[str, float]:
+        """Its faults by name, each with its seconds (0 if it has none); see `FAULTS`. "frozen" is
+        looked up in the system's process table."""
+        pid = self.pid
+        process = None if pid is None else read_process(pid)
+        is_frozen = process is not None and process.is_stopped
+        return read_faults(self._faults_path) | ({"frozen": 0.0} if is_frozen else {})
+
+    def set_fault(self, fault: str, seconds: float | None = None) -> None:
+        """Give it a fault, or change the seconds of one. Raises `IllegalOperation` for "frozen" if
+        it is not running."""
+        checked_seconds = check_fault(fault, seconds)
+        if fault == "frozen":
+            self._change_process(stop_process)
+        else:
+            self._had_disk_fault |= fault in DISK_FAULTS
+            add_fault(self._faults_path, fault, checked_seconds)
+
+    def heal(self, fault: str | None = None) -> None:
+        """End one fault, or all of them."""
+        if fault is not None:
+            check_fault(fault, None)
+        remove_faults(self._faults_path, fault)
+        if fault in (None, "frozen") and self.running:
+            self._change_process(continue_process)
+
+    def _change_process(self, change: Callable[[int], None]) -> None:
+        with self._lock:
+            if (pid := self.pid) is None:
+                raise IllegalOperation(f"bookie {self.id} is not running")
+            change(pid)
+
+    @property
+    def needs_restart(self) -> bool:
+        """Whether it had a fault of its disk since its last start: a failed journal stays so."""
+        return self._had_disk_fault
+
     def state(self) -> BookieState:
         """Return its state for the state file."""
         return BookieState(self.id, self.storage, self._port, self.pid)
@@ -82,9 +132,11 @@ class BookieProcess:
             port = self._port if self._port and is_free(self._port) else 0
             command = [sys.executable, "-m", "bkstore", "serve", str(self.directory), "--create"]
             command += ["--metadata", uri, "--bookie-id", self.id, "--storage", self.storage]
-            command += ["--extended", "--host", HOST, "--port", str(port), *self._options]
+            command += ["--extended", "--host", HOST, "--port", str(port)]
+            command += ["--faults", str(self._faults_path), *self._options]
             self._log_start = self.log.stat().st_size if self.log.exists() else 0
             self._stop_requested = False
+            self._had_disk_fault = not self.faults.keys().isdisjoint(DISK_FAULTS)
             self._process = self._group.start(command, self.log)
 
     def wait_until_registered(self, deadline: float) -> None:
@@ -113,10 +165,12 @@ class BookieProcess:
             return file.read()
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM if none was sent: a second one would end it at once."""
+        """Send SIGTERM if none was sent: a second one would end it at once. Continue it if it is
+        frozen: it could not stop."""
         if self._process is not None and not self._stop_requested:
             self._stop_requested = True
             self._process.terminate()
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self, timeout: float) -> None:
         """Send SIGTERM and wait; kill it if it has not ended after `timeout` seconds."""

@@ -14,13 +14,19 @@ from typing import Any, Self
 from bkstore import forks
 from bkstore.arguments import boolean, choice, integer, number, optional
 from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
-from bkstore.errors import IllegalOperation, InvalidArgument, MetadataUnavailable
+from bkstore.errors import (
+    BookieUnavailable,
+    IllegalOperation,
+    InvalidArgument,
+    MetadataUnavailable,
+)
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.lock_files import acquire_lock
 from bkstore.files.scratch import scratch_directory
 from bkstore.index.api import Closeable
 from bkstore.storage.options import StorageKind, check_storage
 from bkstore.testing.ensemble.bookie_process import BookieProcess, is_free
+from bkstore.testing.ensemble.faults import FaultName
 from bkstore.testing.ensemble.process_group import ProcessGroup, last_lines
 from bkstore.testing.ensemble.state_file import (
     BOOKIE_ID_PATTERN,
@@ -37,6 +43,7 @@ from bkstore.testing.ensemble.zookeeper import EnsembleZooKeeper, RunningZooKeep
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 
 _SESSION_SECONDS = 4.0
+_POLL_SECONDS = 0.02
 _START_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 30.0
 _SHORT_STOP_SECONDS = 2.0
@@ -220,6 +227,51 @@ class Ensemble(Closeable):
         """Send SIGKILL to a bookie. It stays registered until its session expires."""
         with self._saving_state():
             self._find_bookie(bookie).kill()
+
+    def fault(
+        self, bookie: str | BookieProcess, fault: FaultName, seconds: float | None = None
+    ) -> None:
+        """Give a bookie one of `FAULTS`, until `heal`: it stays through a restart, except "frozen".
+
+        `seconds` are those of "slow-disk". The fault is in force when this returns; a bookie that
+        becomes read-only by it does so within a second. Raises `IllegalOperation` for "frozen" if
+        the bookie is not running.
+        """
+        self._check_open()
+        self._find_bookie(bookie).set_fault(fault, seconds)
+
+    def heal(
+        self, bookie: str | BookieProcess | None = None, fault: FaultName | None = None
+    ) -> None:
+        """End the faults of one bookie, or of all of them; or one fault of theirs.
+
+        After a failed write of its journal a bookie stays read-only until it is started again, as
+        a real one does: `stop` and `start` it, or `restore` all.
+        """
+        self._check_open()
+        for member in self._bookies.values() if bookie is None else [self._find_bookie(bookie)]:
+            member.heal(fault)
+
+    def restore(self) -> Self:
+        """End all faults, start what is not running, and return when all bookies are writable.
+
+        A bookie whose disk had a fault since its start is started again. Ledgers stay. Raises what
+        `start` raises, and `BookieUnavailable` if a bookie does not become writable in time.
+        """
+        __tracebackhide__ = True
+        self.heal()
+        for member in self._bookies.values():
+            if member.running and member.needs_restart:
+                self.stop(member)
+        self.start()
+        deadline = time.monotonic() + self._timeout
+        with ZooKeeperStore(self.uri, timeout=self._timeout) as store:
+            while not_writable := self._bookies.keys() - store.writable_bookies():
+                if time.monotonic() > deadline:
+                    ids = ", ".join(sorted(not_writable))
+                    raise BookieUnavailable(f"not writable in time: {ids} (see {self.path})")
+                time.sleep(_POLL_SECONDS)
+        return self
 
     def add_bookie(
         self, bookie: str | None = None, storage: StorageKind | None = None

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from bkstore.errors import DirectoryInUse, IllegalOperation, InvalidArgument
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.lock_files import acquire_lock, is_locked, open_lock_file
+from bkstore.testing.ensemble.faults import faults_path
 from bkstore.testing.ensemble.state_file import (
     LOCK_NAME,
     STATE_NAME,
@@ -119,6 +120,7 @@ def remove(path: StrPath) -> list[str]:
             if not (directory / name).is_symlink():
                 shutil.rmtree(directory / name, ignore_errors=True)
             _remove_file(directory / f"{name}.log")
+            _remove_file(faults_path(directory, name))
         for name in (LOG_NAME, STATE_NAME, LOCK_NAME):
             _remove_file(directory / name)
         remove_unfinished_states(directory)

@@ -6,7 +6,8 @@ all clients share. `authentication` has the SASL exchange, and the limits on cli
 `requests` turns messages of both protocols into operations. `rules` answers them from the bookie:
 read it to see which request gets which answer. They run in `thread_pools`; `group_sync` holds
 answers until they are durable; `long_polls` keeps reads that wait for a LAC.
-`options` has the limits; `observer` is the interface for counting requests.
+`partitions` cuts clients off, for tests. `options` has the limits; `observer` is the interface for
+counting requests.
 """
 
 from bkstore.wire.sasl import SaslUsers

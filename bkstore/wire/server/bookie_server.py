@@ -10,6 +10,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, Self
 
 from bkstore import forks
@@ -22,6 +23,7 @@ from bkstore.wire.sasl import SaslUsers
 from bkstore.wire.server.connection import ServedConnection
 from bkstore.wire.server.observer import Observer
 from bkstore.wire.server.options import ServerOptions
+from bkstore.wire.server.partitions import PartitionableConnection
 from bkstore.wire.server.shared_state import SharedState
 
 _log = logging.getLogger(__name__)
@@ -50,7 +52,9 @@ class BookieServer(Closeable):
     With `extended`, v3 has scopes (`ledgerScopeId`) and batch reads, which BookKeeper's clients and
     bookies do not know. `tls` is the context for START_TLS, which is refused without it. `sasl` has
     the users that may connect: until a client has authenticated as one of them its requests get
-    EUA. `observer` gets a call for each request. Threads: safe. Fork: closed in the child.
+    EUA. `observer` gets a call for each request. While `is_partitioned` returns True, nothing is
+    received or sent (`PartitionableConnection`): a fault for tests of clients. Threads: safe. Fork:
+    closed in the child.
 
     >>> import socket, tempfile
     >>> from bkstore.wire.frames import frame
@@ -73,6 +77,7 @@ class BookieServer(Closeable):
         sasl: SaslUsers | None = None,
         observer: Observer | None = None,
         options: ServerOptions | None = None,
+        is_partitioned: Callable[[], bool] | None = None,
     ) -> None:
         instance(Bookie)("bookie", bookie)
         self.bookie = bookie
@@ -82,6 +87,7 @@ class BookieServer(Closeable):
         self._tls = optional(instance(ssl.SSLContext))("tls", tls)
         self._users = optional(instance(SaslUsers))("sasl", sasl)
         self._observer = observer
+        self._is_partitioned = is_partitioned
         self._address: Address | None = None
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -204,7 +210,10 @@ class BookieServer(Closeable):
             raise OSError(error.errno, _os_message(error), address) from error
         self._server_state, self._stop_requested = server_state, asyncio.Event()
         self._address = Address(*self._listening_sockets[0].getsockname()[:2])
-        listener = Listener(self._listening_sockets, lambda: ServedConnection(server_state))
+        make_connection: Callable[[], ServedConnection] = partial(ServedConnection, server_state)
+        if self._is_partitioned is not None:
+            make_connection = partial(PartitionableConnection, server_state, self._is_partitioned)
+        listener = Listener(self._listening_sockets, make_connection)
         listener.start()
         ready()
         stop_timeout = 0.0  # of a server whose loop failed

@@ -349,11 +349,13 @@ class ServedConnection(asyncio.Protocol):
         if answers:
             # before they are sent, so that a client that has its answer finds it counted
             self._server.observe(answers)
-            frames = b"".join([answer.frame for answer in answers])
-            if self._tls_socket is None:
-                self._transport.write(frames)
-            else:
-                write_to_tls(self._transport, frames)
+            self._write_frames(b"".join([answer.frame for answer in answers]))
+
+    def _write_frames(self, frames: bytes) -> None:
+        if self._tls_socket is None:
+            self._transport.write(frames)
+        else:
+            write_to_tls(self._transport, frames)
 
     # -- TLS
 
