@@ -228,9 +228,9 @@ def _row(
     """Return the row of a bookie with its files below `top`; no address if it has no port yet."""
     host, port = address
     address_text = f"{host}:{port}" if port else None
-    fault_texts = [f"{name} {faults[name]:g} s" if faults[name] else name for name in faults]
+    texts = (f"{fault} {seconds:g} s" if seconds else fault for fault, seconds in faults.items())
     paths = (str(top / bookie.id), str(top / f"{bookie.id}.log"))
-    health = (state, ", ".join(sorted(fault_texts)))
+    health = (state, ", ".join(sorted(texts)))
     return (uri, bookie.id, *health, address_text, pid, bookie.storage, *paths)
 
 

@@ -87,9 +87,9 @@ def add_fault(path: Path, fault: str, seconds: float) -> None:
 def remove_faults(path: Path, fault: str | None = None) -> None:
     """Remove one fault from a fault file, or all of them; a missing fault is ignored."""
     with _changing_faults(path) as faults:
-        for name in list(faults):
-            if fault in (None, name):
-                del faults[name]
+        for present in list(faults):
+            if fault in (None, present):
+                del faults[present]
 
 
 @contextmanager
