@@ -148,8 +148,10 @@ def _keep_rows(experiment: Experiment, options: argparse.Namespace, document: Do
 
 def _render_picture(experiment: Experiment, document: Document, suffix: str) -> bytes:
     picture = draw_picture(experiment, document, "png" if suffix == ".png" else "svg")
-    is_page = suffix == ".html"
-    return build_page(document, picture, experiment.table_title) if is_page else picture
+    if suffix != ".html":
+        return picture
+    narrow = draw_picture(experiment, document, "svg", max_columns=1)
+    return build_page(document, picture, narrow, experiment.table_title)
 
 
 def _parse_picture_path(text: str) -> Path:

@@ -1,8 +1,9 @@
 """Charts of the page: inlined SVG from matplotlib, in the colors of the page.
 
 matplotlib draws in placeholder colors, which CSS variables replace, so that one drawing serves
-light and dark mode. Each chart is drawn wide and narrow, because scaled text is readable only near
-one width. Ids, dates and versions are removed: the same numbers give the same text.
+light and dark mode. Each chart is drawn wide and narrow, both in the least width that they are
+shown in; the style sheet scales their text back to the size of the page's. Ids, dates and versions
+are removed: the same numbers give the same text.
 """
 
 from __future__ import annotations
@@ -28,15 +29,18 @@ if TYPE_CHECKING:
 _Array = npt.NDArray[Any]
 
 _COLORS = {"live": "#010101", "garbage": "#020202", "ink": "#030303", "grid": "#040404"}
-_WIDE, _NARROW = (11.5, 2.7), (5.0, 3.1)  # inches of 72 units; for 790-1170 and 360-640 pixels
+_UNITS_PER_INCH = 72
+_WIDE, _NARROW = (780, 225), (360, 270)  # units: pixels of the smallest screens that show each
+_FONT_SIZE = 15  # the page's
 _MAX_BAR_NAMES, _MAX_NAME = 16, 22
+_ROTATION = 35  # degrees, of names that do not fit side by side
 _BINS = 20
 _MAX_POINTS = 200
 
 _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "bkstore",
-    "font.size": 10,
+    "font.size": _FONT_SIZE,
     "text.parse_math": False,  # a bookie id is no formula
     **dict.fromkeys(
         ("axes.labelcolor", "text.color", "xtick.color", "ytick.color"), _COLORS["ink"]
@@ -176,9 +180,13 @@ def _draw_bytes(axes: Axes, edges: _Array, live: _Array, garbage: _Array, as_bar
 
 def _name_bars(axes: Axes, names: list[str]) -> None:
     axes.set_xticks(range(1, len(names) + 1), names)
-    room = axes.figure.bbox.width / 10  # characters, roughly, that fit side by side
-    if max(map(len, names)) * len(names) > room:
-        axes.tick_params(axis="x", labelrotation=35)
+    room = axes.figure.bbox.width / _FONT_SIZE  # characters, roughly, that fit side by side
+    longest = max(map(len, names))
+    if longest * len(names) > room:
+        axes.tick_params(axis="x", labelrotation=_ROTATION)
+        # What the names take from the bars' height, at half the font's size a character, is added.
+        height = longest * _FONT_SIZE / 2 * np.sin(np.radians(_ROTATION))
+        axes.figure.set_figheight(axes.figure.get_figheight() + height / _UNITS_PER_INCH)
         for label in axes.get_xticklabels():
             label.set(horizontalalignment="right", rotation_mode="anchor")
 
@@ -197,7 +205,8 @@ def _draw_svg(draw: Callable[[Axes], None], size: tuple[float, float]) -> Drawin
     matplotlib = require_matplotlib()
     svg_text = io.StringIO()
     with matplotlib.rc_context(_SETTINGS):
-        figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
+        inches = (size[0] / _UNITS_PER_INCH, size[1] / _UNITS_PER_INCH)
+        figure = matplotlib.figure.Figure(figsize=inches, layout="constrained")
         axes = figure.add_subplot()
         axes.set_axisbelow(True)
         axes.grid(visible=True, axis="y")
@@ -216,15 +225,9 @@ def _make_inline_drawing(svg: str) -> Drawing:
     svg = svg.removesuffix("\n").removesuffix("</svg>")
     svg = re.sub(r"<metadata>.*?</metadata>|<defs>.*?</defs>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r' (?:id|clip-path)="[^"]*"', "", svg)
-    svg = re.sub(r"font(?:-family)?: [^;\"]*", lambda match: _font_size_only(match[0]), svg)
+    svg = re.sub(r"font(?:-family|-size)?: [^;\"]*;? ?", "", svg)  # the page's font applies
     # The background is the page's; the colors drawn stand for variables of the style sheet.
     svg = re.sub(r"fill: #ffffff", "fill: none", svg)
     for name, color in _COLORS.items():
         svg = svg.replace(color, f"var(--{name})")
     return Drawing(view_box, mark_safe(re.sub(r">\s+<", "><", svg).strip()))
-
-
-def _font_size_only(declared: str) -> str:
-    """Return the font declaration with its size only, so that the page's family applies."""
-    size = re.search(r"[\d.]+px", declared)
-    return f"font-size: {size[0]}" if size else ""

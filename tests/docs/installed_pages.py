@@ -116,6 +116,10 @@ class _HidingFinder:
     def __init__(self, finder: Any, hidden: Collection[str]) -> None:
         self._finder, self._hidden = finder, hidden
 
+    def __getattr__(self, name: str) -> Any:
+        """Return what else the finder has, such as what it knows of distributions."""
+        return getattr(self._finder, name)
+
     def find_spec(self, name: str, *location: Any) -> Any:
         """Return the spec of a module, None for a hidden one."""
         is_hidden = name.partition(".")[0] in self._hidden

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import doctest
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -132,7 +133,8 @@ def test_a_panel_shows_the_rows_it_names(document: Document) -> None:
 def test_the_page_loads_nothing(document: Document) -> None:
     """The page has question, finding, picture, and a line of the table a row; names are escaped."""
     pytest.importorskip("matplotlib")
-    text = build_page(document, draw_picture(TOY, document, "svg")).decode()
+    pictures = [draw_picture(TOY, document, "svg", columns) for columns in (3, 1)]
+    text = build_page(document, *pictures).decode()
 
     assert text.startswith("<!doctype html>")
     assert len(document["rows"]) + 1 == text.count("<tr>")
@@ -140,6 +142,11 @@ def test_the_page_loads_nothing(document: Document) -> None:
     assert "two &amp; &lt;three&gt;</td>" in text
     assert "<three>" not in text
     assert "<script" not in text
+    assert 2 == len(re.findall('<svg class="(?:wide|narrow)" ', text))
+    ids = re.findall(r' id="([^"]+)"', text)
+    referred = set(re.findall(r'(?:url\(|href=")#([^")]+)', text))
+    assert referred
+    assert [] == [name for name in referred if 1 != ids.count(name)]  # into its own picture
     assert "default-src 'none'" in text.replace("&#x27;", "'")
 
 

@@ -6,6 +6,7 @@ The figures are looked at as matplotlib has them, before they are text.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 
 from bkstore.lab import Experiment, Panel, ResultColumn, Row
 from bkstore.lab.number_format import as_text
-from bkstore.lab.presentation.picture import draw_picture
+from bkstore.lab.presentation.dark_colors import DARK_COLORS, GRID, GROUND, INK
+from bkstore.lab.presentation.picture import _STYLES, draw_picture
 
 Draw = Callable[..., Any]
 
@@ -172,3 +174,48 @@ def test_a_legend_of_a_panel_covers_nothing(figure: Draw) -> None:
     assert axes.title.get_text() == ""
     assert legend.y1 <= axes._left_title.get_window_extent().y0 + 1
     assert legend.x1 <= found.bbox.x1
+
+
+# -- dark colors
+
+
+def _luminance(color: str) -> float:
+    """Return a color's relative luminance, as WCAG 2 defines it."""
+    channels = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(color: str, ground: str) -> float:
+    darker, lighter = sorted(map(_luminance, (color, ground)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_dark_colors_are_seen() -> None:
+    """On the dark ground, series have the contrast that WCAG wants of drawings, text that of text,
+    and no two series one color."""
+    dark = {style.color: DARK_COLORS.get(style.color, style.color) for style in _STYLES}
+
+    assert 7 < _contrast(DARK_COLORS[INK], DARK_COLORS[GROUND])
+    assert [] == [c for c in dark.values() if _contrast(c, DARK_COLORS[GROUND]) < 3]
+    assert len(dark) == len(set(dark.values()))
+
+
+def test_a_picture_has_dark_colors() -> None:
+    """Each light color that a drawing uses and that has a dark one is replaced by a style sheet,
+    where it fills and where it draws; without style sheets the drawing is light."""
+    pytest.importorskip("matplotlib")
+    columns = tuple(ResultColumn(name, name) for name in ("x", "y", "side"))
+    rows: list[Row] = [{"x": n, "y": n + 1, "side": side} for n in (1, 2) for side in ("a", "b")]
+    sheet = Experiment(
+        "a", "", "", "", columns, (Panel("A", "x", "y", "side"),), lambda _: [], lambda _: []
+    )
+    text = draw_picture(sheet, {"rows": rows}, "svg").decode()
+    style = re.findall(r"<style>@media \(prefers-color-scheme:dark\)\{(.*)\}</style>", text)[0]
+    rules = dict(re.findall(r'\[style\*="(\w+: #\w{6})"\]\{\w+:(#\w{6})!important\}', style))
+    used = set(re.findall(r"(?:fill|stroke): #\w{6}", text.replace(style, "")))
+
+    assert {f"fill: {GROUND}", f"fill: {INK}", f"stroke: {GRID}"} <= used
+    assert {use: DARK_COLORS[use[-7:]] for use in used if use[-7:] in DARK_COLORS} == {
+        use: dark for use, dark in rules.items() if use in used
+    }

@@ -14,9 +14,11 @@ _STYLE = """
 main { padding: 16px 20px; }
 .finding { background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
   border-left: 6px solid var(--live); padding: 10px 16px 10px 34px; font-size: 16px; }
-figure { margin: 16px 0; padding: 8px; background: #ffffff; border: 1px solid var(--line);
+figure { margin: 16px 0; padding: 8px; background: var(--panel); border: 1px solid var(--line);
   border-radius: 6px; overflow-x: auto; }
 figure svg { max-width: 100%; height: auto; }
+figure .narrow { display: none; width: 100%; }
+@media (max-width: 700px) { figure .wide { display: none; } figure .narrow { display: block; } }
 .table { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13px; background: var(--panel); }
 th, td { padding: 3px 8px; border-bottom: 1px solid var(--line); text-align: right; }
@@ -24,10 +26,12 @@ th { vertical-align: bottom; } td.words, th.words { text-align: left; }
 """
 
 
-def build_page(document: Document, svg: bytes, table_title: TableTitle = lambda _: "") -> bytes:
-    """Return the HTML page; it has no script and loads nothing from other files."""
-    picture = svg.decode()
-    picture = picture[picture.index("<svg") :]
+def build_page(
+    document: Document, wide: bytes, narrow: bytes, table_title: TableTitle = lambda _: ""
+) -> bytes:
+    """Return the HTML page; it has no script and loads nothing from other files. Of the two SVG
+    pictures it shows the one that fits the screen."""
+    pictures = _svg_element(wide, "wide") + _svg_element(narrow, "narrow")
     policy = escape(content_security_policy(""))
     parts = [
         "<!doctype html>",
@@ -40,7 +44,7 @@ def build_page(document: Document, svg: bytes, table_title: TableTitle = lambda 
         '<ul class="finding">',
         *(f"<li>{escape(sentence)}</li>" for sentence in document["finding"]),
         "</ul>",
-        f"<figure>{picture}</figure>",
+        f"<figure>{pictures}</figure>",
         *(
             f'<div class="table">{_html_table(columns, rows)}</div>'
             for _, columns, rows in split_tables(document["columns"], document["rows"], table_title)
@@ -51,6 +55,12 @@ def build_page(document: Document, svg: bytes, table_title: TableTitle = lambda 
         "</main></body></html>",
     ]
     return "\n".join(parts).encode()
+
+
+def _svg_element(svg: bytes, css_class: str) -> str:
+    """Return the element of an SVG document, of a class."""
+    _, _, element = svg.decode().partition("<svg")
+    return f'<svg class="{css_class}"{element}'
 
 
 def _html_table(columns: Columns, rows: Rows) -> str:

@@ -14,14 +14,13 @@ from bkstore.lab.documents.document import Document
 from bkstore.lab.experiment import Experiment, Panel, Row
 from bkstore.lab.number_format import as_text
 from bkstore.lab.presentation import log_axes
+from bkstore.lab.presentation.dark_colors import GRID, INK, add_dark_colors
 from bkstore.report.charts import require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # -- styles: as in the report's charts; they differ in lightness too, to be readable in gray
-
-_INK, _GRID = "#1a2129", "#d9dfe5"  # from the report's style sheet, on white
 
 
 class _Style(NamedTuple):
@@ -50,28 +49,27 @@ _SINGLE_STYLE = _Style("#56616d", "o", "-", "")
 
 _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "bkstore",
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
-    "axes.edgecolor": _GRID,
-    "axes.labelcolor": _INK,
-    "axes.titlecolor": _INK,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "text.color": _INK,
+    "text.color": INK,
     "text.parse_math": False,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "xtick.minor.size": 0,
     "ytick.minor.size": 0,
-    "grid.color": _GRID,
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
     "hatch.linewidth": 0.6,
     "legend.frameon": False,
@@ -83,17 +81,25 @@ _PANEL_INCHES = (4.5, 3.3)  # inches
 _SVG_METADATA = {"Date": None, "Creator": None}
 
 
-def draw_picture(experiment: Experiment, document: Document, form: Literal["svg", "png"]) -> bytes:
-    """Return the picture as SVG or PNG. Raises `MissingDependency` without matplotlib, and
+def draw_picture(
+    experiment: Experiment,
+    document: Document,
+    form: Literal["svg", "png"],
+    max_columns: int = 3,
+) -> bytes:
+    """Return the picture as SVG, in light and dark colors, or as PNG, in light ones, with at most
+    `max_columns` panels side by side. Raises `MissingDependency` without matplotlib, and
     `InvalidArgument` if no panel has rows: rows of a benchmark may have no ratio."""
     matplotlib = require_matplotlib()
     panels = [panel for panel in experiment.panels if panel.rows(document["rows"])]
     if not panels:
         raise InvalidArgument(f"no rows of this result stand in a panel of {experiment.name}")
-    column_count = min(len(panels), 3 if len(panels) > 4 else 2)
+    column_count = min(len(panels), 3 if len(panels) > 4 else 2, max_columns)
     line_count = math.ceil(len(panels) / column_count)
     buffer = io.BytesIO()
-    with matplotlib.rc_context(_SETTINGS):
+    # Two pictures of one page may not refer to each other's definitions.
+    hash_salt = "bkstore narrow" if max_columns == 1 else "bkstore"
+    with matplotlib.rc_context(_SETTINGS | {"svg.hashsalt": hash_salt}):
         inches = (_PANEL_INCHES[0] * column_count, _PANEL_INCHES[1] * line_count + 0.5)
         figure = matplotlib.figure.Figure(figsize=inches, layout="constrained")
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
@@ -153,9 +159,10 @@ def _legend_columns(names: Iterable[str], inches: float) -> int:
 
 
 def _minify_svg(svg: bytes) -> bytes:
-    """Return the same drawing without comments, metadata and white space between elements."""
+    """Return the same drawing without comments, metadata and white space between elements, in dark
+    colors too."""
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg.decode(), flags=re.DOTALL)
-    return (re.sub(r">\s+<", "><", text).strip() + "\n").encode()
+    return (add_dark_colors(re.sub(r">\s+<", "><", text).strip()) + "\n").encode()
 
 
 def _draw_panel(
@@ -277,8 +284,8 @@ def _draw_bars(panel: Panel, axes: Axes, series: _Series, styles: _Styles) -> di
         )
         if panel.tick_column is not None:
             tick_heights = _plot_values(panel, rows, panel.tick_column)
-            axes.vlines(centers, heights, tick_heights, color=_INK, lw=1)
-            axes.plot(centers, tick_heights, "_", color=_INK, markersize=6)
+            axes.vlines(centers, heights, tick_heights, color=INK, lw=1)
+            axes.plot(centers, tick_heights, "_", color=INK, markersize=6)
     axes.set_xticks(range(len(groups)), [str(group) for group in groups])
     if sum(len(str(group)) + 2 for group in groups) > 52:  # too long for one line
         axes.tick_params(axis="x", labelrotation=30)
