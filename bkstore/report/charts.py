@@ -186,7 +186,8 @@ def _name_bars(axes: Axes, names: list[str]) -> None:
         axes.tick_params(axis="x", labelrotation=_ROTATION)
         # What the names take from the bars' height, at half the font's size a character, is added.
         height = longest * _FONT_SIZE / 2 * np.sin(np.radians(_ROTATION))
-        axes.figure.set_figheight(axes.figure.get_figheight() + height / _UNITS_PER_INCH)
+        figure: Any = axes.figure
+        figure.set_figheight(figure.get_figheight() + height / _UNITS_PER_INCH)
         for label in axes.get_xticklabels():
             label.set(horizontalalignment="right", rotation_mode="anchor")
 

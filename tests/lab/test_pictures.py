@@ -206,16 +206,23 @@ def test_a_picture_has_dark_colors() -> None:
     where it fills and where it draws; without style sheets the drawing is light."""
     pytest.importorskip("matplotlib")
     columns = tuple(ResultColumn(name, name) for name in ("x", "y", "side"))
-    rows: list[Row] = [{"x": n, "y": n + 1, "side": side} for n in (1, 2) for side in ("a", "b")]
+    rows: list[Row] = [{"x": n, "y": 2, "side": side} for n in ("p", "q") for side in ("a", "b")]
     sheet = Experiment(
         "a", "", "", "", columns, (Panel("A", "x", "y", "side"),), lambda _: [], lambda _: []
     )
     text = draw_picture(sheet, {"rows": rows}, "svg").decode()
     style = re.findall(r"<style>@media \(prefers-color-scheme:dark\)\{(.*)\}</style>", text)[0]
-    rules = dict(re.findall(r'\[style\*="(\w+: #\w{6})"\]\{\w+:(#\w{6})!important\}', style))
+    rule = r'\[style\*="(\w+: #\w{6})"\],\[\w+="#\w{6}"\]\{\w+:(#\w{6})!important\}'
+    rules = dict(re.findall(rule, style))
+    attributes = set(re.findall(r' (?:fill|stroke)="#\w{6}"', text))  # of hatched bars
     used = set(re.findall(r"(?:fill|stroke): #\w{6}", text.replace(style, "")))
 
     assert {f"fill: {GROUND}", f"fill: {INK}", f"stroke: {GRID}"} <= used
     assert {use: DARK_COLORS[use[-7:]] for use in used if use[-7:] in DARK_COLORS} == {
         use: dark for use, dark in rules.items() if use in used
     }
+    assert [] == [
+        each
+        for each in attributes
+        if f"[{each.strip()}]" not in style and each[-8:-1] in DARK_COLORS
+    ]

@@ -27,7 +27,7 @@ def add_dark_colors(svg: str) -> str:
     1
     """
     rules = "".join(
-        f'[style*="{name}: {light}"]{{{name}:{dark}!important}}'
+        f'[style*="{name}: {light}"],[{name}="{light}"]{{{name}:{dark}!important}}'
         for light, dark in DARK_COLORS.items()
         for name in ("fill", "stroke")
     )
