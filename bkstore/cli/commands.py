@@ -128,7 +128,8 @@ COMMAND_GROUPS = {
         "dump": Command(
             "datasets.dump",
             "the tables of bookie directories as Parquet, many bookies in one dataset",
-            "bkstore dump bookie-1 bookie-2 bookie-3 dumped",
+            "bkstore dump bookie-1 bookie-2 bookie-3 dumped\n"
+            "bkstore dump copies/* tuesday --since monday",
         ),
         "analyze": Command(
             "datasets.analyze",

@@ -41,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="parallel processes (default: one per CPU, fewer for few rows)",
     )
     add(
+        "--since",
+        metavar="DUMP",
+        type=Path,
+        help="an earlier dump of these bookies: link its files for what has not changed since, and "
+        "read only the rest",
+    )
+    add(
         "--resume",
         action=argparse.BooleanOptionalAction,
         default=True,
@@ -60,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
                 show_progress(f"{state.bookie}", state.done, state.total, state.rows)
 
         options = {"jobs": args.jobs, "length": args.length, "resume": args.resume}
+        options["since"] = args.since
         try:
             result = dump(bookie_sources(args, args.bookie_id), args.out, progress, **options)
         except KeyboardInterrupt:
@@ -67,15 +75,17 @@ def run(args: argparse.Namespace) -> int:
             if staging.is_dir():
                 print_stderr(f"interrupted; run the same dump again to resume from {staging}")
             raise
-    _print_counts(args.out, result)
+    _print_counts(args.out, result, args.since)
     return report_findings(result.findings)
 
 
-def _print_counts(out: Path, result: DumpResult) -> None:
+def _print_counts(out: Path, result: DumpResult, since: Path | None) -> None:
     counts = ", ".join(
         format_count(count, "entry" if table == "entries" else table.removesuffix("s"), table)
         for table, count in result.rows.items()
     )
     if result.reused_pieces:
         counts += f"; {result.reused_pieces} of {result.pieces} pieces were already done"
+    if since is not None:
+        counts += f"; {result.unchanged_pieces} of {result.pieces} pieces unchanged since {since}"
     print_stderr(f"{out}: {counts}")

@@ -19,12 +19,18 @@ from bkstore.files.user_outputs import refuse_inputs
 from bkstore.index.api import Finding
 from bkstore.offline.dump.dump_piece import PieceResult, WrittenFile
 from bkstore.offline.dump.file_names import dump_file_path, file_name
+from bkstore.offline.dump.incremental import SOURCES, EarlierDump, encode_sources
 from bkstore.offline.dump.parquet import ParquetTableWriter
 from bkstore.offline.dump.partial_dump import PartialDump
 from bkstore.offline.dump.plan import PIECE_ROWS, BookiePlan, DumpSource, fingerprint, plan_bookie
 from bkstore.offline.dump.workers import PieceTask, UnreadablePiece, run_tasks
 from bkstore.offline.reading.file_locations import require_local_path
-from bkstore.offline.reading.manifest import encode_manifest, finding_to_json, read_manifest
+from bkstore.offline.reading.manifest import (
+    MANIFEST,
+    encode_manifest,
+    finding_to_json,
+    read_manifest,
+)
 from bkstore.offline.staging_directory import check_target
 from bkstore.offline.worker_pool import TaskLost
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -72,11 +78,13 @@ class BookieDump:
 
 @dataclass
 class DumpResult:
-    """What a dump wrote, by bookie in the caller's order; `reused_pieces` are an earlier run's."""
+    """What a dump wrote, by bookie in the caller's order; of its `pieces`, `reused_pieces` are an
+    earlier run's, and `unchanged_pieces` those of the dump `since`."""
 
     bookies: list[BookieDump] = field(default_factory=list)
     pieces: int = 0
     reused_pieces: int = 0
+    unchanged_pieces: int = 0
 
     @property
     def rows(self) -> dict[str, int]:
@@ -96,6 +104,7 @@ def dump(
     *,
     jobs: int | None = 1,
     length: bool = False,
+    since: str | os.PathLike[str] | None = None,
     resume: bool = True,
     piece_rows: int = PIECE_ROWS,
     files: Files = OS_FILES,
@@ -105,7 +114,9 @@ def dump(
     A bookie is an open `BookieDir`, a path, or a `DumpSource`; their ids must be distinct. Damage
     and unreadable bookies do not stop a dump: both are findings. `jobs` processes read in parallel
     (None: one per CPU if each has a few million rows to read, since starting one takes half a
-    second). With `length`, the sizes of records are read from the entry logs. An unfinished dump is
+    second). With `length`, the sizes of records are read from the entry logs. `since` is an earlier
+    dump of the same bookies: its files of pieces whose sources have not changed are hard-linked, or
+    copied, and only the others are read; the dump is as complete as any. An unfinished dump is
     in ``OUT.partial``; with `resume`, an earlier run's pieces there are kept if their source is
     unchanged. A folder of that name that is not from a dump is refused unchanged.
 
@@ -128,12 +139,14 @@ def dump(
     target = Path(out)
     require_local_path(out, "a dump")
     _check_out(target)
-    planned = [_open_and_plan(bookie, length, piece_rows, target) for bookie in bookies]
+    earlier = _open_earlier(since, target)
+    settings = _PlanSettings(target, length, piece_rows, earlier)
+    planned = [_open_and_plan(bookie, settings) for bookie in bookies]
     _check_distinct_names([outcome.bookie_id for outcome, _, _ in planned])
     run = _DumpRun(planned, progress)
     run.raise_if_none_read()
     with PartialDump(target, resume=resume, files=files) as partial:
-        run.write_pieces(partial, jobs, files)
+        run.write_pieces(partial, jobs, files, earlier)
         if not any(outcome.failure is None for outcome in run.outcomes.values()):
             partial.discard()
         run.raise_if_none_read()
@@ -163,16 +176,33 @@ _Planned = tuple[BookieDump, BookiePlan | None, BkstoreError | None]
 """A bookie's outcome so far, its plan, and the error why it cannot be opened, instead of a plan."""
 
 
-def _open_and_plan(argument: _BookieArgument, length: bool, piece_rows: int, out: Path) -> _Planned:
+class _PlanSettings(NamedTuple):
+    """What planning a bookie depends on, besides the bookie."""
+
+    out: Path
+    with_lengths: bool
+    piece_rows: int
+    earlier: EarlierDump | None
+
+
+def _open_earlier(since: str | os.PathLike[str] | None, out: Path) -> EarlierDump | None:
+    if since is None:
+        return None
+    require_local_path(since, "a dump with files to link")
+    refuse_inputs(out, [since])
+    return EarlierDump(since)
+
+
+def _open_and_plan(argument: _BookieArgument, settings: _PlanSettings) -> _Planned:
     """Plan one bookie, or record why it cannot be opened. An open `BookieDir` is not closed."""
     if isinstance(argument, BookieDir):
-        return _plan(argument, length, piece_rows, out)
+        return _plan(argument, settings)
     source = argument if isinstance(argument, DumpSource) else DumpSource(argument)
     path = os.fspath(source.path)
-    refuse_inputs(out, [path])
+    refuse_inputs(settings.out, [path])
     try:
         with source.open() as bookie:
-            return _plan(bookie, length, piece_rows, out)
+            return _plan(bookie, settings)
     except InvalidArgument:
         raise
     except BkstoreError as error:
@@ -180,14 +210,16 @@ def _open_and_plan(argument: _BookieArgument, length: bool, piece_rows: int, out
         return BookieDump(bookie_id, path, _read_failure(bookie_id, Finding.of(error))), None, error
 
 
-def _plan(bookie: BookieDir, with_lengths: bool, piece_rows: int, out: Path) -> _Planned:
-    bookie.refuse_output(out)
+def _plan(bookie: BookieDir, settings: _PlanSettings) -> _Planned:
+    bookie.refuse_output(settings.out)
     folders, failure = bookie.folders, None
     roles = {"ledger": folders.ledger, "index": folders.index, "journal": folders.journal}
     directories = {role: list(map(str, currents)) for role, currents in roles.items()}
     outcome = BookieDump(bookie.bookie_id, str(bookie.path), failure, bookie.layout, directories)
+    earlier = settings.earlier
+    cuts = {} if earlier is None else earlier.first_ledgers(bookie.bookie_id)
     try:
-        plan = plan_bookie(bookie, with_lengths, piece_rows)
+        plan = plan_bookie(bookie, settings.with_lengths, settings.piece_rows, cuts)
     except BkstoreError as error:
         outcome.failure = _read_failure(outcome.bookie_id, Finding.of(error))
         return outcome, None, error
@@ -243,19 +275,21 @@ class _DumpRun:
 
     # -- pieces
 
-    def write_pieces(self, partial: PartialDump, jobs: int | None, files: Files) -> None:
-        """Write all pieces that no earlier run has written."""
-        tasks = []
-        for plan in self.plans:
-            for piece in plan.pieces:
-                task = PieceTask(piece, fingerprint(piece))
-                kept_piece = None if piece.live else partial.find_piece(piece, task.fingerprint)
-                if kept_piece is None:
-                    tasks.append(task)
-                else:
-                    self._note_result(task, kept_piece)
-                    self.result.reused_pieces += 1
-        self.result.pieces = len(tasks) + self.result.reused_pieces
+    def write_pieces(
+        self, partial: PartialDump, jobs: int | None, files: Files, earlier: EarlierDump | None
+    ) -> None:
+        """Write all pieces that no earlier run has written, and that `earlier` does not have."""
+        all_tasks = [
+            PieceTask(piece, fingerprint(piece)) for plan in self.plans for piece in plan.pieces
+        ]
+        tasks = [
+            task
+            for task in all_tasks
+            if not (
+                self._resume_piece(task, partial) or self._keep_piece(task, partial, earlier, files)
+            )
+        ]
+        self.result.pieces = len(all_tasks)
         count = _useful_process_count(tasks) if jobs is None else jobs
         outcomes = run_tasks(tasks, partial.work, count, self._report_rows, self._is_wanted, files)
         with closing(outcomes):  # ends the workers, also after an error
@@ -274,6 +308,26 @@ class _DumpRun:
             )
         for plan in self.plans:
             self._check_unchanged(plan)
+
+    def _resume_piece(self, task: PieceTask, partial: PartialDump) -> bool:
+        """Return whether an earlier run has written the piece."""
+        result = None if task.piece.live else partial.find_piece(task.piece, task.fingerprint)
+        if result is not None:
+            self._note_result(task, result)
+            self.result.reused_pieces += 1
+        return result is not None
+
+    def _keep_piece(
+        self, task: PieceTask, partial: PartialDump, earlier: EarlierDump | None, files: Files
+    ) -> bool:
+        """Return whether the dump `since` has the piece, whose files are then linked or copied."""
+        kept_piece = None if earlier is None else earlier.find_piece(task.piece)
+        if kept_piece is not None:
+            kept_piece.place_files(partial.work, files)
+            partial.store_piece(task.piece, task.fingerprint, kept_piece.result)
+            self._note_result(task, kept_piece.result)
+            self.result.unchanged_pieces += 1
+        return kept_piece is not None
 
     def _is_wanted(self, task: PieceTask) -> bool:
         return self.outcomes[task.piece.bookie_id].failure is None
@@ -328,7 +382,13 @@ class _DumpRun:
         findings = [(outcome.bookie_id, f) for outcome in outcomes for f in outcome.findings]
         paths = [file_object["path"] for objects in tables.values() for file_object in objects]
         bookies = list(map(bookie_to_json, outcomes))
-        partial.finish(paths, encode_manifest(bookies, tables, findings, options))
+        manifest = encode_manifest(bookies, tables, findings, options)
+        partial.finish(paths, {SOURCES: self._encode_sources(), MANIFEST: manifest})
+
+    def _encode_sources(self) -> bytes:
+        read = (plan for plan in self.plans if self.outcomes[plan.bookie_id].failure is None)
+        pieces = [piece for plan in read for piece in plan.pieces]
+        return encode_sources((piece, self._results[piece.name]) for piece in pieces)
 
     def _collect_pieces(self, plan: BookiePlan, tables: dict[str, list[dict[str, Any]]]) -> None:
         """Add findings and row counts to the outcome of a read bookie, its files to `tables`."""

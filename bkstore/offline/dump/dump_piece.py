@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.ids import LedgerId, log_ids_of, positions_of
+from bkstore.ids import Int64Array, LedgerId, log_ids_of, positions_of
 from bkstore.index.api import Finding, IndexBatch, LedgerState
 from bkstore.offline.dump.group_rows import GroupCollector, LedgerSummary
 from bkstore.offline.dump.index_rows import PieceIndex
@@ -50,10 +53,16 @@ class WrittenFile:
 
 @dataclass
 class PieceResult:
-    """The files and findings of one piece."""
+    """The files and findings of one piece.
+
+    `log_ids` are the entry logs that its locations name, as inclusive ranges, ascending;
+    `source_digest` says what it was made from (None: read live).
+    """
 
     files: list[WrittenFile] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    log_ids: list[list[int]] = field(default_factory=list)
+    source_digest: str | None = None
 
 
 def write_piece(
@@ -84,7 +93,9 @@ def write_piece(
                 targets[table.schema.name].write(table)
         else:
             rows = stack.enter_context(PieceIndex(piece)) if index is None else index
-            _IndexPiece(piece, rows, targets, result.findings).write(report)
+            index_piece = _IndexPiece(piece, rows, targets, result.findings)
+            index_piece.write(report)
+            result.log_ids = index_piece.log_ids()
     for name, file in targets.items():
         counts = (file.row_count, file.byte_count)
         result.files.append(WrittenFile(name, file.path.name, *counts, file.ledger_range))
@@ -109,6 +120,7 @@ class _IndexPiece:
         self.summaries: dict[LedgerId, LedgerSummary] = {}  # of the ledgers with rows
         self.doubtful_ledgers: set[LedgerId] = set()  # damage may have hidden entries of these
         self.has_vague_damage = False  # whether some damage names no ledger
+        self._named_logs = np.empty(0, np.int64)  # ids, ascending and distinct
         self.schema = ENTRIES.to_arrow()
         # Bookie ids and nulls, of the longest batch so far: `_entries_table` slices them.
         self.constant_columns: tuple[Any, Any] | None = None
@@ -117,6 +129,7 @@ class _IndexPiece:
         groups = self.targets["groups"]
         group_collector = GroupCollector(self.piece.bookie_id, groups.write, self.summaries)
         for rows in self._read_rows(group_collector):
+            self._note_logs(log_ids_of(rows.location))
             self.targets["entries"].write_arrow(self._entries_table(rows))
             group_collector.add(rows)
             report(self.targets["entries"].row_count)
@@ -125,6 +138,16 @@ class _IndexPiece:
         self._write_ledgers()
         if self.lengths is not None:
             self.findings += self.lengths.findings()
+
+    def log_ids(self) -> list[list[int]]:
+        """Return the entry logs that locations name, as inclusive ranges."""
+        ranges: list[list[int]] = Availability.from_entries(self._named_logs).ranges().tolist()
+        return ranges
+
+    def _note_logs(self, log_ids: Int64Array) -> None:
+        # Consecutive rows are mostly in one log: only the first of each run has to be sorted.
+        is_first = np.diff(log_ids, prepend=-1) != 0
+        self._named_logs = np.union1d(self._named_logs, log_ids[is_first])
 
     def _read_rows(self, group_collector: GroupCollector) -> Iterator[IndexBatch]:
         """Yield the rows. Ledgers of a batch, and before it, are doubtful after vague damage."""

@@ -9,7 +9,7 @@ however a dump ends, OUT is complete or does not exist.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from bkstore.offline.dump.dump_piece import PieceResult, WrittenFile
 from bkstore.offline.dump.file_names import dump_file_path
 from bkstore.offline.dump.plan import DumpPiece
 from bkstore.offline.reading.ledger_ranges import LedgerRange
-from bkstore.offline.reading.manifest import MANIFEST, finding_from_json, finding_to_json
+from bkstore.offline.reading.manifest import finding_from_json, finding_to_json
 from bkstore.offline.staging_directory import StagingDirectory
 
 _RECORD_LIMIT = 64 << 20
@@ -71,8 +71,9 @@ class PartialDump(StagingDirectory):
         if not isinstance(record, dict) or record.get("key") != fingerprint:
             return None
         files = list(map(_parse_file, record["files"]))
-        stored = PieceResult(files, list(map(finding_from_json, record["findings"])))
-        complete = all(_is_unchanged(self._data_path(piece, file), file) for file in stored.files)
+        findings = list(map(finding_from_json, record["findings"]))
+        stored = PieceResult(files, findings, record["log_ids"], record["sources"])
+        complete = all(is_unchanged(self._data_path(piece, file), file) for file in stored.files)
         return stored if complete else None
 
     def _data_path(self, piece: DumpPiece, file: WrittenFile) -> Path:
@@ -94,6 +95,7 @@ class PartialDump(StagingDirectory):
             ]
             findings_json = list(map(finding_to_json, result.findings))
             content = {"key": fingerprint, "files": files_json, "findings": findings_json}
+            content |= {"log_ids": result.log_ids, "sources": result.source_digest}
             files.write_file(record, format_json(content).encode())
 
     # -- the end
@@ -108,8 +110,8 @@ class PartialDump(StagingDirectory):
         self._files.replace(self.work / file.name, target)
         self._files.sync_dir(target.parent)
 
-    def finish(self, paths: Iterable[str], manifest: bytes) -> None:
-        """Publish exactly the files `paths` and the manifest as OUT, durably."""
+    def finish(self, paths: Iterable[str], texts: Mapping[str, bytes]) -> None:
+        """Publish exactly the files `paths`, and `texts` by their names, as OUT, durably."""
         files, kept_names = self._files, set(paths)
         with convert_write_errors(self.staging_path):
             for path in sorted(self.data.rglob("*"), reverse=True):  # content before its folder
@@ -119,7 +121,8 @@ class PartialDump(StagingDirectory):
                 elif str(path.relative_to(self.data)) not in kept_names:
                     files.unlink(path)
                     files.sync_dir(path.parent)
-            files.write_file(self.data / MANIFEST, manifest)
+            for name, text in texts.items():
+                files.write_file(self.data / name, text)
         self.publish()
         self.discard()
 
@@ -133,7 +136,8 @@ def _parse_file(record: Any) -> WrittenFile:
     return WrittenFile(record["table"], record["name"], record["rows"], record["bytes"], ledgers)
 
 
-def _is_unchanged(path: Path, file: WrittenFile) -> bool:
+def is_unchanged(path: Path, file: WrittenFile) -> bool:
+    """Return whether the file at `path` has the size and the number of rows of `file`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

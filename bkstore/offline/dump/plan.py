@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from bkstore.errors import BkstoreError, SystemRefused
@@ -40,7 +42,9 @@ _ROW_BYTES = 4
 _LOGS_PER_PIECE = 256
 
 _LOWEST_LEDGER = LedgerId(0, 0)
-_KEY_VERSION = 4
+FirstLedgers = Mapping[int, Sequence[LedgerId]]
+_NO_CUTS: FirstLedgers = MappingProxyType({})
+_KEY_VERSION = 5
 """The version of piece keys; after a change the pieces of interrupted dumps are not reused."""
 
 
@@ -111,14 +115,22 @@ class BookiePlan:
     findings: list[Finding] = field(default_factory=list)
 
 
-def plan_bookie(bookie: BookieDir, with_lengths: bool, piece_rows: int = PIECE_ROWS) -> BookiePlan:
+def plan_bookie(
+    bookie: BookieDir,
+    with_lengths: bool,
+    piece_rows: int = PIECE_ROWS,
+    first_ledgers: FirstLedgers = _NO_CUTS,
+) -> BookiePlan:
     """Return the pieces of an open bookie, of about `piece_rows` rows each.
+
+    `first_ledgers` are ledgers at which its index was cut before, ascending, by the number of the
+    directory: it is cut there again, and further where a piece has grown to twice `piece_rows`.
 
     Cost: a `stat` of each index file, or one seek a ledger (2 us). Raises `BkstoreError`.
     """
     plan = BookiePlan(bookie.bookie_id, bookie)
     index_pieces = _idx_pieces if bookie.layout == "idx" else _rocks_pieces
-    plan.pieces += index_pieces(bookie, with_lengths, piece_rows)
+    plan.pieces += index_pieces(bookie, with_lengths, piece_rows, first_ledgers)
     plan.pieces += _log_pieces(bookie)
     try:
         plan.findings += bookie.findings()
@@ -127,13 +139,16 @@ def plan_bookie(bookie: BookieDir, with_lengths: bool, piece_rows: int = PIECE_R
     return plan
 
 
-def _idx_pieces(bookie: BookieDir, with_lengths: bool, piece_rows: int) -> Iterator[DumpPiece]:
+def _idx_pieces(
+    bookie: BookieDir, with_lengths: bool, piece_rows: int, first_ledgers: FirstLedgers
+) -> Iterator[DumpPiece]:
     index = bookie.index
     assert isinstance(index, HierarchicalIndex)
     ledgers = index.ledgers()
     paths = [index.path(ledger) or "" for ledger in ledgers]
     weights = [_LEDGER_WEIGHT + _max_entries(path) for path in paths]
-    for number, (start, stop) in enumerate(_split_evenly(weights, piece_rows)):
+    slices = _cut_index(ledgers, weights, piece_rows, first_ledgers.get(0, ()))
+    for number, (start, stop, first_ledger, stop_ledger) in enumerate(slices):
         yield DumpPiece(
             bookie.bookie_id,
             "index",
@@ -143,8 +158,8 @@ def _idx_pieces(bookie: BookieDir, with_lengths: bool, piece_rows: int) -> Itera
             with_lengths,
             tuple(bookie.entry_logs),
             index_dirs=tuple(bookie.folders.index),
-            first_ledger=ledgers[start] if number else _LOWEST_LEDGER,
-            stop_ledger=ledgers[stop] if stop < len(ledgers) else None,
+            first_ledger=first_ledger,
+            stop_ledger=stop_ledger,
             files=tuple(zip(ledgers[start:stop], paths[start:stop])),
         )
 
@@ -160,7 +175,9 @@ def _max_entries(path: str) -> int:
     return min(info.st_size, info.st_blocks * 512) // 8
 
 
-def _rocks_pieces(bookie: BookieDir, with_lengths: bool, piece_rows: int) -> Iterator[DumpPiece]:
+def _rocks_pieces(
+    bookie: BookieDir, with_lengths: bool, piece_rows: int, first_ledgers: FirstLedgers
+) -> Iterator[DumpPiece]:
     index, currents = bookie.index, bookie.folders.index
     parts = index.parts if isinstance(index, PartitionedIndex) else [index]
     number = 0
@@ -168,7 +185,10 @@ def _rocks_pieces(bookie: BookieDir, with_lengths: bool, piece_rows: int) -> Ite
         ledgers = [n for n in database.ledgers() if n.ledger % len(parts) == dir_index]
         weights = _weigh_ledgers(database, ledgers, currents[dir_index])
         logs = tuple(log for log in bookie.entry_logs if log.dir_index == dir_index)
-        for start, stop in _split_evenly(weights, piece_rows):
+        cuts = first_ledgers.get(dir_index, ())
+        for start, stop, first_ledger, stop_ledger in _cut_index(
+            ledgers, weights, piece_rows, cuts
+        ):
             yield DumpPiece(
                 bookie.bookie_id,
                 "index",
@@ -181,8 +201,8 @@ def _rocks_pieces(bookie: BookieDir, with_lengths: bool, piece_rows: int) -> Ite
                 index_dirs=(currents[dir_index],),
                 dir_index=dir_index,
                 directory_count=len(parts),
-                first_ledger=ledgers[start] if start else _LOWEST_LEDGER,
-                stop_ledger=ledgers[stop] if stop < len(ledgers) else None,
+                first_ledger=first_ledger,
+                stop_ledger=stop_ledger,
             )
             number += 1
 
@@ -198,11 +218,35 @@ def _weigh_ledgers(database: EntryIndex, ledgers: Sequence[LedgerId], current: P
         except BkstoreError:  # reading it reports that
             last_entry = None
         rows.append(0 if last_entry is None else last_entry + 1)
-    database_bytes = sum(size for _, size, _ in _stat_files(_list_database_files(current)))
+    database_bytes = sum(size for _, size, _ in stat_files(list_database_files(current)))
     total, max_rows = sum(rows), database_bytes // _ROW_BYTES
     if total > max_rows:
         rows = [ledger_rows * max_rows // total for ledger_rows in rows]
     return [_LEDGER_WEIGHT + ledger_rows for ledger_rows in rows]
+
+
+def _cut_index(
+    ledgers: Sequence[LedgerId],
+    weights: Sequence[int],
+    piece_rows: int,
+    cuts: Sequence[LedgerId],
+) -> Iterator[tuple[int, int, LedgerId, LedgerId | None]]:
+    """Yield (start, stop, first ledger, ledger before which it ends) of slices of the ledgers, cut
+    at `cuts`, which an earlier dump had, and where a slice has more than twice `piece_rows`."""
+    earlier = [ledger for ledger in cuts if ledger > _LOWEST_LEDGER]
+    bounds = [0, *(bisect_left(ledgers, ledger) for ledger in earlier), len(ledgers)]
+    firsts: list[LedgerId | None] = [_LOWEST_LEDGER, *earlier, None]
+    for (start, stop), (first, last) in zip(pairwise(bounds), pairwise(firsts)):
+        part_weights = weights[start:stop]
+        target = piece_rows if not cuts or sum(part_weights) > 2 * piece_rows else sum(part_weights)
+        for part_start, part_stop in _split_evenly(part_weights, max(target, 1)):
+            is_last = start + part_stop == stop
+            yield (
+                start + part_start,
+                start + part_stop,
+                ledgers[start + part_start] if part_start else first or _LOWEST_LEDGER,
+                last if is_last else ledgers[start + part_stop],
+            )
 
 
 def _split_evenly(weights: Sequence[int], target: int) -> Iterator[tuple[int, int]]:
@@ -239,7 +283,7 @@ def fingerprint(piece: DumpPiece) -> str:
     logs = [(log.path, log.dir_index) for log in piece.logs]
     paths = [path for _, path in piece.files]
     if piece.layout == "rocksdb":
-        paths += _list_database_files(piece.index_dirs[0])
+        paths += list_database_files(piece.index_dirs[0])
     if piece.kind == "logs" or piece.with_lengths:
         paths += [path for path, _ in logs]
     content = (
@@ -255,12 +299,13 @@ def fingerprint(piece: DumpPiece) -> str:
         piece.stop_ledger,
         [ledger for ledger, _ in piece.files],
         logs,
-        list(_stat_files(paths)),
+        list(stat_files(paths)),
     )
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _list_database_files(current: Path) -> list[str]:
+def list_database_files(current: Path) -> list[str]:
+    """Return the paths of all files of an index directory's RocksDB databases, sorted."""
     paths = []
     for database_name in DATABASE_NAMES:
         if (current / database_name).is_dir():
@@ -269,7 +314,8 @@ def _list_database_files(current: Path) -> list[str]:
     return paths
 
 
-def _stat_files(paths: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+def stat_files(paths: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """Yield (path, size, mtime in ns) of each file that exists; raises `ReadFailed`."""
     for path in paths:
         try:
             info = os.stat(path)

@@ -12,6 +12,7 @@ from bkstore.errors import BkstoreError, DirectoryInUse, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.index.api import Finding
 from bkstore.offline.dump.dump_piece import PieceResult, ReportRows, write_piece
+from bkstore.offline.dump.incremental import source_digest
 from bkstore.offline.dump.plan import DumpPiece, fingerprint
 from bkstore.offline.worker_pool import TaskLost, TaskRunner, WorkerPool
 
@@ -70,6 +71,8 @@ def _run_task(task: PieceTask, report: ReportRows, folder: Path, files: Files) -
     piece = task.piece
     try:
         result = write_piece(piece, folder, report, files)
+        if not piece.live:
+            result.source_digest = source_digest(piece, result.log_ids)
     except SystemRefused:
         raise
     except BkstoreError as error:

@@ -8,19 +8,17 @@ directories that the target's layout cannot have: it is changed, with a finding.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from bkstore.errors import CorruptionError, DirectoryInUse
+from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import Files
-from bkstore.files.opening import check_regular, open_for_reading
-from bkstore.files.os_errors import convert_read_errors, convert_sync_errors, convert_write_errors
+from bkstore.files.opening import check_regular
+from bkstore.files.os_errors import convert_read_errors, convert_write_errors
 from bkstore.formats import cookie as cookie_format
 from bkstore.index.api import Finding
 from bkstore.index.hierarchical.file_tree import find_stray_files, has_index_files, is_level_name
@@ -30,60 +28,9 @@ from bkstore.storage.directories.layout import DATABASE_NAMES
 from bkstore.storage.directories.unknown_files import METADATA_CACHE
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-CHUNK_BYTES = 8 << 20
-"""Bytes copied at a time."""
-
 _LOG_NAME = re.compile(r"[0-9a-f]{1,8}\.log(\.compacting|\.[0-9a-f]{1,8}\.compacted)?")
 """Logs are copied separately. The files of an interrupted compaction are not copied: the logs
 that they were to replace still exist."""
-
-_LINK_UNSUPPORTED_ERRNOS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
-"""The errors of `link` for another file system, or for one without hard links."""
-
-
-def copy_file(
-    source: Path, target: Path, files: Files, report: Callable[[int], None] | None = None
-) -> int:
-    """Copy a regular file to a new name, fsync it, and return its size; `report` gets each chunk's.
-
-    The caller must sync the folder. Raises `DirectoryInUse` if the source's size changes meanwhile.
-    """
-    with ExitStack() as stack:
-        with convert_read_errors(source):
-            file = stack.enter_context(open_for_reading(source))
-            mode = os.fstat(file.fileno()).st_mode & 0o777
-            expected_bytes = os.fstat(file.fileno()).st_size
-        with convert_write_errors(target):
-            fd = files.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode | 0o600)
-        stack.callback(files.close, fd)
-        copied_bytes = 0
-        while True:
-            with convert_read_errors(source):
-                chunk = file.read(CHUNK_BYTES)
-            if not chunk:
-                break
-            with convert_write_errors(target):
-                files.pwrite(fd, chunk, copied_bytes)
-            copied_bytes += len(chunk)
-            if report is not None:
-                report(len(chunk))
-        with convert_sync_errors(target):
-            files.fsync(fd)
-    if copied_bytes != expected_bytes:
-        raise DirectoryInUse(f"{source}: had {expected_bytes} bytes, but {copied_bytes} when read")
-    return copied_bytes
-
-
-def link_file(source: Path, target: Path, files: Files) -> bool:
-    """Hard-link a file; return False if the file system does not support it."""
-    with convert_write_errors(target):
-        try:
-            files.link(source, target)
-        except OSError as error:
-            if error.errno in _LINK_UNSUPPORTED_ERRNOS:
-                return False
-            raise
-    return True
 
 
 def write_new_file(target: Path, data: bytes, files: Files) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 
 from bkstore.arguments import boolean, path as as_path
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
+from bkstore.files.copies import copy_file, link_file
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import check_regular
 from bkstore.files.os_errors import convert_sync_errors, convert_write_errors
@@ -25,8 +26,6 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, IndexBatch, LedgerState
 from bkstore.offline.index_building.ledger_states import check_storable
 from bkstore.offline.rewrite.file_copies import (
-    copy_file,
-    link_file,
     list_other_files,
     write_new_file,
 )
