@@ -180,23 +180,19 @@ class EarlierDump:
         if piece.live:
             return None
         if piece.kind == "logs":
-            earlier_piece = self._log_pieces.get(source_digest(piece, []))
+            kept = self._log_pieces.get(source_digest(piece, []))
         else:
             pieces = self._index_pieces.get(piece.bookie_id, {})
-            earlier_piece = pieces.get((piece.dir_index, piece.first_ledger))
-            if earlier_piece is not None and earlier_piece.digest != source_digest(
-                piece, earlier_piece.log_ids
-            ):
+            kept = pieces.get((piece.dir_index, piece.first_ledger))
+            if kept is not None and kept.digest != source_digest(piece, kept.log_ids):
                 return None
-        if earlier_piece is None:
+        if kept is None:
             return None
-        files = [
-            _written_file(piece, table, earlier_piece.files[table]) for table in earlier_piece.files
-        ]
-        paths = [self._path / earlier_piece.files[table]["path"] for table in earlier_piece.files]
+        files = [_written_file(piece, table, kept.files[table]) for table in kept.files]
+        paths = [self._path / kept.files[table]["path"] for table in kept.files]
         if not all(map(is_unchanged, paths, files)):
             return None
-        return KeptPiece(PieceResult(files, [], earlier_piece.log_ids, earlier_piece.digest), paths)
+        return KeptPiece(PieceResult(files, [], kept.log_ids, kept.digest), paths)
 
 
 _CutIndex = tuple[int, LedgerId]  # the number of a directory, and the first ledger of a piece
