@@ -25,7 +25,7 @@ from bkstore.offline.dump.index_rows import PieceIndex
 from bkstore.offline.dump.parquet import ParquetTableWriter
 from bkstore.offline.dump.partial_dump import PartialDump
 from bkstore.offline.dump.plan import DumpPiece
-from bkstore.offline.reading.manifest import encode_manifest
+from bkstore.offline.reading.manifest import MANIFEST, encode_manifest
 from bkstore.offline.staging_directory import check_target
 from bkstore.tables import BOOKIE_FINDINGS, ENTRY_LOGS, LOG_LEDGERS, ConstantColumn, Schema, Table
 from tools.synthesize.bookie_entries import RECORD_BYTES, BookieEntries
@@ -73,7 +73,8 @@ def write_cluster(
             if progress is not None:
                 progress(len(bookies))
         file_names = [file["path"] for files in tables.values() for file in files]
-        partial.finish(file_names, encode_manifest(bookies, tables, (), {"length": False}))
+        manifest = encode_manifest(bookies, tables, (), {"length": False})
+        partial.finish(file_names, {MANIFEST: manifest})
     numbers["entries"] = sum(file["rows"] for file in tables["entries"])
     (directory / "metadata.json").write_bytes(encode_file(_cluster_metadata(cluster)))
     (directory / "planted.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")

@@ -94,8 +94,13 @@ class PartialDump(StagingDirectory):
                 for f in result.files
             ]
             findings_json = list(map(finding_to_json, result.findings))
-            content = {"key": fingerprint, "files": files_json, "findings": findings_json}
-            content |= {"log_ids": result.log_ids, "sources": result.source_digest}
+            content = {
+                "key": fingerprint,
+                "files": files_json,
+                "findings": findings_json,
+                "log_ids": result.log_ids,
+                "sources": result.source_digest,
+            }
             files.write_file(record, format_json(content).encode())
 
     # -- the end
