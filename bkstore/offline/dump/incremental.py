@@ -3,7 +3,7 @@
 Each dump has a file `sources.json`: for each piece a digest of the names, sizes and modification
 times of all files that its rows come from, relative to the bookie's directories, so that a copy
 elsewhere counts as the same. Pieces with findings, and those of directories that were read live,
-are not in it: they are always read again. Format: `docs/formats/dump.md`.
+have no digest: they are always read again. Format: `docs/formats/dump.md`.
 """
 
 from __future__ import annotations
@@ -93,14 +93,13 @@ def encode_sources(pieces: Iterable[tuple[DumpPiece, PieceResult]]) -> bytes:
             "dir_index": piece.dir_index,
             "first_ledger": piece.first_ledger.qualified_name,
             "log_ids": result.log_ids,
-            "digest": result.source_digest,
+            "digest": None if result.findings else result.source_digest,
             "files": {
                 file.table: dump_file_path(file.table, piece.bookie_id, piece.number)
                 for file in result.files
             },
         }
         for piece, result in pieces
-        if result.source_digest is not None and not result.findings
     ]
     document = {"kind": _KIND, "format": _FORMAT, "pieces": objects}
     return (format_json(document, indent=1) + "\n").encode()
@@ -145,9 +144,9 @@ class EarlierDump:
     def _add_piece(self, record: Any, objects: Mapping[str, Any]) -> None:
         files = {table: objects[path] for table, path in record["files"].items()}
         piece = _EarlierPiece(record["digest"], record["log_ids"], files)
-        if record["kind"] == "logs":
+        if record["kind"] == "logs" and piece.digest is not None:
             self._log_pieces[piece.digest] = piece
-        else:
+        elif record["kind"] == "index":
             cut = record["dir_index"], LedgerId.parse(record["first_ledger"])
             self._index_pieces.setdefault(record["bookie"], {})[cut] = piece
 
@@ -201,7 +200,7 @@ _CutIndex = tuple[int, LedgerId]  # the number of a directory, and the first led
 class _EarlierPiece(NamedTuple):
     """A record of `sources.json`, with the manifest's objects of the files by their tables."""
 
-    digest: str
+    digest: str | None
     log_ids: list[list[int]]
     files: Mapping[str, Mapping[str, Any]]
 
