@@ -33,7 +33,7 @@ def test_manifest_says_what_is_there(three: list[Path], whole: Path) -> None:
 
     assert list(NAMES) == list(manifest["tables"])
     assert there == set(listed)
-    assert there | {"manifest.json"} == set(contents(whole))
+    assert there | {"manifest.json", "sources.json"} == set(contents(whole))
     for path, file in listed.items():
         assert (whole / path).stat().st_size == file["bytes"]
         assert pq.read_metadata(whole / path).num_rows == file["rows"]
