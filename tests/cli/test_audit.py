@@ -120,7 +120,9 @@ def test_a_sound_cluster_exits_clean(made: Path, capsys: Capsys) -> None:
     code, rows, err = _run(capsys, *_words(made))
 
     assert (0, []) == (code, rows)
-    assert "not judged: overdue marks, as no grace period was given\n2 of 2 ledgers checked" in err
+    assert err.startswith("Nothing is missing: 2 ledgers, 12 entries, 3 bookies\n")
+    rule = "not judged: overdue marks: no grace period was given (--grace-period SECONDS)\n"
+    assert f"{rule}2 of 2 ledgers checked" in err
 
 
 def test_no_directory_given_is_no_pass(made: Path, capsys: Capsys) -> None:
@@ -131,7 +133,7 @@ def test_no_directory_given_is_no_pass(made: Path, capsys: Capsys) -> None:
     assert 1 == code
     assert ("bookie_unavailable", "b3") == (row["category"], row["bookie"])
     assert (
-        "no directory was given and no address is known; "
+        "no directory was given for b3 (b3=DIR), and no address is known; "
         "it is registered, and it is not listed as unavailable: "
         "2 segments of 2 ledgers judged without it"
     ) == row["detail"]
@@ -323,10 +325,12 @@ class _Case(NamedTuple):
 
 EXITS = {
     "clean": _Case(0, "2 of 2 ledgers checked", words=("--grace-period", "9")),
-    "marks not asked": _Case(0, "not judged: overdue marks, as no grace period was given"),
+    "marks not asked": _Case(
+        0, "not judged: overdue marks: no grace period was given (--grace-period"
+    ),
     "store tells nothing": _Case(
         0,
-        "not judged: registered bookies, as the store does not list them",
+        'not judged: registered bookies: the metadata do not list them ("registered_bookies")',
         {"registered_bookies": None, "unavailable_bookies": None, "underreplicated": None},
     ),
     "known to be unavailable": _Case(
@@ -339,6 +343,23 @@ EXITS = {
         ("b1", "b2"),
     ),
     "loss": _Case(1, "below_ack_quorum: 1 ledger", whole=False),
+    "loss in words": _Case(
+        1,
+        "Replicas are missing of 1 of 2 ledgers; at worst, entries with fewer replicas than the "
+        "ack quorum\n",
+        whole=False,
+    ),
+    "a part in words": _Case(
+        1,
+        "Nothing is missing of what could be judged: 2 ledgers, 12 entries, 2 bookies\n",
+        {"registered_bookies": None, "unavailable_bookies": None},
+        ("b1", "b2"),
+    ),
+    "none closed, in words": _Case(
+        3,
+        "Nothing was judged: no ledger is closed\n",
+        {"ledgers": (_metadata(7, state="OPEN", last_entry_id=-1, length=0),)},
+    ),
     "absent": _Case(1, "bookie_unavailable: 2 ledgers", bookies=("b1", "b2")),
     "absent, nobody tells": _Case(
         1,
@@ -351,7 +372,7 @@ EXITS = {
         "not judged: its metadata",
         {"ledgers": (_metadata(7, segments=((0, ENSEMBLE), (99, ENSEMBLE))),)},
     ),
-    "no ledger": _Case(3, "0 of 0 ledgers checked", {"ledgers": ()}),
+    "no ledger": _Case(3, "Nothing was judged: the metadata list no ledger\n", {"ledgers": ()}),
     "none closed": _Case(
         3,
         "0 of 1 ledger checked (0 of them empty), 0 answers of bookies; skipped: 1 open",
@@ -359,7 +380,7 @@ EXITS = {
     ),
     "every bookie is known to be unavailable": _Case(
         3,
-        "2 of 2 ledgers checked (0 of them empty), 0 answers of bookies",
+        "Nothing was judged: no bookie that should have entries answered\n",
         {"registered_bookies": frozenset(), "unavailable_bookies": frozenset(ENSEMBLE)},
         ("stranger",),
     ),

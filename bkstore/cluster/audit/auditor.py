@@ -218,15 +218,17 @@ class Auditor:
     def _rules_not_checked(self, report: AuditReport, has_marks: bool) -> list[str]:
         rules = []
         if not has_marks:
-            rules.append("underreplicated marks, as the store keeps none")
+            rules.append('marks: the metadata do not list them ("underreplicated")')
         elif self.options.grace_period is None:
-            rules.append("overdue marks, as no grace period was given")
+            rules.append("overdue marks: no grace period was given (--grace-period SECONDS)")
         if report.undated:
             rules += [format_count(report.undated, "mark without a time", "marks without a time")]
         if self.store.registered_bookies() is None:
-            rules.append("registered bookies, as the store does not list them")
+            rules.append('registered bookies: the metadata do not list them ("registered_bookies")')
         if self.store.unavailable_bookies() is None:
-            rules.append("unavailable bookies, as the store does not list them")
+            rules.append(
+                'unavailable bookies: the metadata do not list them ("unavailable_bookies")'
+            )
         return rules
 
     def _parameters_to_match(self) -> dict[str, Any]:

@@ -91,7 +91,8 @@ def query_bookies(
     for bookie_id, query in queries.items():
         bookie, ledger_numbers = bookies.get(bookie_id), query.ledger_numbers
         if bookie is None:
-            reason = "no directory was given and no address is known"
+            given = f"no directory was given for {bookie_id} ({bookie_id}=DIR)"
+            reason = f"{given}, and no address is known"
             answers[bookie_id].unanswered = dict.fromkeys(ledger_numbers, reason)
             answers[bookie_id].absent = True
             continue

@@ -115,7 +115,10 @@ class BatchChecker:
         ledgers = [subject.ledger for subject in subjects]
         answers = query_bookies(self._bookies, queries, ledgers, self._pool)
         for bookie, bookie_answers in answers.items():
-            outcome.replicas += len(bookie_answers.availabilities)
+            answer_count = len(bookie_answers.availabilities)
+            outcome.replicas += answer_count
+            if answer_count:
+                outcome.answers[bookie] += answer_count
             self._record_answers(subjects, bookie, queries[bookie], bookie_answers)
 
     def _record_answers(
@@ -159,8 +162,7 @@ class BatchChecker:
         with_problems = [subject for subject in subjects if subject.has_problem]
         for subject in subjects:
             if not subject.has_problem:
-                outcome.checked += 1
-                outcome.empty += not subject.has_due_entries
+                _count_checked(subject, outcome)
         if not with_problems:
             return []
         # Read the others again; a verdict counts only if mark and metadata are unchanged.
@@ -184,8 +186,7 @@ class BatchChecker:
             outcome.violations[subject.ledger] = violations
         for bookie, (reason, segments) in subject.unlisted.items():
             add_absence(outcome.unlisted, bookie, Absence(1, len(segments), reason))
-        outcome.checked += 1
-        outcome.empty += not subject.has_due_entries
+        _count_checked(subject, outcome)
 
     def _add_compat_verdict(self, subject: CheckedLedger, outcome: BatchOutcome) -> None:
         """Add a verdict as upstream does: no second read, bookies without an answer only listed."""
@@ -196,8 +197,7 @@ class BatchChecker:
             silent = {*subject.unanswered, *subject.unlisted}
             outcome.unanswered[subject.ledger] = tuple(sorted(silent))
         if not subject.is_marked:
-            outcome.checked += 1
-            outcome.empty += not subject.has_due_entries
+            _count_checked(subject, outcome)
 
 
 @contextmanager
@@ -206,6 +206,13 @@ def _add_elapsed_time(seconds: Counter[str], timer: str) -> Iterator[None]:
     started = perf_counter()
     yield
     seconds[timer] += perf_counter() - started  # type: ignore[assignment]
+
+
+def _count_checked(subject: CheckedLedger, outcome: BatchOutcome) -> None:
+    """Count a ledger that has a verdict, and its entries."""
+    outcome.checked += 1
+    outcome.empty += not subject.has_due_entries
+    outcome.entries += subject.metadata.last_entry_id + 1
 
 
 def _due_rows(ledger_number: int, subject: CheckedLedger) -> Iterator[tuple[str, DueRow]]:

@@ -19,6 +19,13 @@ from bkstore.tables import Table
 SkipReason = Literal["open", "in_recovery", "underreplicated", "gone"]
 _SKIPS: tuple[SkipReason, ...] = get_args(SkipReason)
 
+_SHORTAGES: dict[Category, str] = {
+    "no_replica": "entries without any replica",
+    "below_ack_quorum": "entries with fewer replicas than the ack quorum",
+    "below_write_quorum": "entries with fewer replicas than the write quorum",
+}
+"""The durability categories in words, the worst first."""
+
 _GAUGES: dict[str, Category] = dict(zip(AUDIT_GAUGES, CATEGORIES))
 
 
@@ -48,7 +55,8 @@ class AuditCounts:
     audit's mapping: how many ledgers and segments were checked without each, and why that is a
     violation; `without` counts ledgers for which only such bookies gave no answer. `unlisted` are
     bookies that respond but cannot list entries. `replicas` counts answers of bookies, `redone`
-    checks repeated because a ledger changed, `undated` marks without a time.
+    checks repeated because a ledger changed, `undated` marks without a time. `entries` counts the
+    entries of the checked ledgers, and `answers` the answers of each bookie.
     """
 
     checked: int = 0
@@ -57,9 +65,11 @@ class AuditCounts:
     redone: int = 0
     undated: int = 0
     without: int = 0
+    entries: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
     excused: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
     absent: dict[str, Absence] = field(default_factory=dict)
     unlisted: dict[str, Absence] = field(default_factory=dict)
     unreadable: list[tuple[LedgerId, str]] = field(default_factory=list)
@@ -80,8 +90,8 @@ class AuditCounts:
         self.unanswered.update(other.unanswered)
 
 
-NUMBER_FIELDS = ("checked", "empty", "replicas", "redone", "undated", "without")
-COUNTER_FIELDS = ("skipped", "seconds", "excused")
+NUMBER_FIELDS = ("checked", "empty", "replicas", "redone", "undated", "without", "entries")
+COUNTER_FIELDS = ("skipped", "seconds", "excused", "answers")
 ABSENCE_FIELDS = ("absent", "unlisted")
 """Fields of `AuditCounts` by type: plain counts, counts by key, and absences by bookie."""
 
@@ -153,11 +163,37 @@ class AuditReport(AuditCounts):
         self.unsettled.sort()
         self.unanswered = dict(sorted(self.unanswered.items()))
 
+    def verdict(self) -> str:
+        """Return the result in a sentence: whether replicas are missing, of how much."""
+        affected = {
+            violation.ledger for violation in self.violations if violation.category in _SHORTAGES
+        }
+        if affected:
+            worst = next(
+                (text for category, text in _SHORTAGES.items() if self.counts[category]), ""
+            )
+            ledgers = f"{len(affected):,} of {_ledger_count(self.checked)}"
+            return f"Replicas are missing of {ledgers}; at worst, {worst}"
+        if not self.ledgers:
+            return "Nothing was judged: the metadata list no ledger"
+        if not self.checked:
+            skipped = self.skipped["open"] + self.skipped["in_recovery"]
+            reason = "no ledger is closed" if skipped == self.ledgers else "see below"
+            return f"Nothing was judged: {reason}"
+        if self.checked_nothing:
+            return "Nothing was judged: no bookie that should have entries answered"
+        entries = format_count(self.entries, "entry", "entries", grouped=True)
+        bookies = format_count(len(self.answers), "bookie", grouped=True)
+        is_partial = not self.clean or self.excused or self.absent
+        scope = " of what could be judged" if is_partial else ""
+        return f"Nothing is missing{scope}: {_ledger_count(self.checked)}, {entries}, {bookies}"
+
     def summary(self) -> list[str]:
-        """Return lines that describe the run, the most important first."""
+        """Return lines that describe the run: the verdict, then the most important first."""
         counts, skipped = self.counts, self.skipped
         # Violations, then what was not judged, by cause, then the totals.
-        lines = [f"{name}: {_ledger_count(counts[name])}" for name in CATEGORIES if counts[name]]
+        lines = [self.verdict()]
+        lines += [f"{name}: {_ledger_count(counts[name])}" for name in CATEGORIES if counts[name]]
         lines += [f"not judged: {reason}" for reason in self.unchecked_rules]
         if self.unanswered:
             silent_bookies = sorted({name for names in self.unanswered.values() for name in names})
@@ -181,4 +217,4 @@ class AuditReport(AuditCounts):
 
 
 def _ledger_count(count: int) -> str:
-    return format_count(count, "ledger")
+    return format_count(count, "ledger", grouped=True)

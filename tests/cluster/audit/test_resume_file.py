@@ -23,7 +23,8 @@ HEAD = '{"format": "bkstore-audit-1", "started_at": 5.0, "run": {"what": "it"}}\
 RUN = {"what": "it"}
 EMPTY = (
     '"checked": 1, "empty": 0, "replicas": 0, "redone": 0, "undated": 0, '
-    '"without": 0, "skipped": {}, "seconds": {}, "excused": {}, "absent": {}, '
+    '"without": 0, "entries": 0, "skipped": {}, "seconds": {}, "excused": {}, '
+    '"answers": {}, "absent": {}, '
     '"unlisted": {}, "found": [], '
     '"unreadable": [], "unsettled": [], "unanswered": {}, "again": []'
 )

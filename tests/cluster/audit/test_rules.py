@@ -135,7 +135,9 @@ def test_marks_are_not_judged_without_a_grace_period() -> None:
     report = audit(store, grace_period=None)
 
     assert [] == report.violations
-    assert ["overdue marks, as no grace period was given"] == report.unchecked_rules
+    assert ["overdue marks: no grace period was given (--grace-period SECONDS)"] == (
+        report.unchecked_rules
+    )
 
 
 def test_a_mark_without_a_time_is_not_judged() -> None:
