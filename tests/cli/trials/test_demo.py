@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bkstore.cli import demo
+from bkstore.cli.trials import demo
 from bkstore.cli.main import main
 from bkstore.cli.screen.text_width import width
 from bkstore.cli.trials.demo_data import make_cluster
