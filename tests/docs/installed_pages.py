@@ -125,6 +125,10 @@ class _HidingFinder:
         is_hidden = name.partition(".")[0] in self._hidden
         return None if is_hidden else self._finder.find_spec(name, *location)
 
+    def __getattr__(self, attribute: str) -> Any:
+        """Return what else the finder offers, such as `find_distributions`."""
+        return getattr(self._finder, attribute)
+
 
 def _run_in_fork(request: dict[str, Any]) -> str:
     """Run one page in a child; return its traceback, or how it ended, or ""."""

@@ -78,7 +78,8 @@ def test_page_runs(page: Path, tmp_path: Path, page_runner: PageRunner) -> None:
     for module in line.modules:
         pytest.importorskip(module)
 
-    assert "" == page_runner.run(page, tmp_path, modules)
+    problem = page_runner.run(page, tmp_path, modules)
+    assert problem == "", problem
 
 
 LONG_WITH_SPARK = "command-line.md"
