@@ -106,7 +106,9 @@ class PageRunner:
     def close(self) -> None:
         """End the process."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
+        self._process.stdout.close()
         self._process.wait(60)
 
 
@@ -124,10 +126,6 @@ class _HidingFinder:
         """Return the spec of a module, None for a hidden one."""
         is_hidden = name.partition(".")[0] in self._hidden
         return None if is_hidden else self._finder.find_spec(name, *location)
-
-    def __getattr__(self, attribute: str) -> Any:
-        """Return what else the finder offers, such as `find_distributions`."""
-        return getattr(self._finder, attribute)
 
 
 def _run_in_fork(request: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Generator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -34,9 +35,8 @@ def run(args: argparse.Namespace) -> int:
     scope = None if args.all_scopes else scope_from_args(args)
     refuse_output_in(args, args.directories)
     fleet = Fleet(args.directories, partial(_read_bookie, args, scope), args.jobs)
-    with work_progress("bookies") as show_progress:
-        tables = fleet.tables(None if fleet.is_single else show_progress)
-        write_output(args, LEDGER_LIST, tables, private=args.show_keys)
+    with nullcontext() if fleet.is_single else work_progress("bookies") as show_progress:
+        write_output(args, LEDGER_LIST, fleet.tables(show_progress), private=args.show_keys)
     return fleet.exit_code(fleet.report_findings(lambda findings: findings))
 
 

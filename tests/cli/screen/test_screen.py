@@ -159,7 +159,7 @@ def test_one_ledger_is_said_once(bookie: Path, capsys: Capsys) -> None:
     lines = _said(capsys, "readledger", bookie, WIDE)
 
     assert f"ledger_id: {WIDE.qualified_name}" == lines[0]
-    assert "entry_id   log_id   position   bytes   lac   length   payload" == lines[1]
+    assert "entry_id   log_id   position   bytes   lac   length   digest_ok   payload" == lines[1]
 
 
 def test_wide(bookie: Path, capsys: Capsys) -> None:

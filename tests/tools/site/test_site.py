@@ -186,6 +186,7 @@ site_dir: site
 use_directory_urls: false
 theme: {name: material, font: false}
 markdown_extensions: [attr_list, tables, pymdownx.superfences]
+plugins: [search, offline]
 nav:
   - Start: index.md
   - Page: page.md
