@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bkstore.cli.trials import demo
 from bkstore.cli.main import main
 from bkstore.cli.screen.text_width import width
+from bkstore.cli.trials import demo
 from bkstore.cli.trials.demo_data import make_cluster
 from bkstore.cluster.store.opening import open_metadata
 from bkstore.errors import MissingDependency

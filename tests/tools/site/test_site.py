@@ -187,6 +187,7 @@ use_directory_urls: false
 theme: {name: material, font: false}
 markdown_extensions: [attr_list, tables, pymdownx.superfences]
 plugins: [search, offline]
+extra: {polyfills: [assets/iframe-worker.js]}
 nav:
   - Start: index.md
   - Page: page.md
