@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bkstore.errors import InvalidArgument
+from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import write_output
+from bkstore.formats.syntax.json_text import parse_json
 from bkstore.lab.documents.document_validation import find_fault, find_misfit
 from bkstore.lab.documents.machine import describe_environment
 from bkstore.lab.experiment import Experiment, LabRun, Row
@@ -112,8 +113,8 @@ def read_document(experiment: Experiment, source: Path) -> Document:
 def load_document(source: Path) -> Document:
     """Return a saved document of any experiment; raise `InvalidArgument` if it is not valid."""
     try:
-        document = json.loads(source.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        document = parse_json(source.read_bytes())
+    except (OSError, CorruptionError) as error:
         raise InvalidArgument(f"{source}: no result can be read: {error}") from error
     found_format = document.get("format") if isinstance(document, dict) else None
     if found_format != FORMAT:

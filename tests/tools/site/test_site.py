@@ -205,6 +205,7 @@ def small(tmp_path: Path) -> Path:
         "mkdocs.yml": CONFIG,
         "LICENSE": "Free.\n",
         "CHANGELOG.md": "# Changes\n\nSee [a page](docs/page.md#part).\n",
+        "docs/assets/iframe-worker.js": "",
         "docs/index.md": "# Start\n\n[Page](page.md), [code](../bkstore/other.py).\n",
         "docs/page.md": "# Page\n\n## Part\n\n`bkstore/other.py`, [licence](../LICENSE)\n",
         "bkstore/__init__.py": MODULE,
