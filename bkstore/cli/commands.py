@@ -95,7 +95,8 @@ COMMAND_GROUPS = {
         "check": Command(
             "maintenance.check",
             "consistency of index, entry logs, journals and states",
-            "bkstore check bookie-1 --digest-type CRC32C --metadata metadata.json",
+            "bkstore check bookie-1 --digest-type CRC32C --metadata metadata.json\n"
+            "bkstore check bookie-1 bookie-2 -o findings.csv",
         ),
         "usage": Command(
             "maintenance.usage",

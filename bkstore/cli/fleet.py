@@ -41,8 +41,11 @@ _MIN_PARALLEL_BYTES = 64 << 20
 """The bytes in directories from which on processes are used; each takes half a second to start."""
 
 
-def add_directories(parser: Parser) -> None:
-    """Add DIR..., the options for opening them, and --jobs."""
+_JOBS_HELP = "processes that read several DIRs (default: one per CPU; one for few bytes)"
+
+
+def add_directories(parser: Parser, jobs_help: str = _JOBS_HELP) -> None:
+    """Add DIR..., the options for opening them, and --jobs with this help."""
     parser.add_argument(
         "directories",
         metavar="DIR",
@@ -55,7 +58,7 @@ def add_directories(parser: Parser) -> None:
         "--jobs",
         metavar="N",
         type=int,
-        help="processes that read several DIRs (default: one per CPU; one for few bytes)",
+        help=jobs_help,
     )
 
 
@@ -110,6 +113,11 @@ class Fleet(Generic[_Outcome]):
     def is_single(self) -> bool:
         """Whether there is one directory only."""
         return len(self._directories) == 1
+
+    @property
+    def current_directory(self) -> Path:
+        """The directory of the table that `tables` has yielded last, until it goes on."""
+        return self._directories[len(self.outcomes) + len(self.failed)]
 
     def tables(self, show_progress: ShowProgress | None = None) -> Iterator[Table]:
         """Yield the tables of each bookie, in order; print the reason for one that fails.

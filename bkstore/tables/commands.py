@@ -168,9 +168,9 @@ INSPECT = make_schema("inspect", "property value:string", wrap="value")
 
 CHECK_FINDINGS = make_schema(
     "check_findings",
-    "severity kind detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?"
-    " groups:rows?",
-    show="severity kind detail file offset",
+    "bookie severity kind detail file? offset? scope_id? ledger_id? first_entry? last_entry?"
+    " entries? groups:rows?",
+    show="bookie severity kind detail file offset",
     hide_idle="file offset",
     may_cut="file detail",
     nothing="",
@@ -180,7 +180,7 @@ CHECK_FINDINGS = make_schema(
 
 CHECK_COVERAGE = make_schema(
     "check_coverage",
-    "dir_index log_id file bytes header_bytes record_bytes map_bytes padding_bytes"
+    "bookie dir_index log_id file bytes header_bytes record_bytes map_bytes padding_bytes"
     " unaccounted_bytes unaccounted rows records indexed copies unindexed garbage garbage_bytes"
     " others unjudged digests",
     hide="file header_bytes record_bytes map_bytes padding_bytes unaccounted garbage_bytes",

@@ -1,13 +1,23 @@
-"""bkstore check: consistency of index, entry logs, journals and states."""
+"""bkstore check: consistency of index, entry logs, journals and states, of one bookie or many."""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from bkstore.cli.bookie.log_arguments import parse_log_id
+from bkstore.cli.fleet import Fleet, ShowProgress, add_directories
+from bkstore.cli.maintenance.check_totals import (
+    CheckOutcome,
+    print_coverage,
+    print_fleet_coverage,
+)
+from bkstore.cli.screen.column_choice import screen_columns
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.ledger_options import add_ledger_options, only_ledger_from_args
 from bkstore.cli.terminal.metadata_options import parse_metadata_location
@@ -15,26 +25,24 @@ from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.secrets import add_digest_options, password_from_args
-from bkstore.cli.terminal.shared_options import add_directory, open_bookie
+from bkstore.cli.terminal.shared_options import open_bookie, refuse_output_in
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.cli.terminal.table_output import tables_of_rows
-from bkstore.counts import format_count
 from bkstore.ids import LedgerId
 from bkstore.offline.check import Check, CheckFinding, Coverage
 from bkstore.storage.read_only.bookie_dir import BookieDir
-from bkstore.tables import CHECK_COVERAGE, CHECK_FINDINGS, Table
+from bkstore.tables import CHECK_COVERAGE, CHECK_FINDINGS, Schema, Table
 
 _ROWS_PER_TABLE = 1 << 10
-_SEVERITY_NOUNS = {
-    "damage": ("finding of damage", "findings of damage"),
-    "oddity": ("oddity", "oddities"),
-    "note": ("note", "notes"),
-}
 
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add_directory(parser)
+    add_directories(
+        parser,
+        "processes that read several DIRs, or the logs of one "
+        "(default: one per CPU; one for few bytes)",
+    )
     add_ledger_options(parser, "only the rows, the state and the records of this ledger")
     add = parser.add_argument
     add("--log", metavar="LOG", help="only this log: an id, decimal or with 0x, or <hex id>.log")
@@ -47,12 +55,6 @@ def add_arguments(parser: Parser) -> None:
         "the index, are damage instead of garbage",
     )
     add(
-        "--jobs",
-        metavar="N",
-        type=int,
-        help="processes that read logs (default: one per CPU; one for few bytes)",
-    )
-    add(
         "--coverage",
         action="store_true",
         help="print the coverage, one row per entry log; findings go to stderr",
@@ -61,66 +63,116 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print each finding, and to stderr what was checked and what was not; the exit code is 1 for
-    damage and oddities, 0 without any, 3 if nothing was checked."""
-    severity_counts: Counter[str] = Counter()
-    with open_bookie(args, needs_index=False) as bookie, work_progress("records") as show_progress:
-        check = _make_check(args, bookie)
-        check.progress = show_progress
-        findings = _count_severities(check, severity_counts)
+    """Print each finding, and to stderr what was checked and what was not. The exit code is 1 for
+    damage and oddities, 0 without any, 2 if one of several directories could not be read, 3 if
+    nothing was checked, or nothing of one of them."""
+    refuse_output_in(args, args.directories)
+    read = partial(_read_bookie, args, _CheckOptions.from_args(args))
+    fleet = Fleet(args.directories, read, args.jobs)
+    schema = CHECK_COVERAGE if args.coverage else CHECK_FINDINGS
+    with work_progress("records" if fleet.is_single else "bookies") as show_progress:
+        tables = fleet.tables(show_progress)
         if args.coverage:
-            for finding in findings:
-                print_stderr(f"{finding.severity}: {finding}")
-            write_output(args, CHECK_COVERAGE, [_coverage_table(check.coverage)])
-        else:
-            tables = tables_of_rows(CHECK_FINDINGS, map(_finding_row, findings), _ROWS_PER_TABLE)
-            write_output(args, CHECK_FINDINGS, tables)
-    return _print_coverage(check.coverage, severity_counts)
+            tables = _print_findings(tables, fleet)
+        write_output(args, _without_bookie(schema) if fleet.is_single else schema, tables)
+    outcomes = [outcome for _, outcome in fleet.outcomes]
+    if fleet.is_single:
+        print_coverage(outcomes[0])
+    else:
+        print_fleet_coverage(fleet.outcomes, len(args.directories))
+    has_problems = any(outcome.has_problems for outcome in outcomes)
+    is_checked = not any(outcome.coverage.is_empty for outcome in outcomes)
+    return fleet.exit_code(exit_code(findings=has_problems, checked=is_checked))
 
 
-def _count_severities(check: Check, counts: Counter[str]) -> Iterator[CheckFinding]:
-    for finding in check:
-        counts[finding.severity] += 1
-        yield finding
+@dataclass(frozen=True)
+class _CheckOptions:
+    """The arguments of `Check`, read once for all directories: password, metadata, ids."""
+
+    digest_type: str | None
+    password: bytes | None
+    ledger: LedgerId | None
+    log_id: int | None
+    live_ledgers: list[LedgerId]
+    jobs: int | None
+
+    @classmethod
+    def from_args(cls, args: argparse.Namespace) -> _CheckOptions:
+        """Return the options; reads the password and the ledger ids of --metadata. Of several
+        directories, each is read by one process."""
+        ledger = only_ledger_from_args(args)
+        live_ledgers: list[LedgerId] = []
+        if args.metadata is not None:
+            from bkstore.cluster.store.opening import opened_metadata
+
+            with opened_metadata(args.metadata) as store:
+                live_ledgers = store.ledgers()
+        log_id = None if args.log is None else parse_log_id(args.log)
+        jobs = args.jobs if len(args.directories) == 1 else 1
+        password = password_from_args(args)
+        return cls(args.digest_type, password, ledger, log_id, live_ledgers, jobs)
+
+    def make_check(self, bookie: BookieDir) -> Check:
+        """Return the check of a bookie."""
+        part = (self.ledger, self.log_id)
+        secret = (self.digest_type, self.password)
+        return Check(bookie, *secret, *part, self.live_ledgers, self.jobs)
 
 
-def _make_check(args: argparse.Namespace, bookie: BookieDir) -> Check:
-    """Return the check that the arguments ask for; reads the ledger ids of --metadata."""
-    ledger = only_ledger_from_args(args)
-    live_ledgers: list[LedgerId] = []
-    if args.metadata is not None:
-        from bkstore.cluster.store.opening import opened_metadata
-
-        with opened_metadata(args.metadata) as store:
-            live_ledgers = store.ledgers()
-    log_id = None if args.log is None else parse_log_id(args.log)
-    password = password_from_args(args)
-    return Check(bookie, args.digest_type, password, ledger, log_id, live_ledgers, args.jobs)
-
-
-def _finding_row(finding: CheckFinding) -> tuple[Any, ...]:
-    ids = (None, None) if finding.ledger is None else finding.ledger.signed
-    entry_range = (finding.first_entry, finding.last_entry, finding.entries)
-    description = (finding.severity, finding.kind, finding.detail)
-    groups = None if finding.entry_set is None else finding.entry_set.groups.tolist()
-    return (*description, finding.file, finding.offset, *ids, *entry_range, groups)
+def _read_bookie(
+    args: argparse.Namespace,
+    options: _CheckOptions,
+    directory: Path,
+    show_progress: ShowProgress | None,
+) -> Generator[Table, None, CheckOutcome]:
+    """Yield the findings of one bookie, and with --coverage its coverage as the last table."""
+    severity_counts: Counter[str] = Counter()
+    with open_bookie(args, directory, needs_index=False) as bookie:
+        check = options.make_check(bookie)
+        check.progress = show_progress
+        rows = _finding_rows(bookie.bookie_id, check, severity_counts)
+        yield from tables_of_rows(CHECK_FINDINGS, rows, _ROWS_PER_TABLE)
+        if args.coverage:
+            yield _coverage_table(bookie.bookie_id, check.coverage)
+    return CheckOutcome(check.coverage, severity_counts)
 
 
-def _coverage_table(coverage: Coverage) -> Table:
-    columns = {name: [getattr(log, name) for log in coverage.logs] for name in CHECK_COVERAGE.names}
+def _finding_rows(
+    bookie_id: str, findings: Iterable[CheckFinding], severity_counts: Counter[str]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each finding, and count it by its severity."""
+    for finding in findings:
+        severity_counts[finding.severity] += 1
+        ids = (None, None) if finding.ledger is None else finding.ledger.signed
+        entry_range = (finding.first_entry, finding.last_entry, finding.entries)
+        description = (bookie_id, finding.severity, finding.kind, finding.detail)
+        groups = None if finding.entry_set is None else finding.entry_set.groups.tolist()
+        yield (*description, finding.file, finding.offset, *ids, *entry_range, groups)
+
+
+def _coverage_table(bookie_id: str, coverage: Coverage) -> Table:
+    log_columns = CHECK_COVERAGE.names[1:]
+    columns = {name: [getattr(log, name) for log in coverage.logs] for name in log_columns}
     columns["unaccounted"] = [list(map(list, pairs)) for pairs in columns["unaccounted"]]
-    return Table(CHECK_COVERAGE, columns)
+    return Table(CHECK_COVERAGE, {"bookie": [bookie_id] * len(coverage.logs), **columns})
 
 
-def _print_coverage(coverage: Coverage, severity_counts: Counter[str]) -> int:
-    for line in coverage.describe():
-        print_stderr(line)
-    problem_count = severity_counts["damage"] + severity_counts["oddity"]
-    counts = ", ".join(
-        format_count(severity_counts[severity], *nouns)
-        for severity, nouns in _SEVERITY_NOUNS.items()
-        if severity_counts[severity]
-    )
-    if problem_count or not coverage.is_empty:
-        print_stderr(f"found: {counts}" if counts else "no problems in what was checked")
-    return exit_code(findings=bool(problem_count), checked=not coverage.is_empty)
+def _print_findings(tables: Iterable[Table], fleet: Fleet[CheckOutcome]) -> Iterator[Table]:
+    """Print the rows of `CHECK_FINDINGS` to stderr, of several bookies with the directory; yield
+    the other tables."""
+    for table in tables:
+        if table.schema != CHECK_FINDINGS:
+            yield table
+            continue
+        prefix = "" if fleet.is_single else f"{fleet.current_directory}: "
+        columns = (table.columns[name] for name in ("kind", "severity", "detail", "file", "offset"))
+        for cells in zip(*columns):
+            finding = CheckFinding(*cells)
+            print_stderr(f"{prefix}{finding.severity}: {finding}")
+
+
+def _without_bookie(schema: Schema) -> Schema:
+    """Return the schema with a screen that does not show the only bookie's id in each row."""
+    screen = screen_columns(schema)
+    shown = tuple(name for name in screen.columns if name != "bookie")
+    return schema._replace(screen=screen._replace(columns=shown))

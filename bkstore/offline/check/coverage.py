@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from bkstore.counts import format_count
+
+_NOTHING = "nothing was checked: there are no index rows, ledgers or records"
 
 
 @dataclass
@@ -66,6 +69,24 @@ class Coverage:
         """
         return sum(getattr(log, attribute) for log in self.logs)
 
+    @classmethod
+    def sum(cls, coverages: Iterable[Coverage]) -> Coverage:
+        """Return the coverage of several checks together, without `not_checked`.
+
+        >>> Coverage.sum([Coverage(rows=2, ledgers=1), Coverage(rows=3, ledgers=1)])
+        Coverage(rows=5, rows_checked=0, ledgers=2, states=0, journal_records=0, logs=[], \
+not_checked=[])
+        """
+        total = cls()
+        for part in coverages:
+            total.rows += part.rows
+            total.rows_checked += part.rows_checked
+            total.ledgers += part.ledgers
+            total.states += part.states
+            total.journal_records += part.journal_records
+            total.logs += part.logs
+        return total
+
     @property
     def is_empty(self) -> bool:
         """Whether no row, state or record was read; such a check has not passed."""
@@ -74,7 +95,7 @@ class Coverage:
     def describe(self) -> list[str]:
         """Return lines of text that say what was checked and what was not."""
         if self.is_empty:
-            return ["nothing was checked: there are no index rows, ledgers or records"]
+            return [_NOTHING]
         shares = (
             ("in the index", "indexed"),
             ("older copies", "copies"),
@@ -84,17 +105,32 @@ class Coverage:
             ("not judged", "unjudged"),
         )
         counts = [f"{self.total(name):,} {label}" for label, name in shares if self.total(name)]
-        rows = format_count(self.rows, "index row", grouped=True)
-        records = format_count(self.total("records"), "record", grouped=True)
-        logs = format_count(len(self.logs), "entry log", grouped=True)
         lost, size = self.total("unaccounted_bytes"), self.total("bytes")
         lines = [
-            f"checked {self.rows_checked:,} of {rows}, "
-            f"{format_count(self.states, 'state', grouped=True)} of "
-            f"{format_count(self.ledgers, 'ledger')}",
-            f"{records} in {logs}" + (f": {', '.join(counts)}" if counts else ""),
+            self._describe_index_part(),
+            self._describe_records() + (f": {', '.join(counts)}" if counts else ""),
             f"{size - lost:,} of {format_count(size, 'byte', grouped=True)} of logs accounted for",
         ]
         if self.journal_records:
             lines.append(format_count(self.journal_records, "journal record", grouped=True))
         return lines + [f"not checked: {part}" for part in self.not_checked]
+
+    def describe_briefly(self) -> str:
+        """Return a line that says how much was checked.
+
+        >>> Coverage(rows=9, rows_checked=9, ledgers=2, states=2).describe_briefly()
+        'checked 9 of 9 index rows, 2 states of 2 ledgers, 0 records in 0 entry logs'
+        """
+        if self.is_empty:
+            return _NOTHING
+        return f"{self._describe_index_part()}, {self._describe_records()}"
+
+    def _describe_index_part(self) -> str:
+        rows = format_count(self.rows, "index row", grouped=True)
+        states = format_count(self.states, "state", grouped=True)
+        ledgers = format_count(self.ledgers, "ledger")
+        return f"checked {self.rows_checked:,} of {rows}, {states} of {ledgers}"
+
+    def _describe_records(self) -> str:
+        records = format_count(self.total("records"), "record", grouped=True)
+        return f"{records} in {format_count(len(self.logs), 'entry log', grouped=True)}"

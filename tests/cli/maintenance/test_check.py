@@ -120,3 +120,137 @@ def test_refused(top: Path, capsys: Capsys) -> None:
         code, rows, _ = _run(capsys, top, *words)
 
         assert (2, []) == (code, rows), words
+
+
+# -- several directories
+
+
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make `one`, `two` (without a log), `gone` (no bookie) and `bare` (nothing to check) in the
+    working directory."""
+    monkeypatch.chdir(tmp_path)
+    make_tree(tmp_path / "one", "db", entries=8)
+    make_tree(tmp_path / "two", "interleaved")
+    (tmp_path / "two" / "current" / "1.log").unlink()
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "bare" / "current").mkdir(parents=True)
+    (tmp_path / "bare" / "current" / "lastId").write_text("0\n")
+    return tmp_path
+
+
+_ONE = "one: checked 37 of 37 index rows, 5 states of 5 ledgers, 38 records in 1 entry log; "
+
+
+def test_several_equal_each_alone(copies: Path, capsys: Capsys) -> None:
+    """In processes or not, the rows are those of each directory alone, in the order given."""
+    alone = [row for path in ("two", "one") for row in _run(capsys, path)[1]]
+    for jobs in (1, 2):
+        code, rows, err = _run(capsys, "two", "one", "--jobs", jobs)
+
+        assert (1, alone) == (code, rows)
+        assert {"two"} == {row["bookie"] for row in rows}
+        lines = err.splitlines()
+        assert lines[0].startswith("two: checked 187 of 187 index rows, 5 states of 5 ledgers, ")
+        assert lines[0].endswith(f" in 3 entry logs; {len(rows)} findings of damage")
+        assert _ONE + "no problems" == lines[1]
+        assert lines[2].startswith("2 bookies: checked 224 of 224 index rows, 10 states of 10 led")
+        assert lines[2].endswith(" records in 4 entry logs")
+        assert f"found: {len(rows)} findings of damage" == lines[-1]
+        assert 1 == lines.count("not checked: journals: there are none")
+
+
+def test_one_of_several_cannot_be_read(copies: Path, capsys: Capsys) -> None:
+    """The others' rows and coverage are printed, and the exit code is 2, findings or not."""
+    code, rows, err = _run(capsys, "gone", "two", "one")
+    clean, none, clean_err = _run(capsys, "one", "gone")
+
+    assert (2, 2, []) == (code, clean, none)
+    assert {"two"} == {row["bookie"] for row in rows}
+    assert err.startswith("bkstore: left out: gone: not a bookie directory")
+    assert "\n2 of 3 bookies: checked 224 of 224 index rows" in err
+    assert "\n1 of 2 bookies: checked 37 of 37 index rows" in clean_err
+
+
+def test_nothing_in_one_of_several(copies: Path, capsys: Capsys) -> None:
+    """A bookie without anything to check keeps the check from passing; findings count first."""
+    code, _, err = _run(capsys, "one", "bare")
+    with_findings, _, _ = _run(capsys, "bare", "two")
+    all_bare, _, bare_err = _run(capsys, "bare", "bare")
+
+    assert (3, 1, 3) == (code, with_findings, all_bare)
+    lines = err.splitlines()
+    assert "bare: nothing was checked: there are no index rows, ledgers or records" == lines[1]
+    assert lines[2].startswith("2 bookies: checked 37 of 37")
+    assert "not checked: journals: there are none (one)" in lines
+    assert "no problems in what was checked" == lines[-1]
+    assert 3 == bare_err.count("nothing was checked") == len(bare_err.splitlines())
+
+
+def test_parts_not_checked_of_many(copies: Path, capsys: Capsys) -> None:
+    """A part that concerns some of the bookies names up to three, else says how many."""
+    three, four = ["one"] * 3, ["one"] * 4
+    _, _, named = _run(capsys, *three, "bare")
+    _, _, counted = _run(capsys, *four, "bare")
+
+    assert "not checked: journals: there are none (one, one, one)\n" in named
+    assert "not checked: journals: there are none (4 of 5 bookies)\n" in counted
+
+
+def test_coverage_of_several(copies: Path, capsys: Capsys) -> None:
+    """Rows of each bookie's logs; findings on stderr with their directory, as many as rows
+    elsewhere."""
+    _, findings, _ = _run(capsys, "two")
+    code, rows, err = _run(capsys, "one", "two", "--coverage", "--jobs", 2)
+    _, alone, alone_err = _run(capsys, "two", "--coverage")
+
+    assert 1 == code
+    assert [("one", 0), ("two", 0), ("two", 2), ("two", 3)] == [
+        (row["bookie"], row["log_id"]) for row in rows
+    ]
+    assert alone == rows[1:]
+    assert (
+        len(findings)
+        == err.count("two: damage: no-log: 1.log: ")
+        == alone_err.count("\ndamage") + 1
+    )
+    assert alone_err.startswith("damage: no-log: 1.log: ")
+
+
+def test_the_bookie_on_screen(copies: Path, capsys: Capsys) -> None:
+    """A table has the bookie's column for several directories; other formats always have it."""
+    headers = []
+    for words in (["two"], ["two", "one"], ["two", "--format", "csv"], ["two", "--coverage"]):
+        main(["check", *words])
+        headers.append(capsys.readouterr().out.splitlines()[0].replace(",", " ").split()[:2])
+
+    assert [
+        ["severity", "kind"],
+        ["bookie", "severity"],
+        ["bookie", "severity"],
+        ["log_id", "bytes"],
+    ] == headers
+
+
+def test_options_are_read_once(
+    copies: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt for the password comes once, and it reaches each process: a wrong one contradicts
+    the master keys of both bookies."""
+    answers = iter([PASSWORD, "wrong"])
+    monkeypatch.setattr("getpass.getpass", lambda _: next(answers))
+    words = ("one", "two", "--ledger-id", 5, "--digest-type", DIGEST, "--ask-password")
+    _, right, _ = _run(capsys, *words, "--jobs", 2)
+    _, wrong, _ = _run(capsys, *words, "--jobs", 2)
+
+    assert [] == [row for row in right if row["kind"] == "state"]
+    assert ["one", "two"] == [row["bookie"] for row in wrong if row["kind"] == "state"]
+
+
+def test_refused_of_several(copies: Path, capsys: Capsys) -> None:
+    """A wrong option, and output into any directory, are refused before a row is printed."""
+    for words in (("--password", "x"), ("--jobs", 0), ("-o", "two/current/out.json")):
+        code, rows, err = _run(capsys, "one", "two", *words)
+
+        assert (2, []) == (code, rows), words
+        assert "left out" not in err
