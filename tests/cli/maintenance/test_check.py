@@ -125,24 +125,29 @@ def test_refused(top: Path, capsys: Capsys) -> None:
 # -- several directories
 
 
+@pytest.fixture(scope="module")
+def folder_of_copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make `one`, `two` (without a log), `gone` (no bookie) and `bare` (nothing to check)."""
+    top = tmp_path_factory.mktemp("copies")
+    make_tree(top / "one", "db", entries=8)
+    make_tree(top / "two", "interleaved")
+    (top / "two" / "current" / "1.log").unlink()
+    (top / "gone").mkdir()
+    (top / "bare" / "current").mkdir(parents=True)
+    (top / "bare" / "current" / "lastId").write_text("0\n")
+    return top
+
+
 @pytest.fixture
-def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make `one`, `two` (without a log), `gone` (no bookie) and `bare` (nothing to check) in the
-    working directory."""
-    monkeypatch.chdir(tmp_path)
-    make_tree(tmp_path / "one", "db", entries=8)
-    make_tree(tmp_path / "two", "interleaved")
-    (tmp_path / "two" / "current" / "1.log").unlink()
-    (tmp_path / "gone").mkdir()
-    (tmp_path / "bare" / "current").mkdir(parents=True)
-    (tmp_path / "bare" / "current" / "lastId").write_text("0\n")
-    return tmp_path
+def copies(folder_of_copies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in the folder of the copies."""
+    monkeypatch.chdir(folder_of_copies)
 
 
 _ONE = "one: checked 37 of 37 index rows, 5 states of 5 ledgers, 38 records in 1 entry log; "
 
 
-def test_several_equal_each_alone(copies: Path, capsys: Capsys) -> None:
+def test_several_equal_each_alone(copies: None, capsys: Capsys) -> None:
     """In processes or not, the rows are those of each directory alone, in the order given."""
     alone = [row for path in ("two", "one") for row in _run(capsys, path)[1]]
     for jobs in (1, 2):
@@ -160,7 +165,7 @@ def test_several_equal_each_alone(copies: Path, capsys: Capsys) -> None:
         assert 1 == lines.count("not checked: journals: there are none")
 
 
-def test_one_of_several_cannot_be_read(copies: Path, capsys: Capsys) -> None:
+def test_one_of_several_cannot_be_read(copies: None, capsys: Capsys) -> None:
     """The others' rows and coverage are printed, and the exit code is 2, findings or not."""
     code, rows, err = _run(capsys, "gone", "two", "one")
     clean, none, clean_err = _run(capsys, "one", "gone")
@@ -172,7 +177,7 @@ def test_one_of_several_cannot_be_read(copies: Path, capsys: Capsys) -> None:
     assert "\n1 of 2 bookies: checked 37 of 37 index rows" in clean_err
 
 
-def test_nothing_in_one_of_several(copies: Path, capsys: Capsys) -> None:
+def test_nothing_in_one_of_several(copies: None, capsys: Capsys) -> None:
     """A bookie without anything to check keeps the check from passing; findings count first."""
     code, _, err = _run(capsys, "one", "bare")
     with_findings, _, _ = _run(capsys, "bare", "two")
@@ -187,7 +192,7 @@ def test_nothing_in_one_of_several(copies: Path, capsys: Capsys) -> None:
     assert 3 == bare_err.count("nothing was checked") == len(bare_err.splitlines())
 
 
-def test_parts_not_checked_of_many(copies: Path, capsys: Capsys) -> None:
+def test_parts_not_checked_of_many(copies: None, capsys: Capsys) -> None:
     """A part that concerns some of the bookies names up to three, else says how many."""
     three, four = ["one"] * 3, ["one"] * 4
     _, _, named = _run(capsys, *three, "bare")
@@ -197,7 +202,7 @@ def test_parts_not_checked_of_many(copies: Path, capsys: Capsys) -> None:
     assert "not checked: journals: there are none (4 of 5 bookies)\n" in counted
 
 
-def test_coverage_of_several(copies: Path, capsys: Capsys) -> None:
+def test_coverage_of_several(copies: None, capsys: Capsys) -> None:
     """Rows of each bookie's logs; findings on stderr with their directory, as many as rows
     elsewhere."""
     _, findings, _ = _run(capsys, "two")
@@ -217,7 +222,7 @@ def test_coverage_of_several(copies: Path, capsys: Capsys) -> None:
     assert alone_err.startswith("damage: no-log: 1.log: ")
 
 
-def test_the_bookie_on_screen(copies: Path, capsys: Capsys) -> None:
+def test_the_bookie_on_screen(copies: None, capsys: Capsys) -> None:
     """A table has the bookie's column for several directories; other formats always have it."""
     headers = []
     for words in (["two"], ["two", "one"], ["two", "--format", "csv"], ["two", "--coverage"]):
@@ -233,21 +238,21 @@ def test_the_bookie_on_screen(copies: Path, capsys: Capsys) -> None:
 
 
 def test_options_are_read_once(
-    copies: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+    copies: None, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The prompt for the password comes once, and it reaches each process: a wrong one contradicts
     the master keys of both bookies."""
     answers = iter([PASSWORD, "wrong"])
     monkeypatch.setattr("getpass.getpass", lambda _: next(answers))
     words = ("one", "two", "--ledger-id", 5, "--digest-type", DIGEST, "--ask-password")
-    _, right, _ = _run(capsys, *words, "--jobs", 2)
+    _, right, _ = _run(capsys, *words, "--jobs", 1)
     _, wrong, _ = _run(capsys, *words, "--jobs", 2)
 
     assert [] == [row for row in right if row["kind"] == "state"]
     assert ["one", "two"] == [row["bookie"] for row in wrong if row["kind"] == "state"]
 
 
-def test_refused_of_several(copies: Path, capsys: Capsys) -> None:
+def test_refused_of_several(copies: None, capsys: Capsys) -> None:
     """A wrong option, and output into any directory, are refused before a row is printed."""
     for words in (("--password", "x"), ("--jobs", 0), ("-o", "two/current/out.json")):
         code, rows, err = _run(capsys, "one", "two", *words)
