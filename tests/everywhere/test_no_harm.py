@@ -134,6 +134,7 @@ REFUSED |= {
     "audit --resume LINK": ["audit", "{w}/metadata.json", *BOOKIES, "--resume", "{w}/out.tmp"],
     "audit --resume NOTHING": ["audit", "{w}/metadata.json", *BOOKIES, "--resume", "{w}/nothing"],
     "lastmark -o b1/out": ["lastmark", "{w}/b1", "-o", "{w}/b1/out"],
+    "check -o the second": ["check", "{w}/b2", "{w}/b3", "-o", "{w}/b3/out"],
     "usage -o the second": ["usage", "{w}/b2", "{w}/b3", "-o", "{w}/b3/out"],
     "usage -o the second's conf": ["usage", "{w}/b3", "{w}/conf", "-o", "{w}/b2/out"],
     "usage -o --live-ledgers": [
