@@ -1,8 +1,9 @@
 """Commands that check, compare and rewrite directories of stopped bookies, one module each.
 
-`check` compares the index with the entry logs; `check_totals` prints what it covered. `usage` (with `usage_tables`, and `screen_totals`
-for people) reports what fills the disk, `diff` how two bookies differ. `convert`, `rebuild_index`
-and `salvage` make a new directory from an old one; `rewrite_arguments` has what these three share.
+`check` compares the index with the entry logs; `check_totals` prints what it covered. `usage`
+(with `usage_tables`, and `screen_totals` for people) reports what fills the disk, `diff` how two
+bookies differ. `convert`, `rebuild_index` and `salvage` make a new directory from an old one;
+`rewrite_arguments` has what these three share.
 """
 
 __all__ = [
