@@ -176,8 +176,9 @@ COMMAND_GROUPS = {
             "ensemble",
             "a ZooKeeper and bookies on loopback, for trials and tests, with faults",
             "bkstore ensemble up 3 --storage sorted,db --dir cluster --detach\n"
-            "bkstore ensemble fault bookie-1 full-disk --dir cluster\n"
             "bkstore ensemble status --dir cluster\n"
+            "bkstore ensemble fault bookie-1 slow-disk --seconds 0.5 --dir cluster\n"
+            "bkstore ensemble heal bookie-1 --dir cluster\n"
             "bkstore ensemble down --dir cluster",
         ),
     },

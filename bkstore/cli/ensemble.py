@@ -102,7 +102,6 @@ def _add_faults(commands: Any) -> None:
         "fault",
         help=what,
         description=f"{what}. It stays until bkstore ensemble heal, through a restart too.",
-        epilog="Example: bkstore ensemble fault bookie-1 slow-disk --seconds 0.5 --dir trial",
     )
     fault.intermixed = True
     fault.add_argument("bookie", metavar="BOOKIE", help="the bookie's id")
@@ -114,7 +113,6 @@ def _add_faults(commands: Any) -> None:
         "heal",
         help=what,
         description=what,
-        epilog="Example: bkstore ensemble heal bookie-1 --dir trial",
     )
     heal.intermixed = True
     heal.add_argument("bookie", metavar="BOOKIE", nargs="?", help="the bookie's id (all bookies)")

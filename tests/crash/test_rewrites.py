@@ -56,7 +56,11 @@ def test_a_finished_rewrite_is_durable(
     left = files.crash(tmp_path / "one", tmp_path / "left")
     assert _whole(left / "out", tmp_path / "one" / "out")
 
-    ours = [site for site in files.sync_sites if site.startswith("bkstore.offline.")]
+    ours = [
+        site
+        for site in files.sync_sites
+        if site.startswith(("bkstore.offline.", "bkstore.files.copies"))
+    ]
     ours = [site for site in ours if "makedirs" not in site]
     assert 3 + (way == "salvage") <= len(ours)
     for number, site in enumerate(ours):

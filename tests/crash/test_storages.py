@@ -467,7 +467,7 @@ def test_every_sync_is_needed(
 
     assert {
         "CompactionOutput.publish",
-        "EntryLogger._sync",
+        "EntryLogger._sync_logs",
         "JournalWriter._fsync",
         "write_last_mark",
     } <= {site.split(":")[1] for site in wanted}

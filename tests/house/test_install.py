@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS = PROJECT["optional-dependencies"]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 WHEEL = f"bkstore-{__version__}-py3-none-any.whl"
-OTHERS = {"build", "kazoo", "pytest"}
+OTHERS = {"build", "kazoo", "pyiceberg", "pytest"}
 """Packages of an index that pages name by themselves."""
 
 _COMMAND = re.compile(
@@ -50,7 +50,9 @@ def _wrong(word: str) -> bool:
     named = set(extras.split(",")) - {""}
     if place in (".", WHEEL):
         return not named <= set(EXTRAS)
-    return bool(named) or re.split(r"[<>=]", place)[0] not in OTHERS | _of_extras()
+    if named and place not in OTHERS:  # the extras of others are not known here
+        return True
+    return re.split(r"[<>=]", place)[0] not in OTHERS | _of_extras()
 
 
 def _of_extras() -> set[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from bkstore import Bookie
 from bkstore.cluster import MemoryStore
-from bkstore.cluster.client import handle
+from bkstore.cluster.client import ledger_handle
 from bkstore.cluster.client.last_add_confirmed import LacRead, read_lac
 from bkstore.errors import (
     BkstoreError,
@@ -191,10 +191,10 @@ def test_blocking_tail(store: MemoryStore) -> None:
 
 def test_a_long_poll_ends_the_wait(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bookie answers when the LAC has advanced: it need not be asked again and again."""
-    monkeypatch.setattr(handle, "_LONG_POLL_SECONDS", 30.0)
+    monkeypatch.setattr(ledger_handle, "_LONG_POLL_SECONDS", 30.0)
     reads: list[LacRead] = []
     monkeypatch.setattr(
-        handle, "read_lac", lambda access: reads.append(read_lac(access)) or reads[-1]
+        ledger_handle, "read_lac", lambda access: reads.append(read_lac(access)) or reads[-1]
     )
     with Client(store) as writing, Client(store, timeout=60) as reading:
         ledger = writing.create_ledger(3, 3, 2)

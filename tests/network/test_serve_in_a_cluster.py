@@ -284,7 +284,7 @@ def test_full_disks_are_told(
     ):
         checkpoints = CheckpointRunner(bookie)
         asked = ServerSettings()
-        given = checkpoints, BackgroundCollector(bookie, store), asked, StateChanges(asked)
+        given = checkpoints, BackgroundCollector(bookie, store), asked, StateChanges(asked), None
         with serve._register_bookie(arguments, store, server, *given) as made:
             assert made is not None
             started = capsys.readouterr().err

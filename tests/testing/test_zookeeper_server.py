@@ -81,7 +81,7 @@ def test_a_place_without_one_of_them(
 
     with pytest.raises(InvalidArgument, match=r"jars: no jars of ZooKeeper, here or in lib"):
         find_zookeeper_jars(tmp_path / "jars")
-    with pytest.raises(MissingDependency, match="libzookeeper-java, or pip install 'pyspark"):
+    with pytest.raises(MissingDependency, match="libzookeeper-java, or pip install pyspark"):
         find_zookeeper_jars()
 
 

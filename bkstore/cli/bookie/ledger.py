@@ -33,7 +33,12 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args) as bookie:
         tables = _location_tables(bookie, ledger)
         code = report_unknown(bookie, ledger)
-        write_output(args, LOCATIONS, check_unchanged_at_end(tables, bookie))
+        write_output(
+            args,
+            LOCATIONS,
+            check_unchanged_at_end(tables, bookie),
+            tells_empty=lambda: code == 0,
+        )
     return code
 
 

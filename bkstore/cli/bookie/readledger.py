@@ -70,7 +70,12 @@ def run(args: argparse.Namespace) -> int:
         batches = _read_batches(bookie, ledger, args, findings)
         tables = _entry_tables(bookie, ledger, batches, digest, findings)
         is_known = bookie.index.has_ledger(ledger)
-        write_output(args, ENTRY_RECORDS, check_unchanged_at_end(tables, bookie))
+        write_output(
+            args,
+            ENTRY_RECORDS,
+            check_unchanged_at_end(tables, bookie),
+            tells_empty=lambda: is_known,
+        )
     if digest.note:
         print_stderr(digest.note)
     unknown = 0 if is_known else print_unknown_ledger(ledger)

@@ -58,7 +58,12 @@ def run(args: argparse.Namespace) -> int:
     with open_logs(args) as (bookie, logs), opened_digests(args.metadata) as read_digest:
         digest_types = DigestTypes(lambda ledger_id: read_digest(ledger_id)[0])
         tables = _record_tables(logs, args, ledger, findings, ledgers_in_logs, digest_types)
-        write_output(args, LOG_RECORDS, check_unchanged_at_end(tables, bookie))
+        write_output(
+            args,
+            LOG_RECORDS,
+            check_unchanged_at_end(tables, bookie),
+            tells_empty=lambda: ledger is None or bool(ledgers_in_logs),
+        )
         is_indexed = False
         if ledger is not None and bookie is not None and not ledgers_in_logs:
             is_indexed = index_has_ledger(bookie, ledger)
@@ -142,7 +147,9 @@ def _print_digest_types(digest_types: DigestTypes, args: argparse.Namespace) -> 
         print_stderr(f"digest types, {source}: {counts}")
     if digest_types.untold:
         lowest, count = min(digest_types.untold), len(digest_types.untold)
-        subject = f"ledger {lowest}" if count == 1 else f"{count} ledgers, from {lowest} on"
+        subject = f"ledger {lowest}"
+        if count > 1:
+            subject = f"{format_count(count, 'ledger')}, from {lowest} on"
         advice = "--metadata METADATA has it" if args.metadata is None else "nor is it in METADATA"
         print_stderr(
             f"{subject}: the digest type cannot be told ({advice}): payloads begin with the digest"

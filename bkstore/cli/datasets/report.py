@@ -120,7 +120,7 @@ def _given_dump(args: argparse.Namespace) -> str | Path | None:
         raise InvalidArgument(f"{dumps[0]}: is a dump; give it alone, or directories only")
     for option in _DIRECTORY_OPTIONS:
         if getattr(args, option):
-            raise InvalidArgument(f"--{option} concerns directories, and {dumps[0]} is a dump")
+            raise InvalidArgument(f"{dumps[0]} is a dump, but --{option} is for directories")
     return parse_dump_location(dumps[0])
 
 

@@ -6,9 +6,12 @@ import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bkstore.errors import BkstoreError, NoSuchLedger
-from bkstore.ids import LedgerId
+
+if TYPE_CHECKING:
+    from bkstore.ids import LedgerId
 
 METADATA_HELP = (
     "a JSON file, a metadata store's folder, a dump of ZooKeeper, or a service URI such as "

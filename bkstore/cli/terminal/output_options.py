@@ -112,8 +112,23 @@ def output_format_from_args(args: argparse.Namespace) -> str:
 
 
 def write_output(
-    args: argparse.Namespace, schema: Schema, tables: Iterable[Table], *, private: bool = False
+    args: argparse.Namespace,
+    schema: Schema,
+    tables: Iterable[Table],
+    *,
+    private: bool = False,
+    tells_empty: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Write tables in the format and to the destination that the arguments ask for."""
+    """Write tables in the format and to the destination that the arguments ask for. A table without
+    rows is told on stderr unless `tells_empty`, called behind the last one, returns False: for
+    commands that give a reason themselves."""
     form, columns = output_format_from_args(args), RequestedColumns(args.columns, args.wide)
-    write_tables(schema, tables, form, args.output, private=private, requested=columns)
+    write_tables(
+        schema,
+        tables,
+        form,
+        args.output,
+        private=private,
+        requested=columns,
+        tells_empty=tells_empty,
+    )

@@ -11,7 +11,7 @@ import io
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -40,14 +40,15 @@ def write_tables(
     *,
     private: bool = False,
     requested: RequestedColumns = _DEFAULT_COLUMNS,
+    tells_empty: Callable[[], bool] = lambda: True,
 ) -> None:
     """Write the tables, all of `schema`, to `target` or stdout in the format `form`.
 
     Writes the columns that `requested` names, in that order, or all; the format "table" leaves out
     those that do not fit the terminal unless `requested` asks for them, and on stdout writes no
-    table without rows: stderr gets the schema's message. A file gets its name only
-    when it is complete, and an existing one is kept if writing fails, which raises `WriteFailed`;
-    a `private` file is readable by its owner alone.
+    table without rows: stderr gets the schema's message if `tells_empty()`. A file gets its name
+    only when it is complete, and an existing one is kept if writing fails, which raises
+    `WriteFailed`; a `private` file is readable by its owner alone.
     """
     if requested.columns is not None and form != "table":
         schema, tables = _select_columns(schema, tables, requested.columns)
@@ -63,7 +64,8 @@ def write_tables(
                 buffer = io.BufferedWriter(file)
                 stream = stack.enter_context(io.TextIOWrapper(buffer, "utf-8", newline=""))
             if form == "table":
-                writer = _ScreenWriter(stream, requested, keeps_header=target is not None)
+                has_file = target is not None
+                writer = _ScreenWriter(stream, requested, has_file, tells_empty)
             else:
                 writer = _WRITERS[form](stream)
         with _errors_naming(target):
@@ -187,8 +189,15 @@ class _ScreenWriter(_TextWriter):
     """Tables for people. On stdout a table without rows is a message on stderr instead; a file
     (`keeps_header`) gets its header."""
 
-    def __init__(self, stream: IO[str], requested: RequestedColumns, *, keeps_header: bool) -> None:
+    def __init__(
+        self,
+        stream: IO[str],
+        requested: RequestedColumns,
+        keeps_header: bool,
+        tells_empty: Callable[[], bool],
+    ) -> None:
         super().__init__(stream)
+        self._tells_empty = tells_empty
         self.requested = requested
         self._keeps_header = keeps_header
         self._is_empty = True
@@ -204,7 +213,7 @@ class _ScreenWriter(_TextWriter):
     def finish(self) -> None:
         if self._is_empty and not self._keeps_header:
             super().finish()
-            if self.schema.nothing:
+            if self.schema.nothing and self._tells_empty():
                 print_stderr(self.schema.nothing)
             return
         self.screen.finish()

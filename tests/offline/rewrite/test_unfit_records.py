@@ -80,7 +80,7 @@ def test_a_payload(tmp_path: Path) -> None:
     why = "the CRC32C digest of its record does not match"
     assert [
         ("bytes", place - 4, FRAME, None, None, why),
-        ("entries", place, None, 2, 2, "its record is damaged"),
+        ("entries", place, None, 2, 2, "entry 2 of ledger 7: its record is damaged"),
     ] == _told(result)
     assert (1, 1) == (result.rewritten_logs, result.lost_entries)
     assert {7: [0, 1, 3, 4, 5], 8: list(range(6))} == _entries(tmp_path / "one")

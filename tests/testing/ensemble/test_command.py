@@ -92,7 +92,7 @@ def test_up_and_down(made: Path, capsys: Capsys) -> None:
     old_port, port = str(state["port"]), _lasting_port()
     assert f":{old_port}/" in uri
     assert all_end([state["pid"], *pids])
-    assert [(None, None)] == [(one["pid"], one["state"]) for one in _bookies(capsys, 1, made)]
+    assert [(None, "ended")] == [(one["pid"], one["state"]) for one in _bookies(capsys, 1, made)]
     with subprocess.Popen(["sleep", "600"]) as other:  # has the number of the process that ended
         try:
             state["pid"], state["port"] = other.pid, port

@@ -170,13 +170,13 @@ class TableRows:
         first, last = offsets[0], offsets[-1] + sizes[-1] + TRAILER_BYTES
         total = sum(sizes) + TRAILER_BYTES * len(sizes)
         if min(offsets) == first and total <= last - first <= total + _MAX_GAP_BYTES:
-            data = memoryview(self._table.read_bytes(first, last - first))
+            data = memoryview(self._table.read_span(first, last - first))
             return [
                 data[offset - first : offset - first + size + TRAILER_BYTES]
                 for offset, size in zip(offsets, sizes)
             ]
         return [
-            memoryview(self._table.read_bytes(offset, size + TRAILER_BYTES))
+            memoryview(self._table.read_span(offset, size + TRAILER_BYTES))
             for offset, size in zip(offsets, sizes)
         ]
 

@@ -72,7 +72,7 @@ class TableReader:
 
     def _open(self, largest_sequence: int | None) -> None:
         tail_start = max(self.file_bytes - FOOTER_BYTES, 0)
-        tail = self.read_bytes(tail_start, self.file_bytes - tail_start)
+        tail = self.read_span(tail_start, self.file_bytes - tail_start)
         self.footer: Footer = decode_footer(tail, self.file_bytes)
         self.meta_blocks = self._read_metaindex()
         if _DICTIONARY in self.meta_blocks:
@@ -99,7 +99,7 @@ class TableReader:
 
     # -- bytes and blocks
 
-    def read_bytes(self, offset: int, size: int) -> bytes:
+    def read_span(self, offset: int, size: int) -> bytes:
         """Return `size` bytes of the file; `CorruptionError` if it ends before."""
         if self._fd is None:
             raise ValueError(f"{self.path}: the table file is closed")
@@ -115,7 +115,7 @@ class TableReader:
             check_handle(handle, self.file_bytes - FOOTER_BYTES)
         except CorruptionError as error:
             raise error.relocate(self.path) from None
-        return self.read_bytes(handle.offset, handle.size + TRAILER_BYTES)
+        return self.read_span(handle.offset, handle.size + TRAILER_BYTES)
 
     def read_block(self, handle: BlockHandle) -> bytes:
         """Return the contents of a block, verified and decompressed."""
