@@ -23,7 +23,7 @@ import pytest
 
 if TYPE_CHECKING:
     from bkstore.storage.options import StorageKind
-    from bkstore.testing.ensemble.factory import EnsembleFactory
+    from bkstore.testing.ensemble.factory import EnsembleFactory, SharedEnsembleFactory
     from bkstore.testing.factories import BookieFactory, ClusterFactory, StorageFactory
     from bkstore.testing.faults import FaultPlan
     from bkstore.testing.servers import ServerFactory
@@ -171,6 +171,37 @@ def bkstore_ensemble(request: _Request, bkstore_kind: StorageKind) -> Iterator[E
     _close_all(factory)
 
 
+@pytest.fixture(scope="module")
+def bkstore_module_ensemble(request: _Request) -> Iterator[SharedEnsembleFactory]:
+    """Yield a factory: ``bkstore_module_ensemble(3, "db")`` is a running `Ensemble`, the same one
+    for equal arguments in all tests of a module. See `bkstore_session_ensemble`."""
+    __tracebackhide__ = True
+    yield from _share_ensembles(request)
+
+
+@pytest.fixture(scope="session")
+def bkstore_session_ensemble(request: _Request) -> Iterator[SharedEnsembleFactory]:
+    """Yield a factory: ``bkstore_session_ensemble(3, "db")`` is a running `Ensemble`, the same one
+    for equal arguments in all tests of this process.
+
+    Each call ends all faults and starts what is not running; ledgers stay. The default storage is
+    the first configured one. Skips as `bkstore_ensemble` does.
+    """
+    __tracebackhide__ = True
+    yield from _share_ensembles(request)
+
+
+def _share_ensembles(request: _Request) -> Iterator[SharedEnsembleFactory]:
+    """Yield a factory of shared ensembles, and close them at the end of the fixture's scope."""
+    __tracebackhide__ = True
+    kind: Any = _configured_kinds(request.config)[0]
+    factory = _make_ensemble_factory(request, kind)
+    from bkstore.testing.ensemble.factory import SharedEnsembleFactory
+
+    yield SharedEnsembleFactory(factory)
+    _close_all(factory, request.scope)
+
+
 def _make_ensemble_factory(request: _Request, kind: StorageKind) -> EnsembleFactory:
     """Return a factory of ensembles; skip the test, with all that is missing, without kazoo."""
     __tracebackhide__ = True
@@ -208,7 +239,10 @@ def _manage_factory(request: _Request, factory: _Factory) -> Iterator[_Factory]:
     _close_all(factory)
 
 
-def _close_all(factory: StorageFactory | BookieFactory | ClusterFactory | EnsembleFactory) -> None:
+def _close_all(
+    factory: StorageFactory | BookieFactory | ClusterFactory | EnsembleFactory,
+    scope: str = "test",
+) -> None:
     __tracebackhide__ = True
     from bkstore.testing.leaks import CAN_LIST_OPEN_FILES, open_files
 
@@ -216,6 +250,7 @@ def _close_all(factory: StorageFactory | BookieFactory | ClusterFactory | Ensemb
     leaked = open_files(factory.top) if CAN_LIST_OPEN_FILES else []
     if leaked:
         lines = "\n  ".join(leaked)
-        pytest.fail(f"{len(leaked)} files are still open after the test:\n  {lines}", pytrace=False)
+        message = f"{len(leaked)} files are still open after the {scope}:\n  {lines}"
+        pytest.fail(message, pytrace=False)
     if errors:
         raise errors[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,17 @@ def test_tutorial(place: Path) -> None:
     run_page(page, spark=False)
 
     assert ["page.md"] == [path.name for path in place.iterdir()]
+
+
+@pytest.mark.long
+def test_clients(place: Path) -> None:
+    """The files of the page of clients are written by its blocks, and its tests pass."""
+    run_page(DOCS / "clients-in-tests.md", spark=False)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(place)]
+    command = [sys.executable, "-m", "pytest", *options, "test_client.py", "test_faults.py"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    assert "6 passed" in result.stdout, result.stdout + result.stderr
 
 
 @pytest.mark.long

@@ -39,7 +39,11 @@ from bkstore.testing.ensemble.state_file import (
     process_namespace,
     remove_unfinished_states,
 )
-from bkstore.testing.ensemble.zookeeper import EnsembleZooKeeper, RunningZooKeeper
+from bkstore.testing.ensemble.zookeeper import (
+    EnsembleZooKeeper,
+    RunningZooKeeper,
+    make_environment,
+)
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 
 _SESSION_SECONDS = 4.0
@@ -144,6 +148,25 @@ class Ensemble(Closeable):
     def uri(self) -> str:
         """The service URI."""
         return self._zookeeper.uri(manager=self._manager)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment variables for subprocesses, a new dict: ``{**os.environ, **ensemble.env}``.
+
+        `BK_metadataServiceUri` is `uri`, `BK_zkServers` ZooKeeper's address, `BK_zkLedgersRootPath`
+        the ledgers root, `BKSTORE_BOOKIES` the addresses of the running bookies, host:port with
+        commas between. Raises `IllegalOperation` before the first start and after `close`.
+        """
+        self._check_open()
+        if self._metadata is None and not self._zookeeper.port:
+            raise IllegalOperation(f"ensemble {self.path} was not started: it has no address")
+        running = [bookie.address for bookie in self._bookies.values() if bookie.running]
+        return make_environment(self.uri, running)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._closed
 
     @property
     def bookies(self) -> MappingProxyType[str, BookieProcess]:

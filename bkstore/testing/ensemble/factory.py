@@ -1,4 +1,4 @@
-"""A factory of ensembles in temporary directories: for the pytest fixture. Usable without pytest.
+"""Factories of ensembles in temporary directories: for pytest fixtures. Usable without pytest.
 
 with tempfile.TemporaryDirectory() as top:
     make = EnsembleFactory(Path(top))
@@ -74,3 +74,38 @@ class EnsembleFactory:
             except BkstoreError as error:
                 errors.append(error)
         return errors
+
+
+class SharedEnsembleFactory:
+    """Returns running `Ensemble`s that tests share: the same one for equal arguments.
+
+    An ensemble that exists is restored (`Ensemble.restore`) before it is returned: no fault is
+    left, and all of its bookies are running and writable. Ledgers stay, and bookies that were
+    added. One that was closed is replaced by a new one, in a new directory.
+    """
+
+    def __init__(self, make: EnsembleFactory) -> None:
+        self._make = make
+        self._shared: list[tuple[dict[str, Any], Ensemble]] = []
+
+    def __call__(
+        self,
+        bookies: int = 3,
+        storage: StorageKind | Sequence[StorageKind] | None = None,
+        **options: Any,
+    ) -> Ensemble:
+        """Return an ensemble of `bookies` bookies; arguments and errors are those of `Ensemble`.
+
+        A storage and a list of it alone are equal, and so are the default and its explicit value.
+        Also raises what `Ensemble.restore` raises.
+        """
+        __tracebackhide__ = True
+        kinds = storage or self._make.storage
+        storages = [kinds] if isinstance(kinds, str) else list(kinds)
+        arguments = {"bookies": bookies, "storages": storages, **options}
+        for known, ensemble in self._shared:
+            if known == arguments and not ensemble.closed:
+                return ensemble.restore()
+        ensemble = self._make(bookies, storages, **options)
+        self._shared.append((arguments, ensemble))
+        return ensemble

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from bkstore.cluster.store.zookeeper.service_uri import parse_service_uri
 from bkstore.errors import IllegalOperation
+
+
+def make_environment(service_uri: str, bookies: Iterable[tuple[str, int]]) -> dict[str, str]:
+    """Return environment variables for processes that use a cluster; `bookies` are addresses.
+
+    The first three are those of BookKeeper's container image, whose `scripts/common.sh` and
+    `apply-config-from-env.py` set ``metadataServiceUri``, ``zkServers`` and ``zkLedgersRootPath``
+    of `bk_server.conf` by them. Raises `InvalidArgument` for a URI that is not ZooKeeper's.
+
+    >>> for item in make_environment("zk+flat://a:2181;b/bk", [("127.0.0.1", 3181)]).items():
+    ...     print(*item)
+    BK_metadataServiceUri zk+flat://a:2181;b/bk
+    BK_zkServers a:2181,b:2181
+    BK_zkLedgersRootPath /bk
+    BKSTORE_BOOKIES 127.0.0.1:3181
+    """
+    uri = parse_service_uri(service_uri)
+    return {
+        "BK_metadataServiceUri": service_uri,
+        "BK_zkServers": ",".join(uri.servers),
+        "BK_zkLedgersRootPath": uri.root,
+        "BKSTORE_BOOKIES": ",".join(f"{host}:{port}" for host, port in bookies),
+    }
 
 
 class EnsembleZooKeeper(Protocol):

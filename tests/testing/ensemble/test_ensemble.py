@@ -69,6 +69,7 @@ def test_a_directory_that_lives_on(tmp_path: Path) -> None:
             ensemble.kill(first)
 
             assert (None, -signal.SIGKILL, False) == (first.pid, first.exit_code, alive(old))
+            assert f"127.0.0.1:{second.address[1]}" == ensemble.env["BKSTORE_BOOKIES"]
             ledger.append(b"one")
             ensemble.start("bookie-1")
             ledger.append(b"two")  # asks who could replace the killed one
@@ -124,6 +125,32 @@ def test_a_directory_that_lives_on(tmp_path: Path) -> None:
         while any(log.exists() for folder in logs for log in folder.glob("*.log")):
             assert time.monotonic() < end, "garbage stays"
             time.sleep(0.02)
+
+
+def test_environment(tmp_path: Path) -> None:
+    """Before the first start and after the end there is none; in between ZooKeeper and the bookies
+    are where it says, and a change of the dict changes nothing."""
+    ensemble = Ensemble(tmp_path / "trial", 2)
+    with pytest.raises(IllegalOperation, match="was not started"):
+        _ = ensemble.env
+    with ensemble:
+        variables = ensemble.env
+        servers, root = variables["BK_zkServers"], variables["BK_zkLedgersRootPath"]
+        bookies = variables["BKSTORE_BOOKIES"].split(",")
+        with ZooKeeperStore(variables["BK_metadataServiceUri"]) as store:
+            raw = store._connection.client
+            registered = set(raw.get_children(f"{root}/available")) - {"readonly"}
+
+        assert f"zk+hierarchical://{servers}/ledgers" == variables["BK_metadataServiceUri"]
+        assert {"bookie-1", "bookie-2"} == registered
+        for address in (servers, *bookies):
+            host, port = address.split(":")
+            socket.create_connection((host, int(port)), 10).close()
+        assert 2 == len(set(bookies))
+        variables.clear()
+        assert 4 == len(ensemble.env)
+    with pytest.raises(IllegalOperation, match="closed"):
+        _ = ensemble.env
 
 
 OWNER = """

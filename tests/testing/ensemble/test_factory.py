@@ -1,10 +1,11 @@
-"""The fixture `bkstore_ensemble` and its factory; `docs/testing.md` has it run for real."""
+"""The fixtures of ensembles and their factories; `docs/testing.md` and `docs/clients-in-tests.md`
+have them run for real."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,7 +15,7 @@ from bkstore.errors import BookieUnavailable, InvalidArgument, MissingDependency
 from bkstore.spark import java
 from bkstore.testing import plugin, zookeeper_server
 from bkstore.testing.ensemble import BookieProcess, Ensemble, factory as factory_module
-from bkstore.testing.ensemble.factory import EnsembleFactory
+from bkstore.testing.ensemble.factory import EnsembleFactory, SharedEnsembleFactory
 
 pytest_plugins = ["pytester"]
 
@@ -100,10 +101,21 @@ def test_a_start_that_fails(pytester: pytest.Pytester, monkeypatch: pytest.Monke
 class _Told:
     """Stands for an ensemble: remembers how it was made, and what was called."""
 
+    all: ClassVar[list[_Told]] = []
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.path = arguments[0]
         self.arguments = (arguments, options)
         self.calls: list[str] = []
+        _Told.all.append(self)
+
+    @property
+    def closed(self) -> bool:
+        return "close" in self.calls
+
+    def restore(self) -> _Told:
+        self.calls.append("restore")
+        return self
 
     def start(self) -> _Told:
         self.calls.append("start")
@@ -138,3 +150,91 @@ def test_factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ["start", "close"] == first.calls == again.calls == make._ensembles[-1][0].calls
     with pytest.raises(InvalidArgument, match="did not make it"):
         make.reopen(_Told(tmp_path))
+
+
+@pytest.fixture
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put `_Told` in the place of ensembles."""
+    monkeypatch.setattr(factory_module, "Ensemble", _Told)
+    monkeypatch.setattr(_Told, "all", [])
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_shared(tmp_path: Path) -> None:
+    """Equal arguments have one ensemble, restored before each return but the first; any other
+    argument has another. One that was closed, or did not start, is not returned again."""
+    share: Any = SharedEnsembleFactory(EnsembleFactory(tmp_path, "db"))
+    first = share()
+
+    assert ["start"] == first.calls
+    assert ((tmp_path / "ensemble-1", 3, ["db"]), {}) == first.arguments
+    same = [share(3), share(storage="db"), share(3, ["db"]), share(bookies=3)]
+    assert [first] * 4 == same
+    assert ["start", *["restore"] * 4] == first.calls
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]]
+    calls = [((4,), {}), ((3, "sorted"), {}), ((3, ["db", "db"]), {}), ((3,), {"session": 1.0})]
+    others = [share(*arguments, **options) for arguments, options in calls]
+    assert 5 == len({id(each) for each in (first, *others)})
+    assert [{}, {}, {}, {"session": 1.0}] == [each.arguments[1] for each in others]
+    assert others[3] is share(3, session=1.0)
+    first.close()
+    again = share()
+
+    assert again is not first
+    assert again is share()
+    for _ in range(2):
+        with pytest.raises(BookieUnavailable):
+            share(path=tmp_path / "broken")
+    assert 8 == len(_Told.all)
+
+
+SHARING = """
+import pytest
+
+@pytest.mark.parametrize("i", [1, 2])
+def test_it(i, bkstore_module_ensemble, bkstore_session_ensemble, bkstore_kind):
+    module, session = bkstore_module_ensemble(1), bkstore_session_ensemble(1)
+    assert module is not session
+    print("IDS", id(module), id(session), module.arguments[0][2], session.arguments[0][2])
+"""
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_scopes(pytester: pytest.Pytester) -> None:
+    """Two modules of two tests have three ensembles: one of each module, one of the session, with
+    the first configured storage, whatever a test's own is. A module's is closed at its end."""
+    pytester.makepyfile(test_a=SHARING, test_b=SHARING)
+    options = ["-p", "no:bkstore", "-p", "no:cacheprovider", "-s", "--bkstore-storage", "db,sorted"]
+    result = pytester.runpytest_inprocess(*options, plugins=[plugin])
+
+    result.assert_outcomes(passed=8)  # each with both storages
+    lines = [line.partition("IDS ")[2].split() for line in result.outlines if "IDS " in line]
+    modules, sessions = [line[0] for line in lines], [line[1] for line in lines]
+    assert (8, 1) == (len(lines), len(set(sessions)))
+    assert [modules[0]] * 4 + [modules[-1]] * 4 == modules
+    assert modules[0] != modules[-1]
+    assert {("['db']", "['db']")} == {(line[2], line[3]) for line in lines}
+    restored = ["start", "restore", "restore", "restore", "close"]
+    assert [restored, restored] == [each.calls for each in _Told.all if len(each.calls) == 5]
+    assert [["start", *["restore"] * 7, "close"]] == [
+        each.calls for each in _Told.all if len(each.calls) > 5
+    ]
+
+
+@pytest.mark.usefixtures("no_java")
+@pytest.mark.parametrize("scope", ["module", "session"])
+def test_shared_without_java(scope: str, pytester: pytest.Pytester) -> None:
+    """Tests that share an ensemble are skipped without Java, each on its own line."""
+    fixture = f"bkstore_{scope}_ensemble"
+    one = f"def test_%d({fixture}):\n    {fixture}(1)\n"
+    pytester.makepyfile(one % 1 + one % 2)
+    options = ["-p", "no:bkstore", "-p", "no:cacheprovider", "-rs"]
+    result = pytester.runpytest_inprocess(*options, plugins=[plugin])
+
+    result.assert_outcomes(skipped=2)
+    result.stdout.fnmatch_lines_random(
+        [
+            f"SKIPPED * test_shared_without_java.py:{line}: {fixture}: {LACKING_JAVA}"
+            for line in (2, 4)
+        ]
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,24 @@ def test_bookies_of_an_ensemble(zookeeper: ZooKeeperServer, tmp_path: Path) -> N
     with Ensemble(tmp_path / "e") as again, Client(again.uri) as client:
         assert [b"x"] == [entry.payload for entry in client.open_ledger(ledger.id).read(0, 0)]
     assert pid == zookeeper.pid is not None
+
+
+@pytest.mark.parametrize(
+    ("uri", "servers", "root"),
+    [
+        ("zk://zk1.example:2181/a/ledgers", "zk1.example:2181", "/a/ledgers"),
+        ("zk+flat://zk1:2182;zk2/bk", "zk1:2182,zk2:2181", "/bk"),
+    ],
+)
+def test_environment(uri: str, servers: str, root: str, tmp_path: Path) -> None:
+    """The URI is as it was given; `zkServers` has commas, as `bk_server.conf` has. No bookie runs."""
+    with contextlib.closing(Ensemble(tmp_path / "e", 1, metadata=uri)) as ensemble:
+        assert ensemble.env == {
+            "BK_metadataServiceUri": uri,
+            "BK_zkServers": servers,
+            "BK_zkLedgersRootPath": root,
+            "BKSTORE_BOOKIES": "",
+        }
 
 
 def test_a_cluster_that_is_there_is_not_joined(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
