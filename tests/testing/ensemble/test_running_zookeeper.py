@@ -50,7 +50,7 @@ def test_bookies_of_an_ensemble(zookeeper: ZooKeeperServer, tmp_path: Path) -> N
     ],
 )
 def test_environment(uri: str, servers: str, root: str, tmp_path: Path) -> None:
-    """The URI is as it was given; `zkServers` has commas, as `bk_server.conf` has. No bookie runs."""
+    """The URI is as given, `zkServers` has commas as in `bk_server.conf`; no bookie runs."""
     with contextlib.closing(Ensemble(tmp_path / "e", 1, metadata=uri)) as ensemble:
         assert ensemble.env == {
             "BK_metadataServiceUri": uri,
