@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -15,9 +16,11 @@ import pytest
 pytest.importorskip("kazoo", reason="kazoo is not installed")
 
 from bkstore.errors import MissingDependency
+from bkstore.network import Client
 from bkstore.testing.ensemble import Ensemble
 from bkstore.testing.ensemble.stop_and_remove import stop
 from tests.docs.page_runs import run_page
+from tests.interop.class_path import class_path, missing, tool
 from tests.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -60,6 +63,29 @@ def test_clients(place: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     assert "6 passed" in result.stdout, result.stdout + result.stderr
+
+
+@pytest.mark.long
+def test_java_client(place: Path) -> None:
+    """The page's Java program, with a real BookKeeper, prints the entry that it wrote; bkstore
+    reads it with the page's password."""
+    if (reason := missing()) is not None:
+        pytest.skip(reason)
+    text = (DOCS / "clients-in-tests.md").read_text(encoding="utf-8")
+    program = re.search(r"^```java\n// (\w+\.java)\n(.*?)^```", text, re.M | re.S)
+    command = re.search(r"^```sh\njava (.*) -cp", text, re.M)
+    assert program is not None
+    assert command is not None
+    (place / program[1]).write_text(program[2], encoding="utf-8")
+    words = [str(tool("java")), command[1], "-cp", class_path(), program[1]]
+    with Ensemble("trial", 3) as ensemble:
+        environment = {**os.environ, **ensemble.env}
+        result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+
+        assert ["hello"] == result.stdout.splitlines()[-1:], result.stdout + result.stderr
+        with Client(ensemble.uri) as client:
+            ledger = client.open_ledger(0, password=b"secret")
+            assert b"hello" == ledger.read_entry(0).payload
 
 
 @pytest.mark.long
