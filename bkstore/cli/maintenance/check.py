@@ -1,4 +1,4 @@
-"""bkstore check: consistency of index, entry logs, journals and states, of one bookie or many."""
+"""bkstore check: consistency of index, entry logs, journals and states."""
 
 from __future__ import annotations
 

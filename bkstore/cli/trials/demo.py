@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from bkstore.offline.dump import DumpResult
 
 _MAX_ROWS = 8
-_MAX_RUNS = 3
+_MAX_RUNS = 1
 _MAX_GROUPS = 3
 _SHOWN_ANALYSES = ("bytes_by_bookie", "ledger_health", "orphans")
 _LOST_SCHEMA = make_schema("lost", "ledger_id:string bookie entries_lost:int64")
