@@ -220,6 +220,8 @@ def test_coverage_of_several(copies: None, capsys: Capsys) -> None:
         == alone_err.count("\ndamage") + 1
     )
     assert alone_err.startswith("damage: no-log: 1.log: ")
+    left_out, _, err = _run(capsys, "gone", "two", "--coverage")
+    assert (2, len(findings)) == (left_out, err.count("two: damage: no-log: "))
 
 
 def test_the_bookie_on_screen(copies: None, capsys: Capsys) -> None:
@@ -252,9 +254,12 @@ def test_options_are_read_once(
     assert ["one", "two"] == [row["bookie"] for row in wrong if row["kind"] == "state"]
 
 
-def test_refused_of_several(copies: None, capsys: Capsys) -> None:
-    """A wrong option, and output into any directory, are refused before a row is printed."""
-    for words in (("--password", "x"), ("--jobs", 0), ("-o", "two/current/out.json")):
+def test_refused_of_several(copies: None, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong option, and output into any directory, are refused before a row is printed and
+    before a password is asked for."""
+    output = ("-o", "two/current/out.json", "--digest-type", DIGEST, "--ask-password")
+    monkeypatch.setattr("getpass.getpass", lambda _: pytest.fail("asked"))
+    for words in (("--password", "x"), ("--jobs", 0), output):
         code, rows, err = _run(capsys, "one", "two", *words)
 
         assert (2, []) == (code, rows), words
