@@ -101,14 +101,15 @@ class Violation(NamedTuple):
 
 
 def _missing_cells(entries: Availability | None) -> tuple[Any, ...]:
-    """Return the number of missing entries, their ranges unless too many, and their groups."""
+    """Return the number of missing entries, the first and the last, their ranges unless too many,
+    and their groups."""
     if entries is None:
-        return None, None, None
+        return (None,) * 5
     # Each sequence of a group is a range; single sequences have the period 0.
     first, last, _, period = entries.groups.T
     range_count = int(((last - first) // period.clip(1) + 1).sum())
     ranges = entries.ranges() if range_count <= MAX_RANGES else None
-    return len(entries), ranges, entries.groups
+    return len(entries), entries.first_entry, entries.last_entry, ranges, entries.groups
 
 
 def violations_table(violations: Iterable[Violation]) -> Table:

@@ -10,16 +10,17 @@ from bkstore.tables.columns import make_schema
 
 VIOLATIONS = make_schema(
     "violations",
-    "category scope_id? ledger_id? qualified_name? first_entry? bookie? missing_entries? missing?"
-    " missing_groups? detail",
-    hide="missing_groups",
+    "category scope_id? ledger_id? qualified_name? first_entry? bookie? missing_entries?"
+    " first_missing? last_missing? missing? missing_groups? detail",
+    hide="first_missing last_missing missing_groups",
     drop_first="missing_entries",
     may_cut="missing detail",
     nothing="",
 )
 """The violations that an audit found. `missing` is null if there are too many ranges to list;
-`missing_groups` (first, last, size, period) hold the same entries in BP-34's form. All three are
-null if a bookie gave no answer, and the ledger too if it gave none about any ledger."""
+`missing_groups` (first, last, size, period) hold the same entries in BP-34's form. All columns of
+missing entries are null if a bookie gave no answer, and the ledger too if it gave none about any
+ledger."""
 
 SEQUENCES = make_schema(
     "sequences",

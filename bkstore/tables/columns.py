@@ -198,6 +198,8 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "category": ColumnSpec("string", "category", "the rule of BP-34 that is broken"),
         "missing": ColumnSpec("rows", "missing", "inclusive ranges of missing entries", "Entries"),
         "missing_entries": _number("entries that are missing", "Missing"),
+        "first_missing": _entry("the lowest entry that is missing", "First missing"),
+        "last_missing": _entry("the highest entry that is missing", "Last missing"),
         "missing_groups": _groups("missing entries as sequence groups"),
         "replicas": _number("entries on all bookies, each counted once for each bookie"),
         "replicas_due": _number("replicas that bookies should hold", "Due"),

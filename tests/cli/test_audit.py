@@ -88,6 +88,8 @@ def test_a_row_says_it_all(made: Path, capsys: Capsys) -> None:
             "first_entry": 0,
             "bookie": "b3",
             "missing_entries": 1,
+            "first_missing": 4,
+            "last_missing": 4,
             "missing": [[4, 4]],
             "missing_groups": [[4, 4, 1, 0]],
             "detail": "index 2 of b1 b2 b3; W 2, A 2; entry 4 of the ledger lacks 1 of 2 replicas",
@@ -138,7 +140,7 @@ def test_no_directory_given_is_no_pass(made: Path, capsys: Capsys) -> None:
         "2 segments of 2 ledgers judged without it"
     ) == row["detail"]
     nothing = ["scope_id", "ledger_id", "qualified_name", "first_entry"]
-    nothing += ["missing_entries", "missing", "missing_groups"]
+    nothing += ["missing_entries", "first_missing", "last_missing", "missing", "missing_groups"]
     assert {None} == {row[name] for name in nothing}
     assert "bookie_unavailable: 2 ledgers\n" in err
     assert main(_words(made, "b1", "b2")) == 1

@@ -272,7 +272,8 @@ class Judged:
             ranges = [[start, start + size - 1] for start, size in runs_of(gone)]
             groups = [list(group) for group in groups_of(gone)]
             ids = (self._category(), *ledger.signed, ledger.qualified_name)
-            rows.append((*ids, first, bookie, len(gone), ranges, groups, detail))
+            missing = (len(gone), min(gone), max(gone), ranges, groups)
+            rows.append((*ids, first, bookie, *missing, detail))
         return rows
 
     def health(self) -> Row:

@@ -148,9 +148,8 @@ def judged_tables(world: World) -> dict[str, pa.Table]:
                 listed = ranges(lacks)
                 groups = [[a, a, b - a + 1, 0] for a, b in listed]
                 detail = f"index {ledger.ensemble.index(bookie)} of {' '.join(ledger.ensemble)}"
-                violations.append(
-                    (worst, *_name(ledger.id), 0, bookie, len(lacks), listed, groups, detail)
-                )
+                cells = (len(lacks), min(lacks), max(lacks), listed, groups)
+                violations.append((worst, *_name(ledger.id), 0, bookie, *cells, detail))
         for bookie, extra in more.items():
             if extra:
                 groups = [[a, a, b - a + 1, 0] for a, b in ranges(extra)]

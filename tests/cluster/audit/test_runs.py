@@ -419,6 +419,8 @@ def test_the_table_has_every_row() -> None:
         ranges = Availability.from_ranges(row["missing"])
 
         assert row["missing_entries"] == len(ranges)
+        ends = (row["missing"][0][0], row["missing"][-1][1]) if row["missing"] else (None, None)
+        assert ends == (row["first_missing"], row["last_missing"])
         assert Availability.from_groups(row["missing_groups"]).to_bytes() == ranges.to_bytes()
 
 
@@ -436,4 +438,6 @@ def test_long_losses_are_said_in_groups() -> None:
     assert [[[0, 999_999_999, 1, 3]], [[1, 10**9, 1, 3]], [[2, 999_999_998, 1, 3]]] == [
         row["missing_groups"] for row in rows
     ]
+    ends = [(row["first_missing"], row["last_missing"]) for row in rows]
+    assert [(0, 999_999_999), (1, 10**9), (2, 999_999_998)] == ends
     assert 10**9 + 1 == sum(row["missing_entries"] for row in rows)
