@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     damage and oddities, 0 without any, 2 if one of several directories could not be read, 3 if
     nothing was checked, or nothing of one of them."""
     refuse_output_in(args, args.directories)
-    read = partial(_read_bookie, args, _CheckOptions.from_args(args))
+    read = partial(_read_bookie, args, _CheckArguments.from_args(args))
     fleet = Fleet(args.directories, read, args.jobs)
     schema = CHECK_COVERAGE if args.coverage else CHECK_FINDINGS
     with work_progress("records" if fleet.is_single else "bookies") as show_progress:
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class _CheckOptions:
+class _CheckArguments:
     """The arguments of `Check`, read once for all directories: password, metadata, ids."""
 
     digest_type: str | None
@@ -97,7 +97,7 @@ class _CheckOptions:
     jobs: int | None
 
     @classmethod
-    def from_args(cls, args: argparse.Namespace) -> _CheckOptions:
+    def from_args(cls, args: argparse.Namespace) -> _CheckArguments:
         """Return the options; reads the password and the ledger ids of --metadata. Of several
         directories, each is read by one process."""
         ledger = only_ledger_from_args(args)
@@ -121,7 +121,7 @@ class _CheckOptions:
 
 def _read_bookie(
     args: argparse.Namespace,
-    options: _CheckOptions,
+    options: _CheckArguments,
     directory: Path,
     show_progress: ShowProgress | None,
 ) -> Generator[Table, None, CheckOutcome]:
