@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 class _LedgerDigest:
     """The digests of the ledger's records: `coder` verifies them, unless it is None; `size` bytes
-    before each payload are its digest. `note` says what was assumed, None if nothing was."""
+    before each payload are its digest. `note` names the assumed type; None if none was."""
 
     def __init__(self, password: bytes | None) -> None:
         self.coder: Coder | None = None
@@ -116,8 +116,8 @@ class _LedgerDigest:
         trial = find_digest_type(map(bytes, batch), self._password)
         if trial is None:
             self.note = (
-                "the digest type cannot be told: payloads begin with the digest; "
-                "--digest-type TYPE or --metadata METADATA says it"
+                "unknown digest type: the digest is shown as the beginning of each payload; "
+                "pass --digest-type TYPE or --metadata METADATA"
             )
         elif trial.is_verified:
             self.coder = Coder(trial.digest_type, self._password)

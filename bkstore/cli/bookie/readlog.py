@@ -139,7 +139,7 @@ def _payloads(batch: LogBatch, digest_types: DigestTypes) -> list[bytes | None]:
 
 
 def _print_digest_types(digest_types: DigestTypes, args: argparse.Namespace) -> None:
-    """Print by which digest types the payloads were told from the digests before them."""
+    """Print the digest types by which the digests were removed from the payloads."""
     types = Counter(trial.digest_type for trial in digest_types.trials.values())
     source = "by trial" if args.metadata is None else "by metadata or trial"
     if types:
@@ -150,7 +150,10 @@ def _print_digest_types(digest_types: DigestTypes, args: argparse.Namespace) -> 
         subject = f"ledger {lowest}"
         if count > 1:
             subject = f"{format_count(count, 'ledger')}, from {lowest} on"
-        advice = "--metadata METADATA has it" if args.metadata is None else "nor is it in METADATA"
+        advice = (
+            "pass --metadata METADATA" if args.metadata is None else "it is not in METADATA either"
+        )
         print_stderr(
-            f"{subject}: the digest type cannot be told ({advice}): payloads begin with the digest"
+            f"{subject}: unknown digest type ({advice}): the digest is shown as the beginning of "
+            "each payload"
         )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ENGINES = {"local": "DuckDB and kernels, on one machine", "spark": "Spark"}
-"""The engines by name, with what a report says of them."""
+"""Name of an engine -> its description in a report."""
 
 LOCAL_MASTER = "local[*]"
 """Spark on this machine."""

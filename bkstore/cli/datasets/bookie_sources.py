@@ -20,7 +20,7 @@ BOOKIES_HELP = "bookie directories, one per bookie, optionally with another id"
 def bookie_sources(
     args: argparse.Namespace, given_ids: Sequence[str] | None = None
 ) -> list[DumpSource]:
-    """Return the bookies of `args.directories`, opened as the opening options say.
+    """Return the bookies of `args.directories`, opened with the opening options.
 
     Ids are those of NAME=DIR or `given_ids`, one for each; `InvalidArgument` for both, or for
     another number of ids.

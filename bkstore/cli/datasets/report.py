@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metadata",
         metavar="METADATA",
         type=parse_metadata_location,
-        help=f"ledger metadata, which say what should be there: {METADATA_HELP}",
+        help=f"ledger metadata, to find lost entries: {METADATA_HELP}",
     )
     add(
         "--other",

@@ -78,7 +78,7 @@ def test_a_type_that_cannot_be_told(bookie: Path, capsys: Capsys, tmp_path: Path
     assert [len(each) + 20 for each in PAYLOADS[1::2]] == [
         len(payload) for payload in _payloads(rows, UNTOLD)
     ]
-    assert "the digest type cannot be told: payloads begin with the digest" in err
+    assert "unknown digest type: the digest is shown as the beginning of each payload" in err
 
     words = ("--metadata", _metadata(tmp_path / "metadata.json", UNTOLD))
     _, rows, err = _run(capsys, "readledger", bookie, UNTOLD, *words)
@@ -126,7 +126,7 @@ def test_readlog(bookie: Path, capsys: Capsys, tmp_path: Path) -> None:
         len(payload) for payload in _payloads(rows, UNTOLD)
     ]
     assert f"digest types, by trial: {counts}\n" in err
-    assert f"ledger {UNTOLD}: the digest type cannot be told (--metadata METADATA has it)" in err
+    assert f"ledger {UNTOLD}: unknown digest type (pass --metadata METADATA)" in err
 
     words = ("--metadata", _metadata(tmp_path / "metadata.json", UNTOLD))
     _, rows, err = _run(capsys, "readlog", bookie, "-m", *words)
