@@ -20,16 +20,24 @@ def _check(top: Path) -> tuple[list[CheckFinding], Coverage]:
         return list(checking), checking.coverage
 
 
+def _entry_ids(finding: CheckFinding) -> set[int]:
+    """Return the entries that one finding is about: its set, or all from its first to its last."""
+    if finding.entry_set is not None:
+        return {*finding.entry_set}
+    assert finding.first_entry is not None
+    assert finding.last_entry is not None
+    return {*range(finding.first_entry, finding.last_entry + 1)}
+
+
 def _entries(found: list[CheckFinding], kind: str) -> dict[int, set[int]]:
     """Return the entries that findings of a kind are about, by ledger."""
     entries: dict[int, set[int]] = defaultdict(set)
     for each in found:
         if each.kind == kind and each.ledger is not None:
-            first, last = each.first_entry, each.last_entry
-            assert first is not None
-            assert last is not None
-            assert last - first + 1 == each.entries
-            entries[each.ledger.ledger] |= {*range(first, last + 1)}
+            stored = _entry_ids(each)
+            assert (min(stored), max(stored)) == (each.first_entry, each.last_entry)
+            assert len(stored) == each.entries
+            entries[each.ledger.ledger] |= stored
     return dict(entries)
 
 
