@@ -68,7 +68,12 @@ PARTS = (
         _tests_below("strain/every_call/test_reading_"),
     ),
     SuitePart(
-        "what the machine lacks: each call of the other commands fails", _tests_below("strain/")
+        "what the machine lacks: each call of each command that compares or analyzes fails",
+        _tests_below("strain/every_call/test_analyses", "strain/every_call/test_comparisons"),
+    ),
+    SuitePart(
+        "what the machine lacks: each call of each command that writes fails",
+        _tests_below("strain/"),
     ),
     SuitePart("clusters and the wire", _tests_below("cluster/", "network/", "wire/")),
     SuitePart(
@@ -114,7 +119,7 @@ def part_of(test_id: str) -> int:
 
 
 def parse_part(text: str) -> int:
-    """Return the number in ``2/13`` or ``2``; ValueError if there is no such part."""
+    """Return the number in ``2/14`` or ``2``; ValueError if there is no such part."""
     number, _, total = text.partition("/")
     if total not in ("", str(len(PARTS))) or number not in map(str, range(1, len(PARTS) + 1)):
         raise ValueError(f"{text}: the parts are 1/{len(PARTS)} to {len(PARTS)}/{len(PARTS)}")
@@ -122,7 +127,7 @@ def parse_part(text: str) -> int:
 
 
 def read_record(path: Path = RECORD) -> dict[str, Any]:
-    """Return the recorded entries by part, such as ``2/13``; empty if there is no record."""
+    """Return the recorded entries by part, such as ``2/14``; empty if there is no record."""
     record: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
     return record
 
