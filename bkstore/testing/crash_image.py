@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bkstore.files.disk_changes import StrPath
-from bkstore.index.rocks.scratch_links import in_use_error
+from bkstore.index.rocks.files.database_directory import in_use_error
 
 SECTOR_BYTES = 512
 """Number of bytes that a disk writes whole or not at all."""

@@ -11,6 +11,7 @@ from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import add_unreported
+from bkstore.index.rocks.files.log_file import FramedLogReader
 from bkstore.index.rocks.inspection.key_meanings import decode_key
 from bkstore.index.rocks.inspection.live_rows import read_live_rows
 from bkstore.index.rocks.inspection.log_rows import TORN_TAIL
@@ -27,7 +28,6 @@ from bkstore.index.rocks.inspection.table_contents import (
     read_table_rows,
     summarize_table,
 )
-from bkstore.index.rocks.log_file import FramedLogReader
 
 _Row = tuple[Any, ...]
 _LOG_SUFFIX = ".log"

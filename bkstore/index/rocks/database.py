@@ -30,8 +30,9 @@ from bkstore import forks
 from bkstore.errors import BkstoreError, CorruptionError, SyncFailed, SystemRefused, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import convert_sync_errors, convert_write_errors, parse_rocksdb_error
-from bkstore.index.rocks import after_fork, manifest_file, scratch_links
+from bkstore.index.rocks import scratch_links
 from bkstore.index.rocks.errors import translate_errors
+from bkstore.index.rocks.files import after_fork, database_directory, manifest_file
 from bkstore.index.rocks.keys import VALUE_BYTES, may_have_odd_widths
 from bkstore.index.rocks.options import count_opening_threads, reading_options
 
@@ -92,19 +93,19 @@ class Database:
         after_fork.check_may_write(self.path)
         with convert_write_errors(self.path):
             self._files.makedirs(self.path)
-        scratch_links.check_not_in_use(self.path)
-        scratch_links.check_files(self.path)
+        database_directory.check_not_in_use(self.path)
+        database_directory.check_files(self.path)
         self._files.database_opened(self.path, options)
-        scratch_links.register_writer(self.path)
-        self._resources.callback(scratch_links.unregister_writer, self.path)
+        database_directory.register_writer(self.path)
+        self._resources.callback(database_directory.unregister_writer, self.path)
         after_fork.note_opened()  # a child forked from now on lacks RocksDB's threads
         options.set_max_file_opening_threads(count_opening_threads(self.path))
         return Rdict(str(self.path), options, column_families={"default": options})
 
     def _open_reading(self) -> Rdict:
         """Check manifest and logs, noting oddities, then open through a directory of links."""
-        scratch_links.check_not_in_use(self.path)
-        manifest = scratch_links.find_manifest(self.path)
+        database_directory.check_not_in_use(self.path)
+        manifest = database_directory.find_manifest(self.path)
         contents = manifest_file.read_manifest(manifest)
         if contents.torn_offset is not None:
             self.oddities.append((manifest, contents.torn_offset, "manifest ends inside a record"))
@@ -130,7 +131,7 @@ class Database:
         scratch = self._resources.enter_context(scratch_links.link_copy(self.path, open_files))
         self._scratch = str(scratch)
         if open_files is not None:
-            contents = manifest_file.read_manifest(scratch_links.find_manifest(scratch))
+            contents = manifest_file.read_manifest(database_directory.find_manifest(scratch))
             torn_tails = manifest_file.check_logs(contents, scratch)
         scratch_links.truncate_torn_tails(scratch, torn_tails)
         options = reading_options()
@@ -156,7 +157,7 @@ class Database:
                 return database
             database.close()  # it may lack rows of a log that was removed before it was read
             self._resources.close()
-        raise scratch_links.in_use_error(self.path, "changes too fast to be read")
+        raise database_directory.in_use_error(self.path, "changes too fast to be read")
 
     def _translating_errors(self) -> AbstractContextManager[None]:
         """Return a context that translates RocksDB's textual errors to `BkstoreError`s."""

@@ -17,7 +17,7 @@ from rocksdict import (
     Options,
 )
 
-from bkstore.index.rocks import after_fork
+from bkstore.index.rocks.files import after_fork
 
 _MIB = 1 << 20
 BLOCK_CACHE_BYTES = 64 * _MIB

@@ -31,7 +31,7 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, as_int64, check_integer, log_ids_of
 from bkstore.index.api import DEFAULT_BATCH, Closeable, EntryIndex, Finding, IndexBatch, LedgerLike
-from bkstore.index.rocks.scratch_links import check_not_in_use
+from bkstore.index.rocks.files.database_directory import check_not_in_use
 from bkstore.storage.directories.file_listing import (
     LogFile,
     find_irregular_files,

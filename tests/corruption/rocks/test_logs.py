@@ -19,7 +19,7 @@ from bkstore import (
     CorruptionError,
 )
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks.log_file import FramedLogReader
+from bkstore.index.rocks.files.log_file import FramedLogReader
 from tests.corruption.rocks.databases import (
     LEDGERS,
     Answers,

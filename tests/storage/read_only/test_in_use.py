@@ -21,7 +21,8 @@ from rocksdict import Options, Rdict
 from bkstore import BookieDir, DirectoryInUse, IllegalOperation, open_index
 from bkstore.files import lock_files
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.index.rocks import RocksIndex, scratch_links
+from bkstore.index.rocks import RocksIndex
+from bkstore.index.rocks.files import database_directory
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.storage.base import KEY, record
 
@@ -124,7 +125,7 @@ def test_writer_that_opens_during_a_probe(tmp_path: Path, monkeypatch: pytest.Mo
 
     writer = threading.Thread(target=writes)
     monkeypatch.setattr(lock_files, "_has_write_lock", query_meanwhile)
-    scratch_links.check_not_in_use(tmp_path / "current" / "locations")
+    database_directory.check_not_in_use(tmp_path / "current" / "locations")
     writer.join()
 
     try:

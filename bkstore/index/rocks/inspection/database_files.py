@@ -15,15 +15,15 @@ from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.rocksdb.manifest.table_file import TableFileMetadata
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import add_unreported
-from bkstore.index.rocks.inspection.log_rows import RowSummary, summarize_log
-from bkstore.index.rocks.manifest_file import (
+from bkstore.index.rocks.files.database_directory import check_not_in_use, find_manifest
+from bkstore.index.rocks.files.manifest_file import (
     Manifest,
     check_logs,
     check_tables,
     list_needed_logs,
     read_manifest,
 )
-from bkstore.index.rocks.scratch_links import check_not_in_use, find_manifest
+from bkstore.index.rocks.inspection.log_rows import RowSummary, summarize_log
 
 _NUMBERED = re.compile(r"\d+\.(sst|log)|(MANIFEST|OPTIONS)-\d+")
 _OPTIONS = re.compile(r"OPTIONS-(\d+)")

@@ -9,7 +9,7 @@ from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.formats.rocksdb.keys import DELETIONS, ValueType
 from bkstore.formats.rocksdb.log.write_batch import BatchRows
 from bkstore.index.api import Finding
-from bkstore.index.rocks.log_file import FramedLogReader
+from bkstore.index.rocks.files.log_file import FramedLogReader
 
 TORN_TAIL = "write-ahead log ends inside a record: its last write is lost, as in a crash"
 

@@ -11,8 +11,8 @@ from bkstore.formats.rocksdb.keys import ValueType
 from bkstore.formats.rocksdb.manifest.table_file import TableFileMetadata
 from bkstore.formats.rocksdb.table.range_deletes import RangeDelete
 from bkstore.formats.rocksdb.table.rows import VersionedRows
-from bkstore.index.rocks import scratch_links
-from bkstore.index.rocks.manifest_file import (
+from bkstore.index.rocks.files.database_directory import find_manifest
+from bkstore.index.rocks.files.manifest_file import (
     Manifest,
     check_logs,
     check_tables,
@@ -61,7 +61,7 @@ class DatabaseReader:
     # -- opening
 
     def _read_manifest(self) -> Manifest:
-        manifest = read_manifest(scratch_links.find_manifest(self.path))
+        manifest = read_manifest(find_manifest(self.path))
         if manifest.unsupported is not None:
             raise UnsupportedLayout(f"{manifest.path}: {manifest.unsupported}: not supported")
         if manifest.torn_offset is not None:

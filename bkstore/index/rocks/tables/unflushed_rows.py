@@ -13,7 +13,7 @@ from bkstore.formats.rocksdb.log.write_batch import BatchRows
 from bkstore.formats.rocksdb.table.range_deletes import RangeDelete
 from bkstore.formats.rocksdb.table.rows import VersionedRows, join_rows
 from bkstore.ids import Int64Array
-from bkstore.index.rocks.log_file import FramedLogReader
+from bkstore.index.rocks.files.log_file import FramedLogReader
 from bkstore.index.rocks.tables.key_order import WORD_BYTES, as_words, compare_keys, rows_between
 
 _BATCH_ROWS = 1 << 16

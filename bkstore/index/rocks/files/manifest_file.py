@@ -13,7 +13,7 @@ from bkstore.files.opening import open_for_reading
 from bkstore.formats.rocksdb.log.write_batch import read_batch_header
 from bkstore.formats.rocksdb.manifest.version import Version
 from bkstore.formats.rocksdb.manifest.version_edit import decode_edit
-from bkstore.index.rocks.log_file import FramedLogReader
+from bkstore.index.rocks.files.log_file import FramedLogReader
 
 _TABLE_MAGICS = (0x88E241B785F4CFF7, 0xDB4775248B80FB57)  # block-based: now, and LevelDB's
 _NAME = re.compile(r"(\d+)\.(sst|log)")
