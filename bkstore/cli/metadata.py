@@ -15,7 +15,9 @@ from bkstore.cli.terminal.ledger_options import (
 )
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
+    add_owner_options,
     local_paths,
+    owner_filter_from_args,
     parse_metadata_location,
 )
 from bkstore.cli.terminal.output_options import add_output, write_output
@@ -26,6 +28,7 @@ from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, NoSuchLedger
 from bkstore.files.user_outputs import check_output, refuse_inputs, write_output as write_file
 from bkstore.ids import LedgerId
+from bkstore.ledger_metadata import OwnerFilter, read_owner
 from bkstore.tables import METADATA_LEDGERS, METADATA_SEGMENTS, Table
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ def add_arguments(parser: Parser) -> None:
     listing = commands.add_parser("list", help=what, description=what)
     _add_metadata(listing)
     add_scope_options(listing)
+    add_owner_options(listing)
     add_output(listing, METADATA_LEDGERS)
     what = "the segments of one ledger, one row each; its other metadata go to stderr"
     show = commands.add_parser("show", help=what, description=what)
@@ -82,7 +86,12 @@ def _run_list(args: argparse.Namespace, store: MetadataStore) -> int:
     scope = None if args.all_scopes else scope_from_args(args)
     underreplicated = _marked_ledgers(store, damaged)
     ledgers = _readable_ledgers(store.read_many(store.ledgers(scope)), damaged)
-    rows = (_ledger_row(ledger_id, versioned, underreplicated) for ledger_id, versioned in ledgers)
+    owner_filter = owner_filter_from_args(args)
+    rows = (
+        _ledger_row(ledger_id, versioned, underreplicated)
+        for ledger_id, versioned in ledgers
+        if _is_chosen(owner_filter, versioned)
+    )
     write_output(args, METADATA_LEDGERS, tables_of_rows(METADATA_LEDGERS, rows, _ROWS_PER_TABLE))
     return _print_damage(damaged)
 
@@ -108,6 +117,10 @@ def _marked_ledgers(store: MetadataStore, damaged: list[str]) -> frozenset[Ledge
     return None if marks is None else frozenset(marks)
 
 
+def _is_chosen(owner_filter: OwnerFilter, versioned: Versioned) -> bool:
+    return not owner_filter or owner_filter.matches(read_owner(versioned.metadata.custom_metadata))
+
+
 def _ledger_row(
     ledger_id: LedgerId, versioned: Versioned, underreplicated: frozenset[LedgerId] | None
 ) -> tuple[Any, ...]:
@@ -120,7 +133,8 @@ def _ledger_row(
     ids = (*ledger_id.signed, ledger_id.qualified_name)
     others = (metadata.digest_type, len(metadata.segments), ctime, marked)
     versions = (metadata.version, versioned.version)
-    return (*ids, metadata.state, *quorums, *end, *others, *versions)
+    owner = read_owner(metadata.custom_metadata)
+    return (*ids, metadata.state, *quorums, *end, *others, *versions, *owner.columns)
 
 
 def _print_damage(damaged: list[str]) -> int:
@@ -145,6 +159,9 @@ def _run_show(args: argparse.Namespace, store: MetadataStore) -> int:
     ]
     write_output(args, METADATA_SEGMENTS, [Table.from_rows(METADATA_SEGMENTS, rows)])
     print_stderr(f"version {version}: {metadata.to_safe_string()}")
+    owner = read_owner(metadata.custom_metadata)
+    if owner.application is not None:
+        print_stderr(f"owner: {owner}")
     mark = store.mark_of(ledger_id)
     if mark is not None:
         missing_bookies = ", ".join(mark.missing_bookies) or "no bookie named"

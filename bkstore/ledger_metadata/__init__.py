@@ -5,6 +5,9 @@ and checkers. `model` has all of it, and the text form of bookie shell, with cus
 order of a `java_hash_map`. Its serialized forms are in `bkstore.formats.metadata.serialized`
 (BookKeeper's) and `bkstore.formats.metadata.json_file`.
 
+Custom metadata state whose ledger it is: `owners` reads them, `topic_names` has Pulsar's names of
+topics, and `owner_filter` chooses ledgers by owner.
+
 Inconsistent metadata of other programs can be read and written all the same, so that a checker can
 report it; `LedgerMetadata.validate` refuses it.
 """
@@ -17,5 +20,17 @@ from bkstore.ledger_metadata.model import (
     SegmentRange,
     State,
 )
+from bkstore.ledger_metadata.owner_filter import OwnerFilter
+from bkstore.ledger_metadata.owners import LedgerOwner, read_owner
 
-__all__ = ["NEWEST_VERSION", "NO_ENTRY", "LedgerMetadata", "Segment", "SegmentRange", "State"]
+__all__ = [
+    "NEWEST_VERSION",
+    "NO_ENTRY",
+    "LedgerMetadata",
+    "LedgerOwner",
+    "OwnerFilter",
+    "Segment",
+    "SegmentRange",
+    "State",
+    "read_owner",
+]

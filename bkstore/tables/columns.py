@@ -86,6 +86,15 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "ctime": _number("when it was created, in milliseconds since 1970"),
         "underreplicated": _flag("the store has a mark that replicas are missing"),
         "metadata_format_version": _small("version of the serialized metadata"),
+        # -- owners of ledgers
+        "application": _text("the application that made the ledger"),
+        "component": _text("the part of the application that the ledger belongs to"),
+        "tenant": _text("the tenant of the topic or schema"),
+        "namespace": _text("the namespace, tenant included"),
+        "topic": _long("the topic, with the suffix of its partition"),
+        "partition": _small("number of the partition"),
+        "cursor": _text("the subscription whose positions the ledger has"),
+        "schema": _text("id of the schema that the ledger has"),
         # -- entries
         "entry_id": _entry("the entry's id"),
         "entries": _number("entries"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from bkstore.tables.columns import make_schema
 
+OWNERS = "application? component? tenant? namespace? topic? partition? cursor? schema?"
+"""The columns of a ledger's owner (`bkstore.ledger_metadata.owners`), in this order."""
+
 LEDGER_LIST = make_schema(
     "ledger_list",
     "bookie scope_id ledger_id qualified_name entries? first_entry? last_entry? fenced? limbo?"
@@ -252,12 +255,17 @@ METADATA_LEDGERS = make_schema(
     "metadata_ledgers",
     "scope_id ledger_id qualified_name state ensemble_size write_quorum_size ack_quorum_size"
     " last_entry_id? length? digest_type? segments ctime? underreplicated? metadata_format_version"
-    " version",
+    f" version {OWNERS}",
+    hide_idle="topic cursor schema component application namespace partition tenant",
+    drop_first="tenant partition namespace metadata_format_version version ctime digest_type"
+    " application ack_quorum_size write_quorum_size ensemble_size underreplicated segments length"
+    " component last_entry_id state schema",
     nothing="no ledgers",
 )
 """One row per ledger in the metadata store (`bkstore metadata list`). `last_entry_id` and `length`
 are null for a ledger that is not closed, `ctime` if it is unknown, and `underreplicated` if the
-store has no such marks. `version` is the store's."""
+store has no such marks. `version` is the store's. The columns from `application` on are the
+owner's, null where the custom metadata do not state it."""
 
 METADATA_SEGMENTS = make_schema(
     "metadata_segments",

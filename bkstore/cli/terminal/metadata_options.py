@@ -1,4 +1,5 @@
-"""The argument METADATA: where ledger metadata are stored, a path or a service URI."""
+"""The argument METADATA: where ledger metadata are stored, a path or a service URI; and the options
+that choose ledgers by what the metadata state of their owners."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.errors import BkstoreError, NoSuchLedger
+from bkstore.ledger_metadata.owner_filter import OwnerFilter
 
 if TYPE_CHECKING:
     from bkstore.ids import LedgerId
@@ -17,6 +19,14 @@ METADATA_HELP = (
     "a JSON file, a metadata store's folder, a dump of ZooKeeper, or a service URI such as "
     "zk+hierarchical://host:2181/ledgers"
 )
+
+_OWNER_HELP = {
+    "topic": "only ledgers of topics that match, such as 'shop/orders/*'; a partitioned topic "
+    "stands for its partitions",
+    "namespace": "only ledgers of namespaces that match, such as shop/orders",
+    "tenant": "only ledgers of tenants that match",
+    "component": "only ledgers of this component, such as compacted-ledger",
+}
 
 
 def parse_metadata_location(text: str) -> str | Path:
@@ -67,6 +77,20 @@ def opened_digests(
             return metadata.digest_type, metadata.password
 
         yield read_digest
+
+
+def add_owner_options(parser: argparse.ArgumentParser) -> None:
+    """Add --topic, --namespace, --tenant and --component, each with a pattern as of shells."""
+    group = parser.add_argument_group(
+        "owners", "Patterns as of shells: * ? [ab]. Ledgers of unknown owners match none."
+    )
+    for field, description in _OWNER_HELP.items():
+        group.add_argument(f"--{field}", metavar="PATTERN", help=description)
+
+
+def owner_filter_from_args(args: argparse.Namespace) -> OwnerFilter:
+    """Return the filter that the options give, false without any of them."""
+    return OwnerFilter(**{field: getattr(args, field) for field in _OWNER_HELP})
 
 
 def local_paths(*locations: str | Path | None) -> list[Path]:

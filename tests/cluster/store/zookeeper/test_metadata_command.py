@@ -80,6 +80,48 @@ def test_list(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+OWNED = {
+    "application": b"pulsar",
+    "component": b"managed-ledger",
+    "pulsar/managed-ledger": b"shop/orders/persistent/paid-partition-0",
+    "pulsar/cursor": b"billing",
+}
+
+
+def test_owners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A ledger's owner is in its row and below its segments, and chooses the rows."""
+    store = DirectoryStore(tmp_path / "store", sync=False)
+    store.create(metadata_of(1, custom_metadata=OWNED))
+    store.create(metadata_of(2, custom_metadata={"application": b"pulsar"}))
+    store.create(metadata_of(3))
+    place = str(tmp_path / "store")
+    rows = {row["ledger_id"]: row for row in _rows(capsys, "list", place)}
+    topic = "persistent://shop/orders/paid-partition-0"
+
+    assert ("pulsar", "managed-ledger", "shop", "shop/orders", topic, 0, "billing", None) == tuple(
+        rows[1][name]
+        for name in (
+            *("application", "component", "tenant", "namespace"),
+            *("topic", "partition", "cursor", "schema"),
+        )
+    )
+    assert ("pulsar", None, None) == tuple(
+        rows[2][name] for name in ("application", "component", "topic")
+    )
+    assert rows[3]["application"] is None
+    for words in (
+        ["--topic", "shop/orders/paid"],
+        ["--namespace", "shop/*"],
+        ["--tenant", "shop", "--component", "managed-ledger"],
+    ):
+        assert [1] == [row["ledger_id"] for row in _rows(capsys, "list", place, *words)], words
+    assert [] == _rows(capsys, "list", place, "--tenant", "shop", "--component", "schema")
+    assert 0 == main(["metadata", "show", place, "1"])
+    assert f"owner: pulsar managed-ledger, {topic}, cursor billing" in capsys.readouterr().err
+    assert 0 == main(["metadata", "show", place, "3"])
+    assert "owner" not in capsys.readouterr().err
+
+
 def test_show(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A row a segment with both ends; the rest, without the password, goes to stderr."""
     assert 0 == main(["metadata", "show", place, "8", "--format", "csv"])

@@ -1,0 +1,131 @@
+"""Owners of ledgers: which application, topic, cursor or schema a ledger belongs to, as its creator
+wrote into the custom metadata.
+
+Source: BookKeeper's clients (keys ``application`` and ``component``), Pulsar's
+`LedgerMetadataUtils`; since Pulsar 2.6. Table in `docs/pulsar.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bkstore.ledger_metadata.topic_names import (
+    TopicName,
+    decode_if_encoded,
+    parse_managed_ledger,
+    parse_topic_path,
+    parse_topic_url,
+)
+
+PULSAR = "pulsar"
+"""The `application` of Pulsar's ledgers."""
+
+MANAGED_LEDGER, COMPACTED_LEDGER, SCHEMA = "managed-ledger", "compacted-ledger", "schema"
+
+
+class LedgerOwner(NamedTuple):
+    """The owner of a ledger; what the metadata do not state is None.
+
+    `namespace` includes the tenant; `topic` is a URL, decoded, with the suffix of its partition.
+    `cursor` is the subscription whose positions the ledger has. `schema` is the id of a schema,
+    ``TENANT/NAMESPACE/TOPIC``, whose ledgers have no `topic`. `managed_ledger` is a path below
+    ``/managed-ledgers``.
+    """
+
+    application: str | None = None
+    component: str | None = None
+    tenant: str | None = None
+    namespace: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    cursor: str | None = None
+    schema: str | None = None
+    managed_ledger: str | None = None
+
+    @property
+    def columns(self) -> tuple[str | int | None, ...]:
+        """The values that tables have: all but `managed_ledger`."""
+        return self[:-1]
+
+    def __str__(self) -> str:
+        parts = [self.topic or self.schema or self.managed_ledger or ""]
+        if self.cursor is not None:
+            parts.append(f"cursor {self.cursor}")
+        words = " ".join(filter(None, (self.application, self.component)))
+        return ", ".join(filter(None, (words or "unknown", *parts)))
+
+
+UNKNOWN_OWNER = LedgerOwner()
+
+
+def read_owner(custom_metadata: Mapping[str, bytes]) -> LedgerOwner:
+    """Return the owner that a ledger's custom metadata state, `UNKNOWN_OWNER` without any.
+
+    Ledgers of other applications have at most `application` and `component`. A value that is not
+    UTF-8, or not a name of the expected form, counts as absent. O(bytes).
+
+    >>> owner = read_owner({"application": b"pulsar", "component": b"managed-ledger",
+    ...                     "pulsar/managed-ledger": b"shop/orders/persistent/paid-partition-0"})
+    >>> owner.topic, owner.namespace, owner.partition
+    ('persistent://shop/orders/paid-partition-0', 'shop/orders', 0)
+    >>> str(read_owner({"application": b"distributedlog"})), str(read_owner({}))
+    ('distributedlog', 'unknown')
+    """
+    texts = {key: _as_text(value) for key, value in custom_metadata.items()}
+    application, component = texts.get("application"), texts.get("component")
+    owner = LedgerOwner(application, component)
+    if application != PULSAR:
+        return owner
+    if component == COMPACTED_LEDGER:
+        topic = parse_topic_url(texts.get("pulsar/compactedTopic") or "")
+        return owner if topic is None else owner_of_topic(topic, component)
+    if component == SCHEMA:
+        return owner_of_schema(texts.get("pulsar/schemaId"))
+    return _owner_of_managed_ledger(owner, texts)
+
+
+def _owner_of_managed_ledger(owner: LedgerOwner, texts: Mapping[str, str | None]) -> LedgerOwner:
+    managed_ledger = texts.get("pulsar/managed-ledger")
+    cursor = texts.get("pulsar/cursor")
+    if cursor is not None:
+        owner = owner._replace(cursor=decode_if_encoded(cursor))
+    if managed_ledger is None:
+        return owner
+    topic = parse_managed_ledger(managed_ledger)
+    if topic is None:  # such as a managed ledger of an extension
+        return owner._replace(managed_ledger=managed_ledger)
+    stated = owner_of_topic(topic, owner.component, owner.cursor)
+    return stated._replace(managed_ledger=managed_ledger)
+
+
+def owner_of_topic(
+    topic: TopicName, component: str | None, cursor: str | None = None
+) -> LedgerOwner:
+    """Return the owner of a ledger of Pulsar that belongs to a topic."""
+    return LedgerOwner(
+        PULSAR,
+        component,
+        topic.tenant,
+        topic.namespace,
+        topic.url,
+        topic.partition,
+        cursor,
+        managed_ledger=topic.managed_ledger,
+    )
+
+
+def owner_of_schema(schema: str | None) -> LedgerOwner:
+    """Return the owner of a ledger with a schema, by its id, ``TENANT/NAMESPACE/TOPIC``."""
+    owner = LedgerOwner(PULSAR, SCHEMA, schema=schema)
+    topic = parse_topic_path(schema or "")
+    if topic is None:
+        return owner
+    return owner._replace(tenant=topic.tenant, namespace=topic.namespace)
+
+
+def _as_text(value: bytes) -> str | None:
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
