@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.errors import BkstoreError, NoSuchLedger
-from bkstore.ledger_metadata.owner_filter import OwnerFilter
 
 if TYPE_CHECKING:
     from bkstore.ids import LedgerId
+    from bkstore.ledger_metadata import OwnerFilter
 
 METADATA_HELP = (
     "a JSON file, a metadata store's folder, a dump of ZooKeeper, or a service URI such as "
@@ -90,6 +90,8 @@ def add_owner_options(parser: argparse.ArgumentParser) -> None:
 
 def owner_filter_from_args(args: argparse.Namespace) -> OwnerFilter:
     """Return the filter that the options give, false without any of them."""
+    from bkstore.ledger_metadata import OwnerFilter  # loads numpy
+
     return OwnerFilter(**{field: getattr(args, field) for field in _OWNER_HELP})
 
 
