@@ -123,7 +123,7 @@ class DatabaseReader:
         self, words: int, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[VersionedRows]:
         """Yield the live rows with keys in [start, stop) (None: no limit), which are all of
-        `words` * 8 bytes, with values of 8, in batches in the order of keys. Damage raises
+        8 * `words` bytes, with values of 8, in batches in the order of keys. Damage raises
         `CorruptionError` with the keys that are unknown, or with the `damage` of opening is passed
         over: rows that it may have changed are left out. Memory: a batch of each level, and of each
         file of level 0."""
