@@ -16,7 +16,7 @@ QUESTIONS = {
     "deletes": "What do deleted ledgers leave in RocksDB, and what takes it away?",
     "pages": "Which page size for index files, and how large a pool of pages?",
     "keys": "What do order and width of keys cost, and 128-bit ledger ids?",
-    "blooms": "What does a bloom filter cost, and how often is its yes wrong?",
+    "blooms": "What does a bloom filter cost, and how often does it give a false positive?",
     "availability": "In which form should a bookie say which entries it has?",
     "cache": "How far should a bookie read ahead, and what does its write cache answer?",
     "batch": "How large should a batch of reads or adds be?",

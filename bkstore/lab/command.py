@@ -56,13 +56,13 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
         if options.into is not None:
             add_to_folder(experiment, document, options.into)
         _print_result(experiment, options, document, earlier_document)
-        if options.picture is not None:
+        if options.pictures:
             drawn = document
             if earlier_document is not None and experiment.compared_by:
                 rows = experiment.add_earlier_rows(document["rows"], earlier_document["rows"])
                 drawn = {**document, "rows": rows}
-            picture = _render_picture(experiment, drawn, options.picture.suffix)
-            write_output(options.picture, picture)
+            for target in options.pictures:
+                write_output(target, _render_picture(experiment, drawn, target.suffix))
     except BkstoreError as error:
         print_stderr(f"{parser.prog}: {error}")
         return 2
@@ -77,10 +77,10 @@ def _check_options(experiment: Experiment, options: argparse.Namespace) -> Docum
             raise InvalidArgument(f"--{option}: {experiment.name} takes none")
     if len(given_data) > 1:
         raise InvalidArgument("--dump and --trace both say what the data are: one of them, please")
-    if options.picture is not None:
+    if options.pictures:
         require_matplotlib()
     folder_target = None if options.into is None else options.into / f"{experiment.name}.json"
-    for target in (options.json, options.picture, folder_target):
+    for target in (options.json, *options.pictures, folder_target):
         if target is not None:
             check_output(target)
     if options.into is not None:
@@ -151,7 +151,7 @@ def _render_picture(experiment: Experiment, document: Document, suffix: str) -> 
     if suffix != ".html":
         return picture
     narrow = draw_picture(experiment, document, "svg", max_columns=1)
-    return build_page(document, picture, narrow, experiment.table_title)
+    return build_page(experiment, document, picture, narrow)
 
 
 def _parse_picture_path(text: str) -> Path:
@@ -192,23 +192,42 @@ def make_parser(experiment: Experiment) -> Parser:
         description=f"{experiment.question} {experiment.method}",
     )
     add = parser.add_argument
-    scale_help = "times the usual amount of data (default: 1)"
+    scale_help = "multiply the usual amount of data by this (default: 1)"
     add("--scale", "--size", type=_parse_positive, default=1.0, help=scale_help)
-    seed_help = "of all that is random (default: %(default)s)"
+    seed_help = "the seed of all random choices (default: %(default)s)"
     add("--seed", type=_parse_seed, default=20260801, help=seed_help)
-    rounds_help = "medians are of so many (default: %(default)s)"
+    rounds_help = "the number of rounds that medians are taken of (default: %(default)s)"
     add("--rounds", type=_parse_rounds, default=5, help=rounds_help)
     for option, (metavar, description) in _DATA_OPTIONS.items():
         help_text = description if option in experiment.data_sources else argparse.SUPPRESS
         add(f"--{option}", type=Path, metavar=metavar, help=help_text)
-    add("--json", type=Path, metavar="FILE", help="write the result here")
-    add("--into", type=Path, metavar="DIR", help="add it to these results, in place of older rows")
-    picture_help = "draw it here: .svg, .html or .png"
-    add("--picture", "--report", type=_parse_picture_path, metavar="FILE", help=picture_help)
+    add("--json", type=Path, metavar="FILE", help="write the result to this file")
+    add(
+        "--into",
+        type=Path,
+        metavar="DIR",
+        help="add the result to this folder of results, in place of older rows",
+    )
+    add(
+        "--picture",
+        "--report",
+        dest="pictures",
+        action="append",
+        default=[],
+        type=_parse_picture_path,
+        metavar="FILE",
+        help="draw the result here: .svg, .png, or .html with findings and tables; repeatable",
+    )
     add("--wide", action="store_true", help="print every column of every row")
-    add("--markdown", action="store_true", help="print the tables as a page has them")
-    add("--from", dest="read", type=Path, metavar="JSON", help="take this result, measure nothing")
-    add("--compare", type=Path, metavar="JSON", help="say what differs from this earlier result")
+    add("--markdown", action="store_true", help="print the tables in Markdown")
+    add(
+        "--from",
+        dest="read",
+        type=Path,
+        metavar="JSON",
+        help="read this result instead of measuring",
+    )
+    add("--compare", type=Path, metavar="JSON", help="print what differs from this earlier result")
     if experiment.add_options is not None:
         experiment.add_options(parser)
     return parser

@@ -69,6 +69,23 @@ class Panel:
         ]
 
 
+def merge_orders(sequences: Iterable[Sequence[Any]]) -> list[Any]:
+    """Return the values of all sequences, each once: one that an earlier sequence lacks comes after
+    the value that precedes it in its own.
+
+    >>> merge_orders([["p50", "max"], ["p50", "p99", "max"]])
+    ['p50', 'p99', 'max']
+    """
+    merged: list[Any] = []
+    for sequence in sequences:
+        position = 0
+        for value in sequence:
+            if value not in merged:
+                merged.insert(position, value)
+            position = merged.index(value) + 1
+    return merged
+
+
 def _is_one_of(value: Any, allowed: Any) -> bool:
     return value in allowed if isinstance(allowed, tuple) else bool(value == allowed)
 

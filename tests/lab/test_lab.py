@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -131,13 +132,20 @@ def test_a_panel_shows_the_rows_it_names(document: Document) -> None:
 
 
 def test_the_page_loads_nothing(document: Document) -> None:
-    """The page has question, finding, picture, and a line of the table a row; names are escaped."""
+    """The page has question, finding, picture, a table for each panel and one of all rows, folded
+    up; names are escaped."""
     pytest.importorskip("matplotlib")
     pictures = [draw_picture(TOY, document, "svg", columns) for columns in (3, 1)]
-    text = build_page(document, *pictures).decode()
+    text = build_page(TOY, document, *pictures).decode()
 
     assert text.startswith("<!doctype html>")
-    assert len(document["rows"]) + 1 == text.count("<tr>")
+    panels, _, all_rows = text.partition("<details>")
+    assert len(document["rows"]) + 1 == all_rows.count("<tr>")
+    titles = re.findall("<caption>(.*?)</caption>", panels)
+    assert ["Room, bytes", "Playing, ms", "By toy, ms"] == titles
+    # A header each; 3 sizes, 3 sizes, 3 toys.
+    assert 3 + 3 + 3 + 3 == panels.count("<tr>")
+    assert "<th>two &amp; &lt;three&gt;</th>" in panels
     assert "<li>7 rows, the largest 2000.</li>" in text
     assert "two &amp; &lt;three&gt;</td>" in text
     assert "<three>" not in text
@@ -219,8 +227,11 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert 0 == main(TOY, ["--scale", "0.5", "--seed", "7", "--json", str(saved)])
     known = json.loads(saved.read_text())
     words = ["--from", str(saved), "--json", str(again), "--compare", str(saved)]
-    for name in ("toy.svg", "toy.html", "toy.png"):
-        assert 0 == main(TOY, [*words, "--picture", str(tmp_path / name)])
+    pictures = [("toy.svg", "toy.html"), ("toy.png",)]
+    for names in pictures:
+        targets = [word for name in names for word in ("--picture", str(tmp_path / name))]
+        assert 0 == main(TOY, [*words, *targets])
+    for name in chain(*pictures):
         assert (tmp_path / name).stat().st_size > 1000
 
     assert (0.5, 7) == (known["scale"], known["seed"])

@@ -16,7 +16,7 @@ import pytest
 from bkstore.lab import Experiment, Panel, ResultColumn, Row
 from bkstore.lab.number_format import as_text
 from bkstore.lab.presentation.dark_colors import DARK_COLORS, GRID, GROUND, INK
-from bkstore.lab.presentation.picture import _STYLES, draw_picture
+from bkstore.lab.presentation.picture import _STYLES, _wrap_title, draw_picture
 
 Draw = Callable[..., Any]
 
@@ -133,6 +133,35 @@ def test_the_highest_marker_is_inside(figure: Draw) -> None:
     (axes,) = figure(rows, Panel("a", "x", "y")).axes
 
     assert (0, pytest.approx(105)) == axes.get_ylim()
+
+
+def test_bars_are_in_the_order_of_all_series(figure: Draw) -> None:
+    """A value that the first series lacks is drawn where the second has it."""
+    rows = [
+        {"x": x, "y": 1.0, "side": side}
+        for side, points in (("a", ("p50", "max")), ("b", ("p50", "p99", "max")))
+        for x in points
+    ]
+    (axes,) = figure(rows, Panel("a", "x", "y", "side")).axes
+
+    assert ["p50", "p99", "max"] == [label.get_text() for label in axes.get_xticklabels()]
+
+
+@pytest.mark.parametrize(("label", "angle"), [("rocksdb", 0), ("rocksdb block_size=16384", 30)])
+def test_names_below_bars_do_not_touch(label: str, angle: int, figure: Draw) -> None:
+    """Long names are drawn at an angle, also if the others are short."""
+    rows = [{"x": name, "y": 1.0} for name in ("a", "b", label)]
+    (axes,) = figure(rows, Panel("a", "x", "y")).axes
+
+    assert {angle} == {text.get_rotation() for text in axes.get_xticklabels()}
+
+
+def test_a_long_title_of_an_axis_has_its_unit_below() -> None:
+    """So that it is not cut at the ends of its panel."""
+    column = ResultColumn("y", "given to the system", "bytes an operation")
+
+    assert "given to the system,\nbytes an operation" == _wrap_title(column)
+    assert "time, ms" == _wrap_title(ResultColumn("y", "time", "ms"))
 
 
 # -- names and legends

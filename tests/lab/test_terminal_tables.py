@@ -71,6 +71,17 @@ def test_ticks_are_in_brackets(document: Document) -> None:
     assert ["10", "1.43 (10)", "2.86 (20)", "1"] == list(grid.rows[0])
 
 
+def test_a_unit_within_a_word_is_not_the_unit() -> None:
+    """ "teams" has the letters of the unit, not the unit."""
+    rows = [{"side": "a", "time": 1.0}]
+    titles = [
+        panel_grid(TOY, Panel(title, "side", "time"), rows).title
+        for title in ("Latency of teams", "Latency in ms")
+    ]
+
+    assert ["Latency of teams, ms", "Latency in ms"] == titles
+
+
 @pytest.mark.parametrize("columns", [30, 40, 80, 120])
 def test_lines_fit_the_terminal(
     columns: int,

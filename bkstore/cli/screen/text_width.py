@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+_SPLIT_PATTERN = re.compile(r".*[=_/,:;.-](?=.)")
+"""The beginning of a line of one long word, up to the last sign after which it can be split."""
+
 
 def width(text: str) -> int:
     """Return the number of terminal cells that a printable text takes."""
@@ -59,7 +62,12 @@ def _prefix_of_width(text: str, room: int) -> str:
 
 
 def wrap_text(text: str, room: int) -> list[str]:
-    """Return the text wrapped to lines of `room` cells; only words wider than that are split."""
+    """Return the text wrapped to lines of `room` cells. Only words wider than that are split, after
+    a sign such as "=" or "/" where a line has one.
+
+    >>> wrap_text("rocksdb block_size=16384", 14)
+    ['rocksdb', 'block_size=', '16384']
+    """
     lines = [""]
     for word in re.findall(r" *[^ ]+", text):
         if lines[-1] and width(lines[-1] + word) > room:
@@ -70,6 +78,9 @@ def wrap_text(text: str, room: int) -> list[str]:
             continue
         for character in word:
             if width(character) + width(lines[-1]) > room:
-                lines.append("")
+                kept = _SPLIT_PATTERN.match(lines[-1])
+                start = kept.end() if kept else len(lines[-1])
+                lines.append(lines[-1][start:])
+                lines[-2] = lines[-2][:start]
             lines[-1] += character
     return lines

@@ -73,7 +73,7 @@ def _form_of_groups(encoding: Literal["grouped", "bookkeeper"]) -> _Form:
 
 FORMS = {
     "grouped": _form_of_groups("grouped"),
-    "as built": _form_of_groups("bookkeeper"),
+    "BookKeeper's": _form_of_groups("bookkeeper"),
     "bit vector": _Form(
         _encode_bits,
         lambda data: np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"),
@@ -152,20 +152,24 @@ def measure(run: LabRun) -> Iterator[Row]:
 def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     row_of = {(row["pattern"], row["form"]): row for row in rows}
-    stripe, built = row_of["2 of 3", "grouped"], row_of["2 of 3", "as built"]
+    stripe, built = row_of["2 of 3", "grouped"], row_of["2 of 3", "BookKeeper's"]
     smallest = {
         pattern: min((row for row in rows if row["pattern"] == pattern), key=lambda r: r["bytes"])
         for pattern in PATTERNS
     }
     grouped_patterns = [name for name, row in smallest.items() if row["form"] == "grouped"]
-    others = {name: row["form"] for name, row in smallest.items() if name not in grouped_patterns}
+    others: dict[str, list[str]] = {}
+    for name, row in smallest.items():
+        if name not in grouped_patterns:
+            others.setdefault(row["form"], []).append(name)
+    elsewhere = "; ".join(f"{form} ({'; '.join(names)})" for form, names in others.items())
     encode = row_of["2 of 3", "bit vector"]["encode"] / stripe["encode"]
     return [
         f"A stripe of {as_text(stripe['entries'])} entries takes {as_text(stripe['bytes'])} bytes "
-        f"as groups, {as_text(built['bytes'])} as BookKeeper builds it, "
+        f"as groups, {as_text(built['bytes'])} as BookKeeper encodes it, "
         f"{as_text(row_of['2 of 3', 'bit vector']['bytes'])} as bits.",
         f"Groups are the smallest form of: {'; '.join(grouped_patterns) or 'none'}. "
-        f"Elsewhere: {'; '.join(f'{others[name]} ({name})' for name in others) or 'nothing'}.",
+        f"Elsewhere: {elsewhere or 'nothing'}.",
         f"Making groups of the stripe takes {compare(1 / encode, 'long')} as making bits. The set "
         f"of what is missing takes {_list_forms(row_of, 'missing', 'ms')}; counting it "
         f"{_list_forms(row_of, 'count', 'us')}.",

@@ -184,9 +184,10 @@ def _finding(what: str, where: str, payload: int, rates: dict[int, float]) -> st
     nearly_best = [str(size) for size in sizes if rates[size] >= 0.8 * rates[best] and size != best]
     others = f"within a fifth of that are batches of {', '.join(nearly_best)}"
     return (
-        f"{what.capitalize()} {where}, {payload} bytes: single ones make "
-        f"{as_text(rates[_SINGLE_CALLS])}k entries a second, batches of {best} "
-        f"{as_text(rates[best])}k, {compare(rates[best] / rates[_SINGLE_CALLS], 'many')}; "
+        f"{what.capitalize()} {where}, {payload:,} bytes: "
+        f"{as_text(rates[_SINGLE_CALLS])}k entries a second one at a time, "
+        f"{as_text(rates[best])}k in batches of {best}, "
+        f"{compare(rates[best] / rates[_SINGLE_CALLS], 'many')}; "
         f"{others if nearly_best else 'no other size comes within a fifth of that'}."
     )
 

@@ -155,9 +155,9 @@ def summarize(rows: Rows) -> list[str]:
         f"At {_USUAL_RATE:.0%} a filter takes {usual['bits_per_id']:.2f} bits an id, at "
         f"{lowest_rate:.2%} {rates[lowest_rate]['bits_per_id']:.1f}; {_USUAL_IDS:,} ids take "
         f"{as_text(usual['bytes'])} bytes.",
-        f"Wrong yes at {_USUAL_RATE:.0%} wanted: {usual['measured']:.2%} measured, "
-        f"{usual['filled']:.2%} by the bits set. Furthest from what was wanted is "
-        f"{worst['rate']:g}: {worst['measured']:.4g} measured.",
+        f"False positives at a target of {_USUAL_RATE:.0%}: {usual['measured']:.2%} measured, "
+        f"{usual['filled']:.2%} by the bits set. Furthest from its target is {worst['rate']:g}: "
+        f"{worst['measured']:.4g} measured.",
     ]
     peers = [row for row in rows if row["side"] != _OURS and row["series"] == "rate"]
     return sentences + [
@@ -172,10 +172,10 @@ def summarize(rows: Rows) -> list[str]:
 
 EXPERIMENT = Experiment(
     name="blooms",
-    question="What does a bloom filter cost, and how often is its yes wrong?",
+    question="What does a bloom filter cost, and how often does it give a false positive?",
     method=(
-        "A filter is made for random ids and asked for 200,000 others at scale 1; wrong yes is the "
-        "share of these. 'By the bits set' is (bits set / bits) to the power of the hash count. "
+        "A filter is made for random ids and asked for 200,000 others at scale 1; false "
+        "positives are the share of these that it contains. 'By the bits set' is (bits set / bits) to the power of the hash count. "
         "Making and asking are by CPU time of the thread, medians of the rounds, all in one call. "
         "Ids come as each library takes them fastest, made before: bkstore an array, the others "
         "a list."
@@ -188,12 +188,12 @@ EXPERIMENT = Experiment(
         ResultColumn("series", "series", kind="given"),
         ResultColumn("side", "filter", kind="given"),
         ResultColumn("ids", "ids", kind="given"),
-        ResultColumn("rate", "wanted rate of wrong yes", kind="given"),
+        ResultColumn("rate", "target false positive rate", kind="given"),
         ResultColumn("bytes", "bits in memory", "bytes", "count"),
         ResultColumn("hashes", "hashes", kind="count"),
         ResultColumn("bits_per_id", "filter", "bits an id", "count"),
-        ResultColumn("filled", "wrong yes by the bits set", "share", "count"),
-        ResultColumn("measured", "wrong yes", "share"),
+        ResultColumn("filled", "false positives by the bits set", "share", "count"),
+        ResultColumn("measured", "false positives", "share"),
         ResultColumn("make", "making", "ns an id"),
         ResultColumn("ask", "asking", "ns an id"),
     ),

@@ -208,7 +208,7 @@ EXPERIMENT = Experiment(
         ResultColumn("strategy", "strategy", kind="given"),
         ResultColumn("objects", "objects of the node", kind="given"),
         ResultColumn("streams", "streams", kind="given"),
-        ResultColumn("fpp", "wanted rate of wrong yes", kind="given"),
+        ResultColumn("fpp", "target false positive rate", kind="given"),
         ResultColumn("kept", "objects kept at hand", kind="given"),
         ResultColumn("load_ms", "a load", "ms", "given"),
         ResultColumn("queries", "look-ups", kind="count"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 
 from bkstore.lab.documents.document import Document
-from bkstore.lab.experiment import Rows
+from bkstore.lab.experiment import Experiment, Rows
 from bkstore.lab.number_format import as_text
-from bkstore.lab.presentation.table import Columns, TableTitle, describe_run, split_tables
+from bkstore.lab.presentation.table import Columns, describe_run, split_tables
+from bkstore.lab.presentation.terminal_tables import Grid, panel_grid
 from bkstore.report.html.rendering import content_security_policy, read_template_file
 
 _STYLE = """
@@ -19,16 +21,17 @@ figure { margin: 16px 0; padding: 8px; background: var(--panel); border: 1px sol
 figure svg { max-width: 100%; height: auto; }
 figure .narrow { display: none; width: 100%; }
 @media (max-width: 700px) { figure .wide { display: none; } figure .narrow { display: block; } }
-.table { overflow-x: auto; }
+.panels { display: flex; flex-wrap: wrap; gap: 16px; align-items: flex-start; }
+.table { overflow-x: auto; max-width: 100%; }
+caption { text-align: left; font-weight: 600; padding: 3px 8px; }
+details { margin: 16px 0; }
 table { border-collapse: collapse; font-size: 13px; background: var(--panel); }
 th, td { padding: 3px 8px; border-bottom: 1px solid var(--line); text-align: right; }
 th { vertical-align: bottom; } td.words, th.words { text-align: left; }
 """
 
 
-def build_page(
-    document: Document, wide: bytes, narrow: bytes, table_title: TableTitle = lambda _: ""
-) -> bytes:
+def build_page(experiment: Experiment, document: Document, wide: bytes, narrow: bytes) -> bytes:
     """Return the HTML page; it has no script and loads nothing from other files. Of the two SVG
     pictures it shows the one that fits the screen."""
     pictures = _svg_element(wide, "wide") + _svg_element(narrow, "narrow")
@@ -45,10 +48,7 @@ def build_page(
         *(f"<li>{escape(sentence)}</li>" for sentence in document["finding"]),
         "</ul>",
         f"<figure>{pictures}</figure>",
-        *(
-            f'<div class="table">{_html_table(columns, rows)}</div>'
-            for _, columns, rows in split_tables(document["columns"], document["rows"], table_title)
-        ),
+        *_html_tables(experiment, document),
         f'<p class="note">{escape(document["data"])}</p>',
         f'<p class="note">{escape(document["method"])}</p>',
         f'<p class="note">{escape(describe_run(document))}</p>',
@@ -61,6 +61,38 @@ def _svg_element(svg: bytes, css_class: str) -> str:
     """Return the element of an SVG document, of a class."""
     _, _, element = svg.decode().partition("<svg")
     return f'<svg class="{css_class}"{element}'
+
+
+def _html_tables(experiment: Experiment, document: Document) -> Iterator[str]:
+    """Yield a table for each panel, side by side, and all rows, folded up; for an experiment with
+    tables by row the latter alone."""
+    columns, rows = document["columns"], document["rows"]
+    row_tables = [
+        f'<div class="table">{_html_table(shown, table_rows)}</div>'
+        for _, shown, table_rows in split_tables(columns, rows, experiment.table_title)
+    ]
+    if experiment.tables_by_row:
+        yield from row_tables
+        return
+    yield '<div class="panels">'
+    for panel in experiment.panels:
+        if panel.rows(rows):
+            yield f'<div class="table">{_grid_table(panel_grid(experiment, panel, rows))}</div>'
+    yield "</div>"
+    yield from ("<details><summary>All columns of all rows</summary>", *row_tables, "</details>")
+
+
+def _grid_table(grid: Grid) -> str:
+    classes = [' class="words"' if i in grid.left_aligned else "" for i in range(len(grid.headers))]
+    head = "".join(f"<th{c}>{escape(text)}</th>" for c, text in zip(classes, grid.headers))
+    body = "".join(
+        f"<tr>{''.join(f'<td{c}>{escape(text)}</td>' for c, text in zip(classes, row))}</tr>"
+        for row in grid.rows
+    )
+    return (
+        f"<table><caption>{escape(grid.title)}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
 
 
 def _html_table(columns: Columns, rows: Rows) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bkstore.errors import InvalidArgument
 from bkstore.lab.documents.document import Document
-from bkstore.lab.experiment import Experiment, Panel, Row
+from bkstore.lab.experiment import Experiment, Panel, ResultColumn, Row, merge_orders
 from bkstore.lab.number_format import as_text
 from bkstore.lab.presentation import log_axes
 from bkstore.lab.presentation.dark_colors import GRID, INK, add_dark_colors
@@ -78,6 +78,7 @@ _SETTINGS: dict[str, Any] = {
 }
 
 _PANEL_INCHES = (4.5, 3.3)  # inches
+_X_LABEL_CHARACTERS, _Y_LABEL_CHARACTERS = 56, 30  # as many as fit beside and below a panel
 _SVG_METADATA = {"Date": None, "Creator": None}
 
 
@@ -174,7 +175,7 @@ def _draw_panel(
         series.setdefault(_series_name(panel, row), []).append(row)
     axes.set_title(panel.title)
     axes.set_xlabel(panel.label or experiment.column(panel.x).title)
-    axes.set_ylabel(experiment.column(panel.y).title)
+    axes.set_ylabel(_wrap_title(experiment.column(panel.y)))
     has_bars = any(isinstance(row[panel.x], str) for row in panel_rows)
     draw_series = _draw_bars if has_bars else _draw_lines
     keys = draw_series(panel, axes, series, styles)
@@ -185,6 +186,13 @@ def _draw_panel(
         axes.yaxis.set_major_formatter(_format_tick)
     axes.grid(visible=True, axis="y" if has_bars else "both")
     return keys
+
+
+def _wrap_title(column: ResultColumn) -> str:
+    """Return a column's title for a y axis: its unit on a line of its own where it is long."""
+    if len(column.title) <= _Y_LABEL_CHARACTERS:
+        return column.title
+    return f"{column.label},\n{column.unit}" if column.unit else column.label
 
 
 def _positive_values(panel: Panel, rows: list[Row]) -> list[float]:
@@ -268,7 +276,7 @@ def _spaced_ticks(values: list[float]) -> list[float]:
 def _draw_bars(panel: Panel, axes: Axes, series: _Series, styles: _Styles) -> dict[str, Any]:
     """Draw the series as bars beside each other, grouped by x; return their legend keys."""
     # Groups are 1 apart; the bars of a group take 0.8 of that, around its center.
-    groups = list(dict.fromkeys(row[panel.x] for rows in series.values() for row in rows))
+    groups = merge_orders([row[panel.x] for row in rows] for rows in series.values())
     width, keys = 0.8 / len(series), {}
     for series_number, (name, rows) in enumerate(series.items()):
         centers = [groups.index(row[panel.x]) + (series_number + 0.5) * width - 0.4 for row in rows]
@@ -287,7 +295,9 @@ def _draw_bars(panel: Panel, axes: Axes, series: _Series, styles: _Styles) -> di
             axes.vlines(centers, heights, tick_heights, color=INK, lw=1)
             axes.plot(centers, tick_heights, "_", color=INK, markersize=6)
     axes.set_xticks(range(len(groups)), [str(group) for group in groups])
-    if sum(len(str(group)) + 2 for group in groups) > 52:  # too long for one line
+    # Labels are centered below their groups: the longest has a group's share of the line.
+    longest = max(len(str(group)) for group in groups) + 2
+    if longest * len(groups) > _X_LABEL_CHARACTERS:
         axes.tick_params(axis="x", labelrotation=30)
         for label in axes.get_xticklabels():
             label.set(horizontalalignment="right", rotation_mode="anchor")

@@ -12,7 +12,7 @@ from bkstore.cli.screen.column_choice import COLUMN_GAP, line_width
 from bkstore.cli.screen.tables import ScreenStream
 from bkstore.cli.screen.text_width import max_width, pad_cells, wrap_text
 from bkstore.lab.documents.document import Document
-from bkstore.lab.experiment import Experiment, Panel, Rows
+from bkstore.lab.experiment import Experiment, Panel, Rows, merge_orders
 from bkstore.lab.number_format import as_text
 from bkstore.lab.presentation.table import Columns, describe_run, has_words, split_tables
 
@@ -91,11 +91,13 @@ def panel_grid(experiment: Experiment, panel: Panel, rows: Rows) -> Grid:
         cell_of[as_text(row[panel.x]), series] = as_text(row[panel.y]) + (
             "" if tick is None else f" ({as_text(tick)})"
         )
-    x_texts, series_texts = (list(dict.fromkeys(texts)) for texts in zip(*cell_of))
+    series_texts = list(dict.fromkeys(series for _, series in cell_of))
+    x_texts = merge_orders([x for x, own in cell_of if own == series] for series in series_texts)
     cells = [[x, *(cell_of.get((x, each), "") for each in series_texts)] for x in x_texts]
     if panel.tick_column is not None:
         title = re.sub(r" \(tick: (.*)\)$", r" (\1 in brackets)", title)
-    title = title if y.unit.lower() in title.lower() else f"{title}, {y.unit}"
+    if not re.search(rf"\b{re.escape(y.unit)}\b", title, re.IGNORECASE):
+        title = f"{title}, {y.unit}"
     has_text_x = any(isinstance(row[panel.x], str) for row in panel.rows(rows))
     headers = [panel.label or experiment.column(panel.x).title, *series_texts]
     return Grid(title, headers, cells, frozenset({0} if has_text_x else ()))

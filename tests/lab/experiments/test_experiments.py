@@ -109,6 +109,9 @@ def test_every_panel_has_rows(name: str, result: Result) -> None:
     experiment = _experiment(name)
 
     for panel in experiment.panels:
+        if name == "workload" and panel.where.get("operation") not in (None, "read", "write"):
+            assert [] == panel.rows(result(name)["rows"])  # not among the operations of this run
+            continue
         assert panel.rows(result(name)["rows"]), panel.title
         for column in filter(
             None, (panel.x, panel.y, panel.series_column, panel.tick_column, *panel.where)
@@ -307,18 +310,18 @@ def test_filters_have_their_bytes(result: Result) -> None:
 
 
 def test_forms_have_their_bytes(result: Result) -> None:
-    """64 bytes and 24 a group, or a sequence as built; bits are a bit an entry."""
+    """64 bytes and 24 a group, or a sequence in BookKeeper's form; bits are a bit an entry."""
     rows = {(row["pattern"], row["form"]): row for row in result("availability")["rows"]}
 
     for pattern, groups, sequences in (("2 of 3", 1, 400), ("3 of 5", 3, 241)):
         assert 64 + 24 * groups == rows[pattern, "grouped"]["bytes"]
-        assert 64 + 24 * sequences == rows[pattern, "as built"]["bytes"]
+        assert 64 + 24 * sequences == rows[pattern, "BookKeeper's"]["bytes"]
         assert 1200 // 8 == rows[pattern, "bit vector"]["bytes"]
-    assert 88 == rows["all", "as built"]["bytes"]
+    assert 88 == rows["all", "BookKeeper's"]["bytes"]
 
 
 @pytest.mark.parametrize("count", [6, 7, 8, 9, 20])
-@pytest.mark.parametrize("form", ["grouped", "as built", "bit vector", "roaring"])
+@pytest.mark.parametrize("form", ["grouped", "BookKeeper's", "bit vector", "roaring"])
 def test_forms_say_what_is_missing(form: str, count: int) -> None:
     """Each form's set of missing ids is that of plain sets, behind the last id and byte too."""
     forms = availability.FORMS

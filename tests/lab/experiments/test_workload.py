@@ -14,6 +14,7 @@ from bkstore.lab import main
 from bkstore.lab.experiments.workload import ALL, EXPERIMENT
 from bkstore.lab.load_generator.clients import SLICES
 from bkstore.lab.load_generator.latencies import PERCENTILES
+from bkstore.lab.number_format import as_text
 
 SHORT = ("--scale", "0.001", "--duration", "0.05", "--rounds", "1")
 
@@ -90,12 +91,33 @@ def test_two_runs_in_one_picture(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert 0 == main(EXPERIMENT, [*SHORT, *words, "--compare", earlier, "--report", str(picture)])
     text = picture.read_text()
 
-    assert "rocksdb: read, before" in text
-    assert "rocksdb: read<" in text
+    assert "rocksdb, before" in text
+    assert "rocksdb<" in text
     assert "against bkstore lab workload" in capsys.readouterr().out
     alone = tmp_path / "alone.svg"
     assert 0 == main(EXPERIMENT, ["--from", earlier, "--picture", str(alone)])
     assert "before" not in alone.read_text()
+
+
+def test_findings_compare_sides(tmp_path: Path) -> None:
+    """A sentence for each side, and one for each operation with the latencies of all sides."""
+    rows = _rows(tmp_path, "--ops", "read,batch")
+    sentences = EXPERIMENT.summarize(rows)
+
+    sides = ["idx files", "rocksdb"]
+    assert sides == [sentence.partition(":")[0] for sentence in sentences[:2]]
+    assert ["Latency of read", "Latency of batch"] == [
+        sentence.partition(":")[0] for sentence in sentences[2:]
+    ]
+    for operation, sentence in zip(("read", "batch"), sentences[2:]):
+        for point in ("p50", "max"):
+            latencies = [
+                f"{as_text(row['latency'])} us ({row['side']})"
+                for row in rows
+                if (operation, point) == (row["operation"], row["point"])
+            ]
+            assert 2 == len(latencies)
+            assert f" {point} {', '.join(latencies)}" in sentence
 
 
 @pytest.mark.parametrize(
