@@ -175,7 +175,8 @@ EXPERIMENT = Experiment(
     question="What does a bloom filter cost, and how often does it give a false positive?",
     method=(
         "A filter is made for random ids and asked for 200,000 others at scale 1; false "
-        "positives are the share of these that it contains. 'By the bits set' is (bits set / bits) to the power of the hash count. "
+        "positives are the share of these that it contains. 'By the bits set' is (bits set / "
+        "bits) to the power of the hash count. "
         "Making and asking are by CPU time of the thread, medians of the rounds, all in one call. "
         "Ids come as each library takes them fastest, made before: bkstore an array, the others "
         "a list."

@@ -411,7 +411,10 @@ def test_no_batch_is_larger_than_the_ledger() -> None:
     ("rates", "said"),
     [
         ({0: 100.0, 1: 90.0, 10: 1000.0, 100: 700.0, 200: 900.0}, "are batches of 200."),
-        ({0: 100.0, 1: 90.0, 10: 60.0}, "90k, 90 % as many; no other size comes within"),
+        (
+            {0: 100.0, 1: 90.0, 10: 60.0},
+            "90k in batches of 1, 90 % as many; no other size comes within",
+        ),
         ({0: 100.0, 1: 90.0, 10: 85.0}, "90 % as many; within a fifth of that are batches"),
     ],
     ids=["a gap", "none", "slower than single ones"],
