@@ -158,13 +158,6 @@ def test_the_page_loads_nothing(document: Document) -> None:
     assert "default-src 'none'" in text.replace("&#x27;", "'")
 
 
-def test_figures_have_three_digits() -> None:
-    """Absent ones are empty, words as they are."""
-    assert ["", "1,234", "0.0123", "1,234", "word"] == [
-        as_text(value) for value in (None, 1234, 0.012345, 1234.4, "word")
-    ]
-
-
 def test_what_differs_between_two_results(document: Document) -> None:
     """Counts that differ at all, figures that moved by a quarter, rows and settings of one only."""
     old = json.loads(json.dumps(document))

@@ -148,3 +148,10 @@ def test_no_terminal_has_a_hundred_columns(
     print_document(TOY, document)
 
     assert 60 < max(map(width, capsys.readouterr().out.splitlines())) <= 100
+
+
+def test_figures_have_three_digits() -> None:
+    """Absent ones are empty, words as they are."""
+    assert ["", "1,234", "0.0123", "1,234", "word"] == [
+        as_text(value) for value in (None, 1234, 0.012345, 1234.4, "word")
+    ]
