@@ -41,6 +41,7 @@ def integer(minimum: int = 0, maximum: int = MAX_INT64, multiple: int = 1) -> Ch
         allowed += f", a multiple of {multiple}"
 
     def check(name: str, value: Any) -> int:
+        """Return the value as an int, if it is a whole number within the limits."""
         integer: int | None = value
         if type(value) is not int:
             try:
@@ -67,6 +68,7 @@ def number(minimum: float = 0, maximum: float = math.inf, *, above: bool = False
         allowed = f"above {minimum}" if above else f"of {minimum} or more"
 
     def check(name: str, value: Any) -> float:
+        """Return the value, if it is a finite number within the limits."""
         if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
             raise _invalid_value(name, f"a number {allowed}", value)
         try:
@@ -207,6 +209,7 @@ def pair(check: Check) -> Check:
     check_items = sequence_of(check)
 
     def checked(name: str, value: Any) -> tuple[Any, ...]:
+        """Return the two items, if they are in order."""
         bounds: tuple[Any, ...] = check_items(name, value)
         if len(bounds) != 2 or bounds[0] > bounds[1]:
             raise _invalid_value(name, "two numbers, the second not below the first", value)

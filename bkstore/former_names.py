@@ -77,6 +77,7 @@ def with_former_members(**present_names: str) -> Callable[[_C], _C]:
     """
 
     def add_members(cls: _C) -> _C:
+        """Make a class accept former parameters, and give its instances the former attributes."""
         create = cls.__init__  # type: ignore[misc]
 
         @wraps(create)

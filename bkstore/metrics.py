@@ -95,6 +95,7 @@ class LookupMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """Register the metrics; raises `InvalidArgument` if the registry has them already."""
         prometheus = _import_prometheus()
         registry = prometheus.REGISTRY if registry is None else registry
         self._registry = registry
@@ -188,6 +189,7 @@ class AuditMetrics:
         gauges: Iterable[str] = AUDIT_GAUGES,
         timers: Iterable[str] = AUDIT_TIMERS,
     ) -> None:
+        """Register the metrics; raises `InvalidArgument` if the registry has them already."""
         prometheus = _import_prometheus()
         registration = {"registry": prometheus.REGISTRY if registry is None else registry}
         prefix = "replication_auditor_"

@@ -62,6 +62,7 @@ def canonicalize(groups: Groups) -> Groups:
 
 
 def _is_canonical(groups: Groups) -> bool:
+    """Return whether a single group is in canonical form."""
     first, last, size, period = (int(column[0]) for column in groups)
     return period == 0 if last == first else size < period <= INT32_MAX
 
@@ -153,13 +154,20 @@ def _list_step_slots(groups: Groups) -> _StepSlots:
 
 def _group_slots(groups: Groups, slots: _StepSlots) -> tuple[Groups, npt.NDArray[np.intp]]:
     """Return the groups by the greedy rule, and how many slots precede each. `slots` are the steps
-    from each sequence of `groups` to the next: those inside of a group are one slot."""
+    of `groups`, as `_list_step_slots` returns them.
+
+    Example: the ids 0, 3, 6, 10, 14 come as two groups, 0 to 6 with period 3 and 10 to 14 with
+    period 4. The steps between them are 3, 3, 4, 4, in three slots: two steps of 3, one of 4
+    (from 6 to 10), one of 4. The group that starts at 0 has period 3, so it cannot take the step
+    from 6 to 10: that slot closes it, and a group starts at 10. Slots precede them: 0 and 2.
+    """
     # The first step of a closing slot is the border between two new groups.
     closing = np.flatnonzero(_find_closing_slots(slots))
     first = np.concatenate((groups.first[:1], slots.after[closing]))
     last = np.concatenate((slots.before[closing], groups.last[-1:]))
     size = np.concatenate((groups.size[:1], slots.size[closing]))
-    # A group's period is its first step: in the closing slot if that has more, or in the next.
+    # A group's period is its first step. That is the second step of the closing slot before the
+    # group, or the first of the next slot if the closing one has a single step.
     step_slot = np.concatenate(([0], np.where(slots.step_count[closing] > 1, closing, closing + 1)))
     period = slots.distance[np.minimum(step_slot, slots.distance.size - 1)]
     grouped = Groups(first, last, size, np.where(last > first, period, 0))

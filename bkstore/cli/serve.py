@@ -168,6 +168,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_notes(args: argparse.Namespace, server: BookieServer, admin: AdminServer | None) -> None:
+    """Print what the operator should know: limits, the admin's URL, and who can connect."""
     from bkstore.network.advertised_endpoint import is_wildcard_host
 
     possible, wanted = server.max_connections, server.options.max_connections

@@ -97,6 +97,7 @@ def read_file(path: StrPath, max_bytes: int, *, text: bool = False) -> bytes:
 
 
 def _read_all(fd: int, path: StrPath, limit: int, text: bool) -> bytes:
+    """Read the file to its end; raises if it is longer than `limit`, or not text but should be."""
     if os.fstat(fd).st_size > limit:
         raise _too_long_error(path, limit)
     parts: list[bytes] = []

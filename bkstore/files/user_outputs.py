@@ -260,6 +260,7 @@ def _overwrite_target(target: _Target, spool: io.BufferedRandom, path: str, priv
 
 @contextmanager
 def _output_over(fd: int, path: str) -> Iterator[OutputFile]:
+    """Yield an open file as an output; what is written after the end of the block is discarded."""
     output = OutputFile(fd, path)
     try:
         yield output

@@ -66,6 +66,8 @@ class LayeredSource(EntrySource):
         return self._list_chunks(self._ledgers_to_list(ledgers), errors)
 
     def _list_chunks(self, ledger_ids: list[LedgerId], errors: LedgerErrors | None) -> Listing:
+        """Yield each ledger's entries of both layers, united; an error of either is the ledger's
+        result."""
         for start in range(0, len(ledger_ids), _LEDGERS_PER_CHUNK):
             chunk = ledger_ids[start : start + _LEDGERS_PER_CHUNK]
             unflushed_sets = list(iterate_results(self.unflushed, chunk))

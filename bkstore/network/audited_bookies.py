@@ -72,6 +72,7 @@ class AuditedBookies(Mapping[str, AvailabilitySource], Closeable):
         self._audited: dict[str, AuditedBookie] = {}
 
     def __getitem__(self, bookie: str) -> AvailabilitySource:
+        """Return a bookie's directory if there is one, else its client if it is registered."""
         directory = self._directories.get(bookie)
         if directory is not None:
             return directory

@@ -53,6 +53,8 @@ def validate_cookies(
 
 
 def _check_same_cookies(dirs: OwnedDirectories, local: Cookie, stored: Cookie) -> None:
+    """Raise `UnsupportedLayout` if a directory has no cookie or one that differs from the
+    cluster's."""
     for current in dirs.list_without_cookie():
         claim = f"the cluster has one of bookie {stored.bookie_id!r}"
         raise UnsupportedLayout(f"{current}: no cookie here, but {claim}: is a disk not mounted?")

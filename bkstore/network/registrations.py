@@ -69,6 +69,7 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
         self._lock = Lock()
 
     def __getitem__(self, bookie: str) -> ScopedClient:
+        """Return the bookie's client; if unreachable, its registration is read again at times."""
         with self._lock:
             self._check_open()
             known = self._clients.get(bookie)

@@ -43,6 +43,7 @@ def advice_text(section: Section, table: pa.Table, facts: Facts) -> str:
 
 
 def _fill_in(text: str, facts: Facts) -> str:
+    """Replace ``{known}`` and ``{judge}`` by what is true with, or without, metadata."""
     has_metadata = facts.metadata is not None
     knower = "the metadata contain" if has_metadata else "the index of the bookie has"
     judge_hint = "see Violations." if has_metadata else "analyze with --metadata to judge."

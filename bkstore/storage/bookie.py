@@ -415,6 +415,7 @@ def _own_directories(
     journal_dirs: Sequence[StrPath] | None,
     index_dirs: Sequence[StrPath] | None,
 ) -> OwnedDirectories:
+    """Return the directories of a path, or those given by role; raises for both."""
     if path is not None:
         if ledger_dirs or journal_dirs or index_dirs:
             raise InvalidArgument("give a path, or ledger_dirs and journal_dirs")

@@ -137,7 +137,7 @@ class Table:
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield rows as tuples of plain Python values."""
-        return zip(*map(_to_python, self.columns.values(), self.schema.columns))
+        return zip(*map(_plain_cells, self.columns.values(), self.schema.columns))
 
     def to_arrow(self) -> pa.Table:
         """Return a pyarrow Table of the declared schema."""
@@ -164,7 +164,8 @@ def _to_arrow_array(pa: Any, values: Values, arrow_type: pa.DataType) -> Any:
         return pa.array(_escape_texts(values), type=arrow_type)
 
 
-def _to_python(values: Values, column: Column) -> Sequence[Any]:
+def _plain_cells(values: Values, column: Column) -> Sequence[Any]:
+    """Return a column's cells without numpy types: numbers, and lists of lists in kind "rows"."""
     if isinstance(values, np.ndarray):
         return values.tolist()  # type: ignore[no-any-return]
     if column.kind != "rows":
@@ -191,4 +192,5 @@ def _list_offsets(pa: Any, lengths: Sequence[int] | Int64Array) -> Any:
 
 
 def _escape_texts(values: Values) -> list[Any]:
+    """Return the values, with the surrogates in texts escaped."""
     return [escape_surrogates(value) if isinstance(value, str) else value for value in values]

@@ -243,6 +243,7 @@ def _close_all(
     factory: StorageFactory | BookieFactory | ClusterFactory | EnsembleFactory,
     scope: str = "test",
 ) -> None:
+    """Close all instances; fail the test if files are still open after it."""
     __tracebackhide__ = True
     from bkstore.testing.leaks import CAN_LIST_OPEN_FILES, open_files
 

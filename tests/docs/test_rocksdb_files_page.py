@@ -16,7 +16,7 @@ from bkstore.formats.rocksdb.manifest.current_file import encode_current
 from bkstore.formats.rocksdb.manifest.version import sum_edits
 from bkstore.formats.rocksdb.manifest.version_edit import decode_edit
 from bkstore.index.rocks.inspection.database_files import DatabaseFiles
-from bkstore.index.rocks.inspection.row_tables import iterate_rows
+from bkstore.index.rocks.inspection.internal_rows import iterate_rows
 from bkstore.index.rocks.keys import entry_key
 from tests.docs.format_pages import shown_bytes, shown_text
 

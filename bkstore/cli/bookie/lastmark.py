@@ -49,6 +49,7 @@ def _mark_rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[Mark
 
 
 def _greatest_mark(ledger_dirs: list[Path], journal_number: int, file_name: str) -> MarkRow:
+    """Return the row of the highest mark of a journal in any ledger directory, with its file."""
     mark = NO_MARK
     path: str | None = None
     for current in ledger_dirs:

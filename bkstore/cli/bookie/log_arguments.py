@@ -59,6 +59,7 @@ def _single_log(path: Path, args: argparse.Namespace) -> LogFile:
 
 
 def _chosen_logs(bookie: BookieDir, log: str | None, dir_index: int | None) -> list[LogFile]:
+    """Return the entry logs that LOG and ``--dir-index`` choose; all without them."""
     dir_count = len(bookie.folders.ledger)
     if dir_index is not None and not 0 <= dir_index < dir_count:
         count = format_count(dir_count, "is", "are")

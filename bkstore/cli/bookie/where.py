@@ -62,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _log_rows(found_logs: list[FoundLog], by_range: bool) -> Iterator[tuple[Any, ...]]:
+    """Yield a row per entry log, or with `by_range` one per range of entries in it."""
     for log in found_logs:
         log_cells = (log.dir_index, log.log_id, Path(log.path).name)
         if by_range:

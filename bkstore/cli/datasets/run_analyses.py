@@ -98,6 +98,7 @@ def _chosen_analyses(args: argparse.Namespace) -> list[Analysis]:
 
 
 def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
+    """Raise `InvalidArgument` unless ``--columns`` names columns of the one chosen analysis."""
     if columns is None:
         return
     if len(chosen) != 1:
@@ -180,6 +181,7 @@ def _split_table(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
 
 
 def _write_files(args: argparse.Namespace, tables: _Tables) -> None:
+    """Write each table to a file of its own in the directory of ``--out``."""
     out, file_format = args.out, args.format or "parquet"
     requested = RequestedColumns(args.columns, wide=True)
     try:
@@ -194,6 +196,7 @@ def _write_files(args: argparse.Namespace, tables: _Tables) -> None:
 
 
 def _write_report(args: argparse.Namespace, tables: _Tables, inputs: Inputs, engine: str) -> None:
+    """Write the HTML page of ``--report`` about the tables."""
     from bkstore.report import write_report
 
     metadata_path = None if inputs.metadata is None else inputs.metadata.path

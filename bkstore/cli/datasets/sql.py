@@ -147,6 +147,7 @@ def _column_kind(arrow_type: pa.DataType) -> ColumnKind:
 
 
 def _result_tables(schema: Schema, reader: pa.RecordBatchReader) -> Iterator[Table]:
+    """Yield the result's batches as tables, with values as the schema's types have them."""
     for batch in reader:
         converters = [_CONVERTERS.get(column.kind) for column in schema.columns]
         columns = [column.to_pylist() for column in batch.columns]

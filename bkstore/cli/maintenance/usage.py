@@ -105,6 +105,7 @@ def _add_readers(parser: Parser) -> None:
 
 
 def _check_options(parser: Parser, args: argparse.Namespace) -> None:
+    """End with a usage error if the options contradict each other."""
     problem = describe_column_problem(args.columns or [], _requested_table(args).schema.names)
     if problem is not None:
         parser.error(f"argument --columns: {problem}")

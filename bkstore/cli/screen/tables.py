@@ -203,6 +203,7 @@ class Screen:
         self._out.line(self._out.rule * line_width(self._widths.values()), "dim")
 
     def _cell_texts(self, table: Table, name: str) -> list[str]:
+        """Return a column's cells as text: ledger ids with their scope, entry ids as ranges."""
         values = table.columns[name]
         if name == "ledger_id" and self._adds_scope_to_id:
             scopes = list(plain_values(table.columns["scope_id"]))

@@ -177,6 +177,7 @@ def _print_table(table_schema: Schema, tables: Iterable[Table]) -> None:
 
 
 def _print_availability(bookie: BookieDir) -> None:
+    """Print a table of the first ledgers of a bookie, with groups and sizes of both encodings."""
     ledgers = bookie.index.ledgers()
     rows = []
     for ledger in ledgers[:_MAX_ROWS]:
@@ -255,6 +256,7 @@ def _print_dump_counts(out: Path, result: DumpResult) -> None:
 
 
 def _run_analyses(engine: str, dump_path: Path, metadata: Path | None) -> dict[str, pa.Table]:
+    """Return the tables of all analyses that this dump has the input for."""
     from bkstore.offline.analyses import ANALYSES, open_inputs
 
     inputs = open_inputs(dump_path, metadata)

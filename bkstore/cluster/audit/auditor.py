@@ -135,6 +135,7 @@ class Auditor:
     def _run_audit(
         self, progress: Progress, resume_file: ResumeFile | None, wait: Callable[[float], object]
     ) -> AuditReport:
+        """Check every ledger, then those with violations again, and return the report."""
         started_at = self._clock()
         report = AuditReport(started_at if resume_file is None else resume_file.started_at)
         ledgers = self.store.ledgers()
@@ -216,6 +217,7 @@ class Auditor:
             outcomes.record(f"look {recheck}", merged)
 
     def _rules_not_checked(self, report: AuditReport, has_marks: bool) -> list[str]:
+        """Return why rules were not checked: lists absent from the metadata, options not given."""
         rules = []
         if not has_marks:
             rules.append('marks: the metadata do not list them ("underreplicated")')

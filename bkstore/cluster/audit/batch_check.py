@@ -180,6 +180,7 @@ class BatchChecker:
     def _add_verdict(
         self, subject: CheckedLedger, lists: BookieLists, outcome: BatchOutcome
     ) -> None:
+        """Record a ledger's violations, what bookies did not answer about it, and the counts."""
         unreachable = list(unavailability_violations(subject, lists, outcome))
         violations = [*subject.placement_violations, *_durability_violations(subject), *unreachable]
         if violations:
@@ -242,6 +243,7 @@ def _compat_missing(
 
 
 def _durability_violations(subject: CheckedLedger) -> Iterator[Violation]:
+    """Return the ledger's violations by missing replicas, none if each entry has all replicas."""
     worst = find_worst_shortage(replicas.missing for replicas in subject.missing_replicas)
     if worst is None:
         return iter(())

@@ -84,6 +84,7 @@ def _violation_to_json(violation: Violation) -> list[Any]:
 def _violation_from_json(
     ledger: LedgerId, category: Any, first: Any, bookie: Any, groups: Any, detail: Any
 ) -> Violation:
+    """Return the violation of a JSON row, whose values are in the order of `_violation_to_json`."""
     if category not in CATEGORIES:
         raise ValueError(f"not a category: {category!r:.80}")
     return Violation(

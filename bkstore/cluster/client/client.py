@@ -136,6 +136,8 @@ class Client:
     def _open_access(
         self, ledger: int | LedgerId, digest_type: str | None, password: bytes, scope: int
     ) -> LedgerAccess:
+        """Return access to a ledger; raises for another password or digest type than its metadata
+        have."""
         password = bytes_like("password", password)
         versioned = self.context.store.read(_require_ledger_id(ledger, scope))
         metadata = versioned.metadata

@@ -79,6 +79,7 @@ def _read_lac_from(access: LedgerAccess, client: BookieClient) -> tuple[int, Ent
 
 
 def _highest_lac(min_lac: int, answers: list[BookieAnswer[tuple[int, Entry | None]]]) -> LacRead:
+    """Return the highest LAC of the answers, each the explicit LAC and the last entry."""
     values = [answer.value for answer in answers if answer.value is not None]
     explicit = max((lac for lac, _ in values), default=NO_ENTRY)
     last_entries = [entry for _, entry in values if entry is not None]

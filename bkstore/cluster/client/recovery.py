@@ -97,6 +97,8 @@ class _Recovery:
         """Bookies that did not respond to a write: the answer, and until when they are skipped."""
 
     def run(self) -> LedgerMetadata:
+        """Fence the ledger, copy its readable tail to full quorums, close it, and return the
+        metadata."""
         last, window_size = self._fence_last_ensemble(), _FIRST_WINDOW
         is_end = False
         while not is_end:

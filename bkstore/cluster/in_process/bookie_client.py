@@ -92,6 +92,7 @@ class LocalClient:
         entry_ids, key = as_entry_ids(entries).tolist(), _fencing_key(fence, master_key)
 
         def read(bookie: Bookie) -> RecordBatch:
+            """Read one by one; errors are kept by entry id, or raised without `errors`."""
             if key is not None:
                 bookie.fence(ledger, key)
             records, read_ids = [], []

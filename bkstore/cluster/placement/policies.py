@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from bkstore.arguments import boolean, instance, integer
 from bkstore.errors import InvalidArgument, NotEnoughBookies
@@ -31,15 +31,20 @@ class Adherence(IntEnum):
     MEETS_STRICT = 5
 
 
-Verdict = tuple[Adherence, str]
-"""How well an ensemble meets a policy and, unless strictly, the reason in words."""
+class PlacementVerdict(NamedTuple):
+    """How well an ensemble meets a policy and, unless strictly, the reason in words."""
+
+    adherence: Adherence
+    reason: str = ""
 
 
 @runtime_checkable
 class PlacementPolicy(Protocol):
     """Judges ensembles and chooses bookies. Thread-safe."""
 
-    def judge(self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int) -> Verdict:
+    def judge(
+        self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
+    ) -> PlacementVerdict:
         """Return the verdict on an ensemble."""
 
     def new_ensemble(
@@ -61,16 +66,18 @@ class PlacementPolicy(Protocol):
 class DefaultPlacement:
     """Accepts any distinct bookies, in random order, which `seed` makes repeatable.
 
-    >>> DefaultPlacement(seed=1).judge(["b1", "b2"], 2, 2)[0].name
+    >>> DefaultPlacement(seed=1).judge(["b1", "b2"], 2, 2).adherence.name
     'MEETS_STRICT'
     """
 
     def __init__(self, *, seed: int | None = None) -> None:
         self._random = random.Random(seed)  # noqa: S311  (no secret: a choice of bookies)
 
-    def judge(self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int) -> Verdict:
+    def judge(
+        self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
+    ) -> PlacementVerdict:
         """Return `MEETS_STRICT`: this policy has no requirements."""
-        return Adherence.MEETS_STRICT, ""
+        return PlacementVerdict(Adherence.MEETS_STRICT)
 
     def new_ensemble(
         self, ensemble_size: int, write_quorum: int, ack_quorum: int, bookies: Collection[str]
@@ -100,15 +107,15 @@ class DefaultPlacement:
         if len(available) < len(indexes):
             message = f"{len(indexes)} more bookies are needed, {len(available)} are available"
             raise NotEnoughBookies(message)
-        best, verdict = ensemble, Adherence.FAIL  # no candidate yet
+        best, best_adherence = ensemble, Adherence.FAIL  # no candidate yet
         for _ in range(self._attempt_count(len(available))):
             candidate = self._fill_gaps(list(ensemble), indexes, write_quorum, list(available))
-            candidate_verdict, _ = self.judge(candidate, write_quorum, 1)  # A has no influence
-            if best is ensemble or candidate_verdict > verdict:
-                best, verdict = candidate, candidate_verdict
-            if verdict == Adherence.MEETS_STRICT:
+            adherence = self.judge(candidate, write_quorum, 1).adherence  # A has no influence
+            if best is ensemble or adherence > best_adherence:
+                best, best_adherence = candidate, adherence
+            if best_adherence == Adherence.MEETS_STRICT:
                 break
-        self._check_verdict(verdict, best, write_quorum)
+        self._check_adherence(best_adherence, best, write_quorum)
         return tuple(best)
 
     def _fill_gaps(
@@ -131,10 +138,10 @@ class DefaultPlacement:
         """Return a cost: how badly a bookie fits those that would share write sets with it."""
         return 0
 
-    def _check_verdict(
-        self, verdict: Adherence, ensemble: Sequence[str], write_quorum: int
+    def _check_adherence(
+        self, adherence: Adherence, ensemble: Sequence[str], write_quorum: int
     ) -> None:
-        """Raise `NotEnoughBookies` if the policy accepts no ensemble with this verdict."""
+        """Raise `NotEnoughBookies` if the policy accepts no ensemble with this adherence."""
 
 
 class RackPlacement(DefaultPlacement):
@@ -147,8 +154,8 @@ class RackPlacement(DefaultPlacement):
 
     >>> policy = RackPlacement({"b1": "/r1", "b2": "/r1", "b3": "/r2"})
     >>> policy.judge(["b1", "b2", "b3"], 2, 2)
-    (<Adherence.FAIL: 1>, 'b1 b2: 1 of 2 racks')
-    >>> policy.judge(["b1", "b3"], 2, 2)[0].name
+    PlacementVerdict(adherence=<Adherence.FAIL: 1>, reason='b1 b2: 1 of 2 racks')
+    >>> policy.judge(["b1", "b3"], 2, 2).adherence.name
     'MEETS_STRICT'
     """
 
@@ -167,29 +174,39 @@ class RackPlacement(DefaultPlacement):
         self._min_count, self._desired_count = _check_spread(min_racks, desired_racks, "racks")
         self._enforce = boolean("enforce", enforce)
 
-    def judge(self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int) -> Verdict:
+    def judge(
+        self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
+    ) -> PlacementVerdict:
         """Return the worst verdict of all write sets (`isEnsembleAdheringToPlacementPolicy`)."""
-        worst = (Adherence.MEETS_STRICT, "")
+        worst = PlacementVerdict(Adherence.MEETS_STRICT)
         for write_set in _list_write_sets(ensemble, write_quorum):
-            racks = [self._locations[bookie] for bookie in write_set if bookie in self._locations]
-            worst = min(worst, self._judge_set(write_set, racks), key=lambda verdict: verdict[0])
+            verdict = self._judge_write_set(write_set)
+            if verdict.adherence < worst.adherence:
+                worst = verdict
         return worst
 
-    def _judge_set(self, write_set: Sequence[str], racks: Sequence[str]) -> Verdict:
-        """Judge one write set; `racks` are those of its bookies, as far as known."""
+    def _judge_write_set(self, write_set: Sequence[str]) -> PlacementVerdict:
+        """Judge the bookies of one write set by their racks."""
+        racks = self._known_locations(write_set)
         if self._enforce and DEFAULT_RACK in racks:
-            return Adherence.FAIL, f"{' '.join(write_set)}: a bookie is in {DEFAULT_RACK}"
+            bookies = " ".join(write_set)
+            return PlacementVerdict(Adherence.FAIL, f"{bookies}: a bookie is in {DEFAULT_RACK}")
         return self._judge_spread(write_set, len(set(racks)), "racks")
 
-    def _judge_spread(self, write_set: Sequence[str], count: int, unit: str) -> Verdict:
+    def _known_locations(self, bookies: Sequence[str]) -> list[str]:
+        """Return the locations of those bookies that have one: racks, or regions with racks."""
+        return [self._locations[bookie] for bookie in bookies if bookie in self._locations]
+
+    def _judge_spread(self, write_set: Sequence[str], count: int, unit: str) -> PlacementVerdict:
         """Judge a write set that is spread over `count` racks or regions."""
         bookies, required = " ".join(write_set), min(len(write_set), self._min_count)
         if count < required:
-            return Adherence.FAIL, f"{bookies}: {count} of {required} {unit}"
+            return PlacementVerdict(Adherence.FAIL, f"{bookies}: {count} of {required} {unit}")
         desired = self._desired_count
         if count < min(len(write_set), desired):
-            return Adherence.MEETS_SOFT, f"{bookies}: {count} of {desired} {unit} desired"
-        return Adherence.MEETS_STRICT, ""
+            reason = f"{bookies}: {count} of {desired} {unit} desired"
+            return PlacementVerdict(Adherence.MEETS_SOFT, reason)
+        return PlacementVerdict(Adherence.MEETS_STRICT)
 
     def _attempt_count(self, choices: int) -> int:
         return 20
@@ -198,12 +215,12 @@ class RackPlacement(DefaultPlacement):
         rack = self._locations.get(bookie, DEFAULT_RACK)
         return sum(rack == self._locations.get(neighbor, DEFAULT_RACK) for neighbor in neighbors)
 
-    def _check_verdict(
-        self, verdict: Adherence, ensemble: Sequence[str], write_quorum: int
+    def _check_adherence(
+        self, adherence: Adherence, ensemble: Sequence[str], write_quorum: int
     ) -> None:
-        if self._enforce and verdict == Adherence.FAIL:
-            message = f"no ensemble meets the policy: {self.judge(ensemble, write_quorum, 1)[1]}"
-            raise NotEnoughBookies(message)
+        if self._enforce and adherence == Adherence.FAIL:
+            reason = self.judge(ensemble, write_quorum, 1).reason
+            raise NotEnoughBookies(f"no ensemble meets the policy: {reason}")
 
 
 class RegionPlacement(RackPlacement):
@@ -215,7 +232,7 @@ class RegionPlacement(RackPlacement):
     softly.
 
     >>> policy = RegionPlacement({"b1": "/eu/r1", "b2": "/eu/r2", "b3": "/us/r1"})
-    >>> [policy.judge(pair, 2, 2)[0].name for pair in (["b1", "b2"], ["b1", "b3"])]
+    >>> [policy.judge(pair, 2, 2).adherence.name for pair in (["b1", "b2"], ["b1", "b3"])]
     ['FAIL', 'MEETS_STRICT']
     """
 
@@ -239,16 +256,22 @@ class RegionPlacement(RackPlacement):
         # For `_judge_spread`, in place of the counts of racks.
         self._min_count, self._desired_count = _check_spread(min_regions, desired, "regions")
 
-    def _judge_set(self, write_set: Sequence[str], racks: Sequence[str]) -> Verdict:
-        regions = set(map(_region_of, racks))
+    def _judge_write_set(self, write_set: Sequence[str]) -> PlacementVerdict:
+        """Judge the bookies of one write set by their regions, then by their racks."""
+        locations = self._known_locations(write_set)
+        regions = {_region_of(location) for location in locations}
+        bookies = " ".join(write_set)
         if self._enforce and DEFAULT_REGION in regions:
-            return Adherence.FAIL, f"{' '.join(write_set)}: a bookie is in {DEFAULT_REGION}"
+            return PlacementVerdict(Adherence.FAIL, f"{bookies}: a bookie is in {DEFAULT_REGION}")
         verdict = self._judge_spread(write_set, len(regions), "regions")
-        if verdict[0] == Adherence.MEETS_STRICT and len(set(racks)) < len(racks):
-            return Adherence.MEETS_SOFT, f"{' '.join(write_set)}: two bookies are on one rack"
+        has_shared_rack = len(set(locations)) < len(locations)
+        if verdict.adherence == Adherence.MEETS_STRICT and has_shared_rack:
+            return PlacementVerdict(Adherence.MEETS_SOFT, f"{bookies}: two bookies are on one rack")
         return verdict
 
     def _crowding(self, bookie: str, neighbors: Collection[str]) -> int:
+        """Count neighbors in the bookie's region; those at its location decide between equal
+        counts."""
         unknown_location = DEFAULT_REGION + DEFAULT_RACK
         location = self._locations.get(bookie, unknown_location)
         nearby = [self._locations.get(neighbor, unknown_location) for neighbor in neighbors]

@@ -297,6 +297,7 @@ class KeyValueStore:
         return frozenset(unquote(bookie) for bookie in bookies if bookie != READ_ONLY_FOLDER)
 
     def _overwrite(self, key: str, data: bytes) -> None:
+        """Put a value whatever the key holds; retried if another client changes it meanwhile."""
         while True:
             value = self._values.get(key)
             try:

@@ -73,6 +73,7 @@ def _encode_rows(key: str, rows: list[_Fields]) -> str:
 
 
 def _ledger_fields(metadata: LedgerMetadata, passwords: bool) -> _Fields:
+    """Return a ledger's metadata as the fields of its JSON object; defaults are left out."""
     fields: _Fields = {name: getattr(metadata, name) for name in _PLAIN_FIELDS}
     fields["segments"] = [
         {"first_entry": first, "ensemble": list(ensemble)} for first, ensemble in metadata.segments
@@ -157,6 +158,7 @@ def _read_ledger_id(fields: _Fields, json_path: str) -> LedgerId:
 
 
 def _decode_ledger(fields: _Fields, json_path: str) -> LedgerMetadata:
+    """Return the metadata in a ledger's JSON object; `json_path` locates errors."""
     ledger_id = _read_ledger_id(fields, json_path)
     write_quorum = _read_integer(fields, "write_quorum_size", json_path)
     state = fields.get("state")

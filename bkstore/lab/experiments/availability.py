@@ -62,6 +62,7 @@ def _invert_bits(bits: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.bool
 
 
 def _form_of_groups(encoding: Literal["grouped", "bookkeeper"]) -> _Form:
+    """Return the operations on sequence groups in an encoding."""
     return _Form(
         lambda ids: Availability.from_entries(ids).to_bytes(encoding),
         Availability.from_bytes,

@@ -179,6 +179,7 @@ def summarize(rows: Rows) -> list[str]:
 
 
 def _finding(what: str, where: str, payload: int, rates: dict[int, float]) -> str:
+    """Return a sentence on the best batch size, from entries a second by batch size."""
     sizes = sorted(set(rates) - {_SINGLE_CALLS})
     best = max(sizes, key=lambda size: rates[size])
     nearly_best = [str(size) for size in sizes if rates[size] >= 0.8 * rates[best] and size != best]

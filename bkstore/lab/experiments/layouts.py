@@ -187,6 +187,8 @@ def summarize(rows: Rows) -> list[str]:
 
 
 def _describe_layouts(by_key: dict[tuple[str, str], Row]) -> list[str]:
+    """Return sentences that compare index files with RocksDB, by rows of shape and side."""
+
     def ratio(column: str, numerator: str, denominator: str, shape: str) -> float:
         return float(by_key[shape, numerator][column] / by_key[shape, denominator][column])
 
@@ -228,6 +230,7 @@ def _describe_own_sides(by_key: dict[tuple[str, str], Row]) -> list[str]:
 
 
 def _describe_dump(by_key: dict[tuple[str, str], Row]) -> list[str]:
+    """Return the same for the rows of a dump, if there was one."""
     files, rocks = (by_key.get((DUMP_SHAPE, side)) for side in ("idx files", "rocksdb"))
     if files is None or rocks is None:
         return []

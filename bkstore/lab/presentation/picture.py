@@ -169,6 +169,7 @@ def _minify_svg(svg: bytes) -> bytes:
 def _draw_panel(
     experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row], styles: _Styles
 ) -> dict[str, Any]:
+    """Draw one panel, a line or a group of bars per series; return the legend's keys."""
     panel_rows = panel.rows(rows)
     series: _Series = {}
     for row in panel_rows:

@@ -132,6 +132,7 @@ class Check:
     # -- the index
 
     def _open_index(self, is_partial: bool) -> Iterator[CheckFinding]:
+        """Open the index; if it cannot be read, yield that as a finding and check without it."""
         try:
             self._index = self.bookie.index
             self._known_ledgers = self._index.ledgers()
@@ -297,6 +298,7 @@ class Check:
                     yield CheckFinding("metadata-cache", "oddity", detail, str(current))
 
     def _record_unchecked_parts(self, is_partial: bool) -> None:
+        """Note in the coverage what this check did not look at, and why."""
         unchecked = self.coverage.not_checked
         if is_partial:
             unchecked.append("directories, journals, other ledgers and logs: a part was requested")

@@ -188,6 +188,7 @@ class _LogCheck:
             self._look_up_waiting_records()
 
     def _look_up_waiting_records(self) -> None:
+        """Look up the records that wait, ledger by ledger, to find which are live."""
         if not self._waiting_count:
             return
         rows = np.concatenate(self._waiting_batches)

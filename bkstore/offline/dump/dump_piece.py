@@ -126,6 +126,8 @@ class _IndexPiece:
         self.constant_columns: tuple[Any, Any] | None = None
 
     def write(self, report: ReportRows) -> None:
+        """Write the piece's entries, then its groups and ledgers, which are known after all
+        entries."""
         groups = self.targets["groups"]
         group_collector = GroupCollector(self.piece.bookie_id, groups.write, self.summaries)
         for rows in self._read_rows(group_collector):

@@ -63,6 +63,7 @@ class GroupCollector:
         self._last_ledger_groups = []
 
     def _write_finished(self) -> None:
+        """Write the groups of all finished ledgers as one table."""
         if not self._unwritten:
             return
         group_counts = [groups.first.size for _, groups in self._unwritten]

@@ -142,6 +142,7 @@ class EarlierDump:
             raise CorruptionError(str(self._path / SOURCES), None, reason) from None
 
     def _add_piece(self, record: Any, objects: Mapping[str, Any]) -> None:
+        """Keep a piece of the earlier dump: logs by digest, index pieces by first ledger."""
         files = {table: objects[path] for table, path in record["files"].items()}
         piece = _EarlierPiece(record["digest"], record["log_ids"], files)
         if record["kind"] == "logs" and piece.digest is not None:
@@ -151,6 +152,7 @@ class EarlierDump:
             self._index_pieces.setdefault(record["bookie"], {})[cut] = piece
 
     def _read_records(self) -> Any:
+        """Return the records of the earlier dump's pieces; raises if it has none in this format."""
         path = self._path / SOURCES
         try:
             document = parse_json(read_file(path, _MAX_BYTES, text=True), str(path))

@@ -68,6 +68,7 @@ def _piece_writer(folder: Path) -> Iterator[TaskRunner[PieceTask, PieceOutcome]]
 
 
 def _run_task(task: PieceTask, report: ReportRows, folder: Path, files: Files) -> PieceOutcome:
+    """Write one piece; return its result, or why there is none: unreadable, or memory ran out."""
     piece = task.piece
     try:
         result = write_piece(piece, folder, report, files)

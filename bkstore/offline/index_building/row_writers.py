@@ -100,6 +100,7 @@ class TableWriter:
                 self._add_rows(part_rows, (directory, has_scope))
 
     def _add_rows(self, rows: IndexBatch, file_kind: tuple[int, bool]) -> None:
+        """Write rows to table files, beginning another when one is full or of the other kind."""
         start, size = 0, rows.entry_id.size
         while start < size:
             fits = self._file_kind == file_kind and self._file_rows < self._max_rows

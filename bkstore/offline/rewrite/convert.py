@@ -90,6 +90,7 @@ class _SourceRows:
     """
 
     def __init__(self, bookie: BookieDir, names: LogNames) -> None:
+        """Find the ledgers that have rows but are not listed: an interrupted delete left them."""
         self._bookie = bookie
         self._names = names
         index = bookie.index
@@ -113,6 +114,7 @@ class _SourceRows:
             yield self._names.relocate(rows)
 
     def _drop_unlisted_ledgers(self, rows: IndexBatch) -> IndexBatch:
+        """Return the rows of listed ledgers; count the others."""
         is_listed = np.ones(rows.entry_id.size, np.bool_)
         row_start = 0
         for ledger_id, entries, _ in rows.by_ledger():
@@ -125,6 +127,7 @@ class _SourceRows:
 
 
 def _report_left_out(result: RewriteResult, rows: _SourceRows) -> None:
+    """Report rows of unlisted ledgers, and rows into logs that do not exist."""
     result.left_out = rows.left_out
     if rows.left_out:
         left_out = format_count(rows.left_out, "row is", "rows are")

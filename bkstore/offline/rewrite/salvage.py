@@ -186,6 +186,8 @@ class _Salvage:
         self._missing_rows = RowsByKey(job.work_dir, "missing", job.files)
 
     def run(self) -> SalvageResult:
+        """Save the records of the logs, index them with the states that are known, and report
+        losses."""
         job, known = self._job, self._selection.known
         self._read_old_index()
         self._salvage_logs()

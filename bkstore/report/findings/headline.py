@@ -60,6 +60,7 @@ def _ledgers_of_class(facts: Facts, name: str) -> int:
 
 
 def _lost_clauses(facts: Facts) -> list[str]:
+    """Return a clause on ledgers with lost entries, none if nothing is lost."""
     lost = _ledgers_of_class(facts, "no_replica")
     if lost:
         return [f"{counted(lost, 'ledger has', 'ledgers have')} entries without any replica"]
@@ -70,6 +71,7 @@ def _lost_clauses(facts: Facts) -> list[str]:
 
 
 def _at_risk_clauses(facts: Facts) -> list[str]:
+    """Return clauses on ledgers below a quorum, and on other violations."""
     clauses = []
     if below_ack := _ledgers_of_class(facts, "below_ack_quorum"):
         ledgers_have = counted(below_ack, "ledger has", "ledgers have")
@@ -99,6 +101,7 @@ def _unread_clauses(facts: Facts) -> list[str]:
 
 
 def _not_judged_clauses(facts: Facts) -> list[str]:
+    """Return why nothing, or only a part, was judged."""
     if reason := why_not_judged(facts):
         if facts.metadata is not None:
             return [f"whether anything is lost was not judged: {reason}"]
@@ -121,6 +124,7 @@ def _holes_clause(facts: Facts) -> str:
 
 
 def _sound_clauses(facts: Facts) -> list[str]:
+    """Return clauses on the ledgers that have every replica."""
     health = facts.health
     if health is None:
         return []

@@ -59,6 +59,7 @@ def make_tiles(facts: Facts, tables: Tables) -> Tiles:
 
 
 def _amounts_tile(facts: Facts, tables: Tables) -> AmountsTile:
+    """Return the tile with the numbers of bookies, ledgers, replicas and bytes."""
     bookies, bookies_label = _format_count(facts.bookies), _choose_plural(facts.bookies, "bookie")
     if facts.unread_bookies:
         read_count = (facts.bookies or 0) - len(facts.unread_bookies)
@@ -89,6 +90,7 @@ def _choose_plural(value: int | None, noun: str) -> str:
 
 
 def _health_tile(facts: Facts, tables: Tables) -> HealthTile:
+    """Return the tile with a bar of ledgers by their health, or why they were not judged."""
     health = facts.health
     notes = [_other_findings(facts)]
     if health is None or health.ledgers == 0:

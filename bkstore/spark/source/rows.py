@@ -102,6 +102,7 @@ def _entry_rows(piece: DumpPiece, findings: list[Finding]) -> Iterator[pa.Record
 
 
 def _entry_batch(bookie: str, rows: IndexBatch, lengths: Any) -> pa.RecordBatch:
+    """Return index rows as an Arrow batch of the `entries` table."""
     import pyarrow as pa
 
     row_count = rows.entry_id.size

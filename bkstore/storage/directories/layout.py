@@ -131,6 +131,8 @@ def _natural_sort_key(name: str) -> list[tuple[int, int | str]]:
 
 
 def _assign_roles(held: dict[Path, set[Holding]], cookie: Cookie | None) -> BookieFolders:
+    """Return the directories by role, which is what they hold: journals, index, entry logs. One
+    directory can have several roles; an empty one has that of its name."""
     folders = BookieFolders(cookie=cookie, holdings=held)
     for current, kinds in held.items():
         roles = kinds or {_role_of_empty(current.parent.name, cookie)}
@@ -171,6 +173,7 @@ def _share_directories(folders: BookieFolders) -> None:
 
 
 def _from_conf(path: Path, root: Path | None) -> BookieFolders:
+    """Return the directories that a `bk_server.conf` lists, moved to `root` if it is given."""
     dirs_by_role = configured_directories(path)
     actual_paths = locate_directories(path, chain.from_iterable(dirs_by_role.values()), root)
     currents = {

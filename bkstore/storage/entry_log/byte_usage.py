@@ -53,6 +53,7 @@ class LogByteUsage:
                 self._count_map_batch(run, frame, size)
 
     def _count_map_batch(self, run: FrameRun, frame: int, size: int) -> None:
+        """Count a batch of the ledgers map: its sizes by ledger, or why it cannot be decoded."""
         batch_offset, start = run.start_of(frame), int(run.offsets[frame])
         if self.map_offset is None:
             self.map_offset = batch_offset

@@ -31,6 +31,7 @@ def read_metadata_cache(current: Path, live: bool = False) -> dict[int, LogMetad
 
 
 def _decode_row(path: Path, key: bytes, value: bytes) -> tuple[int, LogMetadata]:
+    """Return (log id, metadata) of a row; raises `CorruptionError` if its key is another log's."""
     try:
         metadata = LogMetadata.from_bytes(value)
     except CorruptionError as error:

@@ -67,11 +67,11 @@ class OpenFile:
 
 
 class LogReader(Closeable):
-    """Reads records by location; `find(log_id)` returns a log's path, or None. Keeps up to 64 logs
-    open. Threads: safe, without a lock. Fork: safe (reads by position)."""
+    """Reads records by location; `find_path(log_id)` returns a log's path, or None. Keeps up to 64
+    logs open. Threads: safe, without a lock. Fork: safe (reads by position)."""
 
     def __init__(self, find_path: Callable[[int], str | os.PathLike[str] | None]) -> None:
-        self._find = find_path
+        self._find_path = find_path
         self._open_files: dict[int, OpenFile] = {}
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class LogReader(Closeable):
         handle = self._open_files.get(log_id)
         if handle is not None:
             return handle
-        path = self._find(log_id)
+        path = self._find_path(log_id)
         if path is None:
             raise CorruptionError(f"{log_id:x}.log", None, "no such entry log")
         try:
@@ -125,15 +125,18 @@ class LogReader(Closeable):
         `CorruptionError` if there is no record, or that of another entry."""
         log_id, position = location >> 32, location & 0xFFFFFFFF
         handle = self._open_files.get(log_id) or self._open_log(log_id)
+        # The position is that of the record; the size field is before it.
+        offset = position - SIZE_FIELD_BYTES if position > SIZE_FIELD_BYTES else 0
         try:
-            offset = position - SIZE_FIELD_BYTES if position > SIZE_FIELD_BYTES else 0
             data = os.pread(handle.fd, handle.read_size, offset)
         except OSError as error:
             raise read_error(error, handle.path) from error
-        if len(data) >= _MIN_FRAME_SIZE:  # fast path: a complete record of version 1
-            size, number, entry = _unpack_frame_start(data)
+        # Most records are complete, of version 1, and those of the entry: return them at once.
+        if len(data) >= _MIN_FRAME_SIZE:
+            size, ledger_number, stored_entry_id = _unpack_frame_start(data)
             end = SIZE_FIELD_BYTES + size
-            if _MIN_FRAME_SIZE <= end <= len(data) and entry == entry_id and ledger == (0, number):
+            is_complete = _MIN_FRAME_SIZE <= end <= len(data)
+            if is_complete and stored_entry_id == entry_id and ledger == (0, ledger_number):
                 return data[SIZE_FIELD_BYTES:end]
         return self._check_record(handle, data, position, ledger, entry_id)
 

@@ -8,6 +8,7 @@ such records after it, and by a matching digest (of a type that needs no passwor
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -241,42 +242,76 @@ def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
     An offset is accepted if its record has a valid digest; else if a chain of records leads from it
     past `bad_offset` and two records further, or in order to the end, and none before it is better.
     """
-    # The size at `bad_offset` may be right and only its record damaged: then a record follows it.
+    dead_ends: set[int] = set()  # offsets from which no chain leads far enough
+    record_end = _end_by_size_field(log, bad_offset, dead_ends)
+    if record_end is not None:
+        return record_end
+    # No offset in the header of a doubtful frame at `start` is tried.
+    first_offset = start + 1 if start == bad_offset else start + SIZE_FIELD_BYTES + V1_HEADER
+    return _search_all_offsets(log, first_offset, bad_offset, dead_ends)
+
+
+def _end_by_size_field(log: LogBytes, bad_offset: int, dead_ends: set[int]) -> int | None:
+    """Return the end of the record at `bad_offset` by its size field, None if that is wrong too: if
+    it is right and only the record is damaged, other records or the end of the file follow."""
     size = int.from_bytes(log.read(bad_offset, SIZE_FIELD_BYTES), "big", signed=True)
-    record_end, dead_ends = bad_offset + SIZE_FIELD_BYTES + size, set[int]()
-    if size >= V1_HEADER and record_end == log.size:
+    record_end = bad_offset + SIZE_FIELD_BYTES + size
+    if size < V1_HEADER:
+        return None
+    if record_end == log.size or _follow_chain(log, record_end, bad_offset, dead_ends):
         return record_end
-    if size >= V1_HEADER and _follow_chain(log, record_end, bad_offset, dead_ends):
-        return record_end
-    # Otherwise no size can be trusted: try every offset at which a record could start, in order,
-    # but none in the header of a doubtful frame at `start`.
-    chain, chain_offsets, limit, is_ordered = list[int](), set[int](), log.size, False
-    window_start = start + 1 if start == bad_offset else start + SIZE_FIELD_BYTES + V1_HEADER
-    while window_start < limit:
-        data = log.read_array(window_start)
-        for offset in (_find_candidates(data, log.size - window_start) + window_start).tolist():
-            if offset >= limit:
-                break
-            if _has_valid_digest(log, offset):
-                return int(offset)
-            if is_ordered or offset in chain_offsets:
-                continue
-            offset_chain = _follow_chain(log, offset, bad_offset, dead_ends)
-            if not offset_chain:
-                continue
-            # Keep the first chain unless one in order is found. The search ends at the first
-            # record of the chain with a valid digest, as no better chain can start after it.
-            is_ordered = _is_in_order(log, offset)
-            if not chain:
-                followers = offset_chain[1 : 1 + _MAX_DOUBTFUL]
-                valid = (each for each in followers if _has_valid_digest(log, each))
-                limit = next(valid, offset_chain[-1])
-            if is_ordered or not chain:
-                chain, chain_offsets = offset_chain, set(offset_chain)
-        if window_start + data.size >= min(limit, log.size):
-            break
-        window_start += data.size - _HEAD_SIZE  # the windows overlap, so that no head is split
-    return chain[0] if chain else log.size
+    return None
+
+
+def _search_all_offsets(
+    log: LogBytes, first_offset: int, bad_offset: int, dead_ends: set[int]
+) -> int:
+    """Return the offset of the first acceptable record from `first_offset` on (`find_next_record`),
+    trusting no size field; else the file size."""
+    candidates = _CandidateOffsets(log, first_offset, search_end=log.size)
+    best_chain: list[int] = []
+    offsets_in_chain: set[int] = set()
+    is_in_order = False  # whether the best chain starts with a record that is in order
+    for offset in candidates:
+        if _has_valid_digest(log, offset):
+            return offset
+        # Once a chain in order is known, only a valid digest is better.
+        if is_in_order or offset in offsets_in_chain:
+            continue
+        chain = _follow_chain(log, offset, bad_offset, dead_ends)
+        if not chain:
+            continue
+        is_in_order = _is_in_order(log, offset)
+        if not best_chain:
+            # Search no further than the chain's first record with a valid digest, else its end.
+            followers = chain[1 : 1 + _MAX_DOUBTFUL]
+            valid = (follower for follower in followers if _has_valid_digest(log, follower))
+            candidates.search_end = next(valid, chain[-1])
+        if is_in_order or not best_chain:
+            best_chain, offsets_in_chain = chain, set(chain)
+    return best_chain[0] if best_chain else log.size
+
+
+@dataclass
+class _CandidateOffsets:
+    """The offsets from `first_offset` on where a record might start, in order and below
+    `search_end`, which may be lowered during the iteration. Reads window by window."""
+
+    log: LogBytes
+    first_offset: int
+    search_end: int
+
+    def __iter__(self) -> Iterator[int]:
+        window_start = self.first_offset
+        while window_start < self.search_end:
+            data = self.log.read_array(window_start)
+            for index in _find_candidates(data, self.log.size - window_start).tolist():
+                if window_start + index >= self.search_end:
+                    return
+                yield window_start + index
+            if window_start + data.size >= min(self.search_end, self.log.size):
+                return
+            window_start += data.size - _HEAD_SIZE  # the windows overlap, so that no head is split
 
 
 def _has_valid_digest(log: LogBytes, offset: int) -> bool:

@@ -237,6 +237,7 @@ class JournalWriter(Closeable):
         return reached
 
     def _pad_and_write(self) -> LogMark:
+        """Write the buffer, padded to the alignment if the version has padding; return its end."""
         if self.version >= PADDED_VERSION:
             end_position = self._written_bytes + len(self._buffer)
             self._buffer_records(padding_record(end_position, self._alignment))

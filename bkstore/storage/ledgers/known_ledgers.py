@@ -227,6 +227,8 @@ class KnownLedgers(EntrySource):
             return self._lac_tracker.get(ledger_id)
 
     def _read_stored_lac(self, ledger_id: LedgerId) -> StoredLac:
+        """Return the LAC in the ledger's last entry, and its explicit LAC; None where there is
+        none."""
         path = self._path_of(ledger_id)
         body = path.states.get(ledger_id).explicit_lac
         last_entry = path.last_entry(ledger_id)

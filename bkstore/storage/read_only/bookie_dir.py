@@ -285,6 +285,7 @@ class BookieDir(Closeable):
 
     @cached_property
     def _log_table(self) -> tuple[Int64Array, Int64Array]:
+        """The log ids, sorted, and for each the first directory that has such a log."""
         first_dir: dict[int, int] = {}
         for log in self.entry_logs:
             first_dir.setdefault(log.log_id, log.dir_index)
@@ -305,6 +306,7 @@ class BookieDir(Closeable):
         return self._scan_with_dirs(check_batch("batch", batch), findings)
 
     def _scan_with_dirs(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
+        """Yield index rows with the directory of their log: index files do not store it."""
         for rows in self.index.scan(batch, findings):
             if self.layout == "rocksdb":
                 yield rows

@@ -157,6 +157,7 @@ class LogFinder:
         return contents
 
     def _cache_contents(self, log_key: _LogKey, contents: LogContents) -> None:
+        """Keep a log's contents; drop the oldest beyond the limit of bytes."""
         self._contents[log_key] = contents
         self._cached_bytes += contents.nbytes
         while self._cached_bytes > self.contents_bytes and len(self._contents) > 1:

@@ -97,6 +97,7 @@ class RecordReader(Closeable):
         return batch.first(count_fitting(batch.sizes, max_count, size, self._compat))
 
     def _read_part(self, ledger: LedgerId, start: int, count: int, max_bytes: int) -> RecordBatch:
+        """Return consecutive records from `start` on, up to the first entry that is missing."""
         entries, locations = self._index.items(ledger, start, start + count - 1)
         stop = count_consecutive(entries, start)
         reader = self._reader_of(ledger)

@@ -58,6 +58,7 @@ def read_numbers(document: Any, key: str) -> list[int]:
 
 
 def _read_stream(row: Any) -> Stream:
+    """Return the stream in a JSON row; errors name the field."""
     ranges = []
     for index, range_row in enumerate(read_rows(row, "ranges")):
         with _prefix_errors(f"ranges[{index}]"):

@@ -134,6 +134,7 @@ class NodeSearch:
         return False
 
     def _record_slice(self, position: int, slice_range: tuple[int, int] | None) -> None:
+        """Note which offsets the object at a position has of the stream, None if none."""
         if position not in self._known_slices:
             self._known_slices[position] = slice_range
             if slice_range is not None:

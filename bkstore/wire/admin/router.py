@@ -124,6 +124,7 @@ class Router:
         return answer
 
     def _answer_or_error(self, request: HttpRequest, authorization: str | None) -> HttpResponse:
+        """Return the endpoint's response, or an error response by the kind of the exception."""
         try:
             endpoint = self._find_endpoint(request, authorization)
             return _with_first_chunks(endpoint(request))

@@ -85,6 +85,7 @@ class V3Dialect:
         message = v3.new_request(operation, txn_id, body, priority=priority, extended=extended)
 
         def check_and_decode(answer: Any) -> _T:
+            """Decode an answer; raises `CorruptionError` if it is of another ledger."""
             ids = (getattr(answer, "ledgerScopeId", 0), getattr(answer, "ledgerId", 0))
             if ledger_id is not None and ids != ledger_id.signed:
                 raise CorruptionError(None, 0, f"the answer is of ledger {answer.ledgerId}")

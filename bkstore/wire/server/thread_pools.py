@@ -99,6 +99,7 @@ class LoopQueue:
             self._loop.call_soon_threadsafe(self._run_calls)
 
     def _run_calls(self) -> None:
+        """Run the calls that have come, in the loop's thread."""
         with self._lock:
             calls, self._calls = self._calls, deque()
             self._wakeup_pending = False

@@ -39,6 +39,7 @@ class TlsSocket(asyncio.BufferedProtocol):
     stream, and reports to `app_protocol` those that the TLS does not pass on."""
 
     def __init__(self, transport: asyncio.Transport, app_protocol: AppProtocol) -> None:
+        """Put this protocol between a transport and asyncio's TLS."""
         self._transport = transport
         self._tls = cast(asyncio.BufferedProtocol, transport.get_protocol())
         self._above = app_protocol

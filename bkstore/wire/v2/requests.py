@@ -85,14 +85,16 @@ class ReadRequest(NamedTuple):
     version: int = CURRENT_VERSION
 
     def parts(self) -> tuple[bytes, ...]:
-        """Return the message. Raises `InvalidArgument` for a key without fence, or the reverse."""
+        """Return the message, in one part. Raises `InvalidArgument` for a key without fence, or the
+        reverse."""
         header = PacketHeader(self.version, Opcode.READ_ENTRY, self.flags)
         ids = pack_fields(_IDS, ledger_number(self.ledger), self.entry)
         return (header.to_bytes() + ids + _encode_key(header, self.master_key),)
 
 
 class BatchReadRequest(NamedTuple):
-    """Read consecutive entries; `storage.batch_limits` decides how many are returned."""
+    """Read consecutive entries from `entry` on; `storage.batch_limits` decides how many are
+    returned."""
 
     ledger: int | LedgerId
     entry: int
@@ -104,10 +106,16 @@ class BatchReadRequest(NamedTuple):
     version: int = CURRENT_VERSION
 
     def parts(self) -> tuple[bytes, ...]:
-        """As `ReadRequest.parts`."""
+        """Return the message, in one part. Raises `InvalidArgument` as `ReadRequest.parts` does."""
         header = PacketHeader(self.version, Opcode.BATCH_READ_ENTRY, self.flags)
-        limits = (self.request_id, self.max_count, self.max_size)
-        fields = pack_fields(_BATCH, ledger_number(self.ledger), self.entry, *limits)
+        fields = pack_fields(
+            _BATCH,
+            ledger_number(self.ledger),
+            self.entry,
+            self.request_id,
+            self.max_count,
+            self.max_size,
+        )
         return (header.to_bytes() + fields + _encode_key(header, self.master_key),)
 
 

@@ -118,6 +118,7 @@ class PipelinedWriter(LedgerWriter):
         return self.last_confirmed >= entry_id or self.failure is not None
 
     def _lost_entry_error(self, entry_id: int) -> BkstoreError:
+        """Return the error of an entry that was in flight when the writer failed."""
         failure, kept_types = self.failure, (NotEnoughBookies, LedgerFenced, UnauthorizedAccess)
         error_type = type(failure) if isinstance(failure, kept_types) else IllegalOperation
         subject = f"entry {entry_id} of ledger {self.access.ledger}"
@@ -182,6 +183,8 @@ class PipelinedWriter(LedgerWriter):
             self._workers.submit(self._run_queue, queue)
 
     def _window_has_room(self) -> bool:
+        """Return whether another batch may be sent: entries and bytes in flight are within the
+        window."""
         in_flight = (*self._unconfirmed, *self._confirmed_in_flight)
         entry_count = sum(batch.count for batch in in_flight) + len(self._held_back)
         byte_count = sum(batch.size_bytes for batch in in_flight) + self._held_back_bytes
@@ -292,6 +295,7 @@ class PipelinedWriter(LedgerWriter):
         self._raise_if_quorum_lost()
 
     def _quorums_reachable(self) -> bool:
+        """Return whether every unconfirmed batch can still get an ack quorum."""
         ack_quorum = self.access.metadata.ack_quorum_size
         return all(
             batch.has_quorum(batch.acks | batch.waiting, ack_quorum) for batch in self._unconfirmed

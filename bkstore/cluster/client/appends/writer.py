@@ -250,6 +250,7 @@ class LedgerWriter:
     # -- state
 
     def _check_open(self) -> None:
+        """Raise unless this writer can append: open, not forked, and no append has failed."""
         if self._is_forked:
             raise forks.closed_error(f"the writer of ledger {self.access.ledger}")
         if self.closed:

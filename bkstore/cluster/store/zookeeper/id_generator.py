@@ -46,6 +46,8 @@ class IdGenerator:
         return self._next_long()
 
     def _next_long(self) -> int:
+        """Return the next id above 31 bits: a folder has the high half, a node in it the low half.
+        A folder whose low numbers are used up gives None, and the next one is made."""
         high = self._find_highest_folder() or self._make_high_folder(1)
         while (low := self._next_number(f"{self._long_folder}/HOB-{high:010d}")) is None:
             high = self._make_high_folder(max(high + 1, self._find_highest_folder()))

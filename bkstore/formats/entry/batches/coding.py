@@ -147,6 +147,7 @@ def payloads_as_bytes(payloads: Payloads) -> Sequence[bytes]:
 def _encode_headers(
     ledger_id: LedgerId, digest: int, entries: Int64Array, lacs: Int64Array, lengths: Int64Array
 ) -> Bytes2D:
+    """Return the entries' headers, a row each, of version 2 in a scope and else of version 1."""
     table = np.empty(entries.size, _V2 if ledger_id.scope else _V1)
     if ledger_id.scope:
         table["flags"] = FLAGS_V2 | digest

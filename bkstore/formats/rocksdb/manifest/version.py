@@ -59,6 +59,8 @@ class Version:
         return self._group[-1].edits_left_in_group or 0
 
     def _apply(self, edit: VersionEdit) -> None:
+        """Apply one edit of the manifest: tables removed, tables added, then fields, if it has
+        them. Counters never go back."""
         for level, number in edit.removed:
             table = self.tables.pop(number, None)
             if table is None or table.level != level:

@@ -101,6 +101,7 @@ def join_indexes(parts: Iterable[BlockIndex]) -> BlockIndex:
 def _check_order(
     separators: list[bytes], handles: list[BlockHandle] | None, may_repeat: bool
 ) -> None:
+    """Raise unless the separators ascend and the handles are possible places in a file."""
     for before, separator in pairwise(separators):
         if separator < before or (separator == before and not may_repeat):
             raise CorruptionError(None, None, f"index keys are out of order at {separator.hex()}")

@@ -2,8 +2,9 @@
 
 `database_files` reads the manifest and lists the files with levels, sizes and ranges: read it
 first. `log_rows` has the rows of a write-ahead log, `table_contents` the properties and rows of a
-table file, `live_rows` those that count. `row_tables` makes them rows of tables, with keys and
-values as a bookie means them; `key_meanings` decodes keys.
+table file, `live_rows` those that are neither deleted nor overwritten; all yield `internal_rows`.
+`row_tables` makes them rows of tables, with keys and values as a bookie means them; `key_meanings`
+decodes keys.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from bkstore.errors import CorruptionError, DirectoryInUse, UnsupportedLayout
 from bkstore.formats.rocksdb.keys import ValueType
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
-from bkstore.index.rocks.inspection.row_tables import InternalRow
+from bkstore.index.rocks.inspection.internal_rows import InternalRow
 from bkstore.index.rocks.keys import key_width, ledger_range
 from bkstore.index.rocks.tables.damage import UnknownRange
 from bkstore.index.rocks.tables.database_reader import DatabaseReader

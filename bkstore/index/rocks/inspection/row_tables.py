@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bkstore.errors import CorruptionError
 from bkstore.formats import ledgerdata
 from bkstore.formats.entry import explicit_lac_or_none
 from bkstore.formats.rocksdb.keys import ValueType
-from bkstore.formats.rocksdb.log.write_batch import BatchRows
 from bkstore.ids import split_location
 from bkstore.index.rocks.inspection.database_files import DatabaseFile
+from bkstore.index.rocks.inspection.internal_rows import InternalRow
 from bkstore.index.rocks.inspection.key_meanings import decode_key, describe_key
+from bkstore.index.rocks.inspection.table_contents import TableSummary
 
 _KINDS: dict[int, str] = {
     ValueType.DELETION: "delete",
@@ -22,9 +22,6 @@ _KINDS: dict[int, str] = {
     ValueType.RANGE_DELETION: "range-delete",
 }
 _MAX_LOCATION = 2**63 - 1
-
-FileCounts = tuple[int, int, int, str]
-"""Rows, tombstones and range tombstones of a table file, and the name of its compression."""
 
 
 class RowSource(NamedTuple):
@@ -36,64 +33,123 @@ class RowSource(NamedTuple):
     file_name: str | None
 
 
-class InternalRow(NamedTuple):
-    """One internal row: its key without the trailer, and what that says. A sequence of -1 is not
-    known."""
+class RocksFileRow(NamedTuple):
+    """A row of `ROCKS_FILES`; the fields are its columns."""
 
-    key: bytes
-    sequence: int
-    kind: int
-    value: bytes
+    database: str
+    dir_index: int
+    file: str
+    kind: str
+    level: int | None = None
+    file_bytes: int | None = None
+    rows: int | None = None
+    tombstones: int | None = None
+    range_tombstones: int | None = None
+    smallest_sequence: int | None = None
+    largest_sequence: int | None = None
+    first_key: str | None = None
+    last_key: str | None = None
+    epoch_number: int | None = None
+    created: int | None = None
+    compression: str | None = None
 
 
-def iterate_rows(batches: Iterable[BatchRows]) -> Iterator[InternalRow]:
-    """Yield the rows of write batches."""
-    for batch in batches:
-        numbers = zip(batch.sequences.tolist(), batch.kinds.tolist())
-        for row, (sequence, kind) in enumerate(numbers):
-            yield InternalRow(batch.key(row), sequence, kind, batch.value(row))
+class RocksRow(NamedTuple):
+    """A row of `ROCKS_ROWS`; the fields are its columns."""
+
+    database: str
+    dir_index: int
+    file: str | None
+    sequence: int | None
+    kind: str
+    scope_id: int | None
+    ledger_id: int | None
+    entry_id: int | None
+    log_id: int | None
+    position: int | None
+    location: int | None
+    end_key: str | None
+    fenced: bool | None
+    limbo: bool | None
+    explicit_lac_entry: int | None
+    master_key: bytes | None
+    stored_key: bytes
+    stored_value: bytes | None
 
 
-def file_cells(
-    database_name: str, dir_index: int, file: DatabaseFile, counts: FileCounts | None
-) -> tuple[Any, ...]:
-    """Return a row of `ROCKS_FILES`; `counts` are those of a table, None if unknown."""
-    head = (database_name, dir_index, file.name, file.kind)
+def make_file_row(
+    database_name: str, dir_index: int, file: DatabaseFile, counts: TableSummary | None
+) -> RocksFileRow:
+    """Return the row of a file; `counts` is that of a table, None if unknown."""
+    row = RocksFileRow(database_name, dir_index, file.name, file.kind, file_bytes=file.size)
     if file.table is not None:
         table = file.table
-        keys = [describe_key(database_name, key) for key in (table.smallest_key, table.largest_key)]
-        sequences = (table.smallest_sequence, table.largest_sequence)
-        times = (table.epoch_number or None, table.creation_time or None)
-        stated = (None,) * 4 if counts is None else counts
-        return (*head, table.level, file.size, *stated[:3], *sequences, *keys, *times, stated[3])
+        if counts is not None:
+            row = row._replace(
+                rows=counts.rows,
+                tombstones=counts.tombstones,
+                range_tombstones=counts.range_tombstones,
+                compression=counts.compression,
+            )
+        return row._replace(
+            level=table.level,
+            smallest_sequence=table.smallest_sequence,
+            largest_sequence=table.largest_sequence,
+            first_key=describe_key(database_name, table.smallest_key),
+            last_key=describe_key(database_name, table.largest_key),
+            epoch_number=table.epoch_number or None,
+            created=table.creation_time or None,
+        )
     if file.summary is not None:
-        summary = file.summary
-        row_counts = (summary.rows, summary.tombstones, summary.range_tombstones)
-        ends = [
-            None if key is None else describe_key(database_name, key)
-            for key in (summary.first_key, summary.last_key)
-        ]
-        sequences_or_none = (summary.smallest_sequence, summary.largest_sequence)
-        return (*head, None, file.size, *row_counts, *sequences_or_none, *ends, *(None,) * 3)
-    return (*head, None, file.size, *(None,) * 10)
+        log = file.summary
+        return row._replace(
+            rows=log.rows,
+            tombstones=log.tombstones,
+            range_tombstones=log.range_tombstones,
+            smallest_sequence=log.smallest_sequence,
+            largest_sequence=log.largest_sequence,
+            first_key=_describe_key_or_none(database_name, log.first_key),
+            last_key=_describe_key_or_none(database_name, log.last_key),
+        )
+    return row
 
 
-def row_cells(source: RowSource, row: InternalRow, show_keys: bool) -> tuple[Any, ...]:
+def _describe_key_or_none(database_name: str, key: bytes | None) -> str | None:
+    return None if key is None else describe_key(database_name, key)
+
+
+def make_row(source: RowSource, row: InternalRow, show_keys: bool) -> RocksRow:
     """Return a row of `ROCKS_ROWS`. Without `show_keys`, master keys are null, and so is the stored
     value that has one."""
-    name = source.database_name
-    meaning = decode_key(name, row.key)
-    kind = _KINDS.get(row.kind, f"type {row.kind}")
-    ids = (None, None) if meaning.ledger is None else meaning.ledger.signed
-    end_key = describe_key(name, row.value) if row.kind == ValueType.RANGE_DELETION else None
-    location = _decode_location(name, row)
-    parts = (None,) * 3 if location is None else (*split_location(location), location)
-    state = _decode_state(name, row, show_keys)
-    has_key = name.startswith("ledgers") and row.kind == ValueType.VALUE
-    value = None if has_key and not show_keys else row.value
-    ids_and_location = (*ids, meaning.entry_id, *parts)
-    sequence = None if row.sequence < 0 else row.sequence
-    return (*source, sequence, kind, *ids_and_location, end_key, *state, row.key, value)
+    database = source.database_name
+    key = decode_key(database, row.key)
+    scope_id, ledger_id = (None, None) if key.ledger is None else key.ledger.signed
+    location = _decode_location(database, row)
+    log_id, position = (None, None) if location is None else split_location(location)
+    has_master_key = database.startswith("ledgers") and row.kind == ValueType.VALUE
+    state = _decode_state(database, row)
+    return RocksRow(
+        database=database,
+        dir_index=source.dir_index,
+        file=source.file_name,
+        sequence=None if row.sequence < 0 else row.sequence,
+        kind=_KINDS.get(row.kind, f"type {row.kind}"),
+        scope_id=scope_id,
+        ledger_id=ledger_id,
+        entry_id=key.entry_id,
+        log_id=log_id,
+        position=position,
+        location=location,
+        end_key=describe_key(database, row.value) if row.kind == ValueType.RANGE_DELETION else None,
+        fenced=None if state is None else state.fenced,
+        limbo=None if state is None else state.limbo,
+        explicit_lac_entry=None
+        if state is None
+        else explicit_lac_or_none(state.explicit_lac or b""),
+        master_key=state.master_key if show_keys and state is not None else None,
+        stored_key=row.key,
+        stored_value=None if has_master_key and not show_keys else row.value,
+    )
 
 
 def _decode_location(database_name: str, row: InternalRow) -> int | None:
@@ -105,15 +161,14 @@ def _decode_location(database_name: str, row: InternalRow) -> int | None:
     return location if 0 < location <= _MAX_LOCATION else None
 
 
-def _decode_state(database_name: str, row: InternalRow, show_keys: bool) -> tuple[Any, ...]:
-    """Return (fenced, limbo, entry of the explicit LAC, master key) of a ledger's row, or nulls."""
-    nulls = (None,) * 4
-    is_ledger = decode_key(database_name, row.key).ledger is not None
-    if not database_name.startswith("ledgers") or not is_ledger or row.kind != ValueType.VALUE:
-        return nulls
+def _decode_state(database_name: str, row: InternalRow) -> ledgerdata.LedgerData | None:
+    """Return the ledger state that a row of a ``ledgers`` database puts; None for any other row,
+    and for one that is invalid."""
+    if not database_name.startswith("ledgers") or row.kind != ValueType.VALUE:
+        return None
+    if decode_key(database_name, row.key).ledger is None:
+        return None
     try:
-        state = ledgerdata.decode(row.value)
+        return ledgerdata.decode(row.value)
     except CorruptionError:
-        return nulls
-    lac = explicit_lac_or_none(state.explicit_lac) if state.explicit_lac else None
-    return state.fenced, state.limbo, lac, state.master_key if show_keys else None
+        return None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bkstore.errors import CorruptionError
 from bkstore.formats.rocksdb.coding import read_varint
 from bkstore.formats.rocksdb.keys import ValueType
-from bkstore.index.rocks.inspection.row_tables import InternalRow
+from bkstore.index.rocks.inspection.internal_rows import InternalRow
 from bkstore.index.rocks.tables.any_rows import read_versions
 from bkstore.index.rocks.tables.table_reader import TableReader
 

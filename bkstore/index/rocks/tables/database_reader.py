@@ -61,6 +61,7 @@ class DatabaseReader:
     # -- opening
 
     def _read_manifest(self) -> Manifest:
+        """Read the manifest; raises for features that are not supported, notes a torn end."""
         manifest = read_manifest(find_manifest(self.path))
         if manifest.unsupported is not None:
             raise UnsupportedLayout(f"{manifest.path}: {manifest.unsupported}: not supported")

@@ -71,6 +71,8 @@ class TableReader:
             raise
 
     def _open(self, largest_sequence: int | None) -> None:
+        """Read the footer and all blocks but the data blocks. Each read depends on the earlier
+        ones."""
         tail_start = max(self.file_bytes - FOOTER_BYTES, 0)
         tail = self.read_span(tail_start, self.file_bytes - tail_start)
         self.footer: Footer = decode_footer(tail, self.file_bytes)
@@ -204,6 +206,7 @@ class TableReader:
             raise self._in_block(error, handle) from None
 
     def _read_range_deletes(self) -> list[RangeDelete]:
+        """Return the range deletes; raises unless their number is that of the properties."""
         handle, deletes = self.meta_blocks.get(_RANGE_DELETES), list[RangeDelete]()
         if handle is not None:
             try:

@@ -28,6 +28,7 @@ class UnflushedRows:
     they are read. `range_deletes` are those among them."""
 
     def __init__(self, parts: list[tuple[Path, BatchRows]]) -> None:
+        """Take the batches of write-ahead logs, each with the log's path."""
         self._parts = parts
         self.range_deletes = [
             RangeDelete(batch.key(row), batch.value(row), int(batch.sequences[row]))

@@ -114,9 +114,12 @@ class CachedWritePath(WritePath):
         self.snapshot.drop(ledger_id)
         self._logged.pop(ledger_id, None)
 
-    def log_snapshot(self, *, roll: bool = True) -> None:
-        """Append the snapshot's records to the log, in key order; the caller holds `lock`. Of a
-        deleted ledger (compat mode only) the first is logged needlessly, as upstream does."""
+    def log_snapshot(self, *, roll: bool = True) -> dict[LedgerId, _LoggedEntries]:
+        """Append the snapshot's records to the log, in key order; return their locations. The
+        caller holds `lock`. The dict lives until the snapshot is dropped: deleting a ledger removes
+        it there too. `roll`: start another log at the size limit, not only at the hard limit.
+
+        Of a deleted ledger (compat mode only) the first is logged needlessly, as upstream does."""
         for ledger_id in self.snapshot.list_ledger_ids():
             if self.states.find(ledger_id) is None:
                 first_batch = next(self.snapshot.batches(ledger_id), None)
@@ -124,6 +127,7 @@ class CachedWritePath(WritePath):
                     self.logger.add(ledger_id, bytes(first_batch[0]), roll=roll)
             else:
                 self._log_ledger(ledger_id, roll)
+        return self._logged
 
     def _log_ledger(self, ledger_id: LedgerId, roll: bool) -> None:
         """Append a ledger's records to the log, after those that a failed flush has appended; note

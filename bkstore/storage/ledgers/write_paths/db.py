@@ -77,14 +77,14 @@ class DbWritePath(CachedWritePath):
     def write_snapshot(self) -> None:
         """Append the records in key order, sync the log, then put the locations."""
         with self.lock:
-            self.log_snapshot()
+            logged_by_ledger = self.log_snapshot()
         self.logger.flush()
         with self.lock:
             if self.states.dirty:  # a crash must not leave entries of an unknown ledger
                 self.states.flush()
                 self.index.flush()
-            for ledger_id, logged in self._logged.items():  # without ledgers deleted meanwhile
-                self.index.put_many(ledger_id, *logged)
+            for ledger_id, logged in logged_by_ledger.items():  # less those deleted meanwhile
+                self.index.put_many(ledger_id, logged.entries, logged.locations)
                 self.note_changed(ledger_id)
 
     def write_out(self) -> None:

@@ -88,11 +88,11 @@ class SortedWritePath(CachedWritePath):
         self.interleaved.close()
 
     def write_snapshot(self) -> None:
-        """Append the records in key order; note their locations. Only the hard limit rolls logs."""
+        """Append the records in key order; note their locations. A log that grows past its size
+        limit is rolled after the whole flush (`after_full_cache`, `checkpoint`), as upstream."""
         with self.lock:
-            self.log_snapshot(roll=False)
-            for ledger_id, logged in self._logged.items():
-                self.interleaved.put_locations(ledger_id, *logged)
+            for ledger_id, logged in self.log_snapshot(roll=False).items():
+                self.interleaved.put_locations(ledger_id, logged.entries, logged.locations)
                 self.note_changed(ledger_id)
             if self.interleaved.unflushed.count >= self.options.pending_locations:
                 self.interleaved.write_index()

@@ -25,6 +25,7 @@ from bkstore.testing.suites.index.base import (
 
 
 def _list_calls(index: EntryIndex) -> list[Callable[[], object]]:
+    """Return calls of every method of an index."""
     return [
         index.ledgers,
         lambda: index.ledgers(1),

@@ -132,6 +132,7 @@ class StorageDurabilityRules(StorageSuiteBase):
                     call()
 
     def _list_calls(self, storage: LedgerStorage, ledger: LedgerLike) -> list[Callable[[], object]]:
+        """Return calls of every method of a storage."""
         return [
             storage.ledgers,
             storage.flush,

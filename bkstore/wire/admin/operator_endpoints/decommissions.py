@@ -76,6 +76,7 @@ def _in_metadata(store: ClusterStore, bookie_id: str, ledgers: Iterable[LedgerId
 
 
 def _in_marks(store: ClusterStore, bookie_id: str) -> set[LedgerId]:
+    """Return the ledgers whose mark names the bookie as missing."""
     ledgers_of_bookie = set()
     for ledger_id, mark in store.marks_of(sorted(store.marked() or ())):
         if isinstance(mark, CorruptionError):

@@ -119,6 +119,7 @@ def _add_response(message: Any, status: Status) -> bytes:
 
 
 def _make_read(message: Any) -> Operation:
+    """Return the operation of a read request: a long poll if it has a LAC and does not fence."""
     request = message.readRequest
     fields = _read_fields(request)
     is_long_poll = request.HasField("previousLAC") and not fields["fence"]

@@ -76,6 +76,7 @@ class ReadRules:
         return answers, pending[start:]
 
     def _read_one(self, operation: Operation) -> ReadAnswer:
+        """Return the answer to one read, by the class of the operation."""
         if isinstance(operation, ReadOperation):
             if operation.previous_lac is not None:
                 return self._long_poll(operation, operation.previous_lac)
