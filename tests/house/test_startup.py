@@ -34,6 +34,7 @@ CORE = {
     "crc32c",
     "google.protobuf",
     "google_crc32c",
+    "lz4",
     "mmh3",
     "numpy",
     "rich",

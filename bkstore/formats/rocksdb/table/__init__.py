@@ -7,16 +7,22 @@
 
 Every block has a trailer: its compression and a checksum. Read `footer` and `block` first, then
 `entries`: the entries of any block, one at a time; `rows` decodes those of many data blocks as
-arrays. `index`, `properties` and `range_deletes` decode the blocks of these names. Source:
+arrays. `index`, `filter`, `properties` and `range_deletes` have the blocks of these names;
+`key_hash` is the hash of keys in filters. `table_builder` makes whole files, `row_blocks` their
+data blocks. Source:
 `table/format.cc` and `table/block_based/` of RocksDB.
 """
 
 __all__ = [
     "block",
     "entries",
+    "filter",
     "footer",
     "index",
+    "key_hash",
     "properties",
     "range_deletes",
+    "row_blocks",
     "rows",
+    "table_builder",
 ]

@@ -10,6 +10,7 @@ from bkstore.formats.rocksdb.checksums import ChecksumType, checksum_of, context
 from bkstore.formats.rocksdb.compression import (
     ByteArray,
     CompressionType,
+    compress,
     contents_size,
     decompress_into,
     parse_compression,
@@ -23,6 +24,9 @@ bookie's are some 64 KiB, and index and filter blocks in proportion to their fil
 _MAX_RATIO = 1 << 12
 """How many times larger than their stored bytes the contents may be: more than any of the
 compressions reaches, except for contents of one repeated byte."""
+
+_MAX_COMPRESSED_PER_KIB = 896
+"""The size of a KiB of contents up to which a compressed block is stored as such."""
 
 
 def verify_block(stored: bytes | memoryview, offset: int, footer: Footer) -> None:
@@ -74,3 +78,17 @@ def unpack_block(stored: bytes | memoryview, offset: int, footer: Footer) -> byt
     contents = np.empty(size, np.uint8)
     unpack_into(stored, offset, compression, data_offset, contents)
     return contents.tobytes()
+
+
+def pack_block(
+    contents: bytes | memoryview, compression: CompressionType, checksum_type: ChecksumType
+) -> bytes:
+    """Return a block with its trailer, for format versions up to 5. It is not compressed if that
+    saves less than an eighth."""
+    data: bytes | memoryview = contents
+    if compression is not CompressionType.NONE:
+        data = compress(compression, contents)
+        if len(data) > len(contents) * _MAX_COMPRESSED_PER_KIB >> 10:
+            data, compression = contents, CompressionType.NONE
+    stored = bytes(data) + bytes([compression])
+    return stored + checksum_of(checksum_type, stored).to_bytes(4, "little")

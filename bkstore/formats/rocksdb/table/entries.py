@@ -1,4 +1,4 @@
-"""The entries of a block, one at a time: for meta blocks, and data blocks with keys of any width.
+"""The entries of a block, one at a time: of meta blocks, and data blocks with keys of any width.
 Source: `table/block_based/block_builder.cc`, `data_block_hash_index.h`.
 
     entries         varint shared, varint non-shared, varint value length, key suffix, value
@@ -11,11 +11,12 @@ The first `shared` bytes of a key are those of the key before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
-from bkstore.formats.rocksdb.coding import read_uint, read_varint
+from bkstore.formats.rocksdb.coding import encode_varint, read_uint, read_varint
 
 HASH_INDEX_BIT = 1 << 31
 FEATURE_BITS = 0x7000_0000  # of later versions: values apart from keys, uniform keys
@@ -64,3 +65,34 @@ def block_entries(contents: bytes) -> Iterator[BlockEntry]:
         key = key[:shared] + data[position:value_offset]
         position = value_offset + value_bytes
         yield BlockEntry(key, data[value_offset:position], value_offset)
+
+
+def shared_prefix(one: bytes, other: bytes) -> int:
+    """Return the number of first bytes that two keys share.
+
+    >>> shared_prefix(b"abc", b"abd")
+    2
+    """
+    length = min(len(one), len(other))
+    return next((i for i in range(length) if one[i] != other[i]), length)
+
+
+def encode_entries(entries: Iterable[tuple[bytes, bytes]], restart_interval: int | None) -> bytes:
+    """Return the contents of a block with these keys and values, in this order; with one restart
+    point if `restart_interval` is None. Some 1 us an entry.
+
+    >>> encode_entries([(b"ab", b"1"), (b"ac", b"2")], None).hex(" ")
+    '00 02 01 61 62 31 01 01 01 63 32 00 00 00 00 01 00 00 00'
+    """
+    contents, restarts, key_before = bytearray(), [0], b""
+    for number, (key, value) in enumerate(entries):
+        shared = 0
+        if restart_interval and number and number % restart_interval == 0:
+            restarts.append(len(contents))
+        else:
+            shared = shared_prefix(key_before, key)
+        for length in (shared, len(key) - shared, len(value)):
+            contents += encode_varint(length)
+        contents += key[shared:] + value
+        key_before = key
+    return bytes(contents) + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.formats.rocksdb.checksums import ChecksumType, checksum_of, context_modifier
-from bkstore.formats.rocksdb.coding import read_uint, read_varint
+from bkstore.formats.rocksdb.coding import encode_varint, read_uint, read_varint
 
 FOOTER_BYTES = 53
 TRAILER_BYTES = 5  # after each block: u8 compression, u32 checksum
@@ -127,3 +127,21 @@ def _decode_extended(
     size = read_uint(footer, _METAINDEX_SIZE, 4)
     metaindex = BlockHandle(start - TRAILER_BYTES - size, size)
     return Footer(checksum_type, version, metaindex, None, base_checksum)
+
+
+def encode_handle(handle: BlockHandle) -> bytes:
+    """Return a handle as it stands in a footer or a block.
+
+    >>> encode_handle(BlockHandle(128, 5)).hex()
+    '800105'
+    """
+    return encode_varint(handle.offset) + encode_varint(handle.size)
+
+
+def encode_footer(footer: Footer) -> bytes:
+    """Return the bytes of a footer of format version 5 or before."""
+    if footer.format_version >= _FIRST_EXTENDED_VERSION or footer.index is None:
+        raise ValueError(f"footers of format version {footer.format_version} are not written")
+    handles = encode_handle(footer.metaindex) + encode_handle(footer.index)
+    version_and_magic = footer.format_version.to_bytes(4, "little") + MAGIC.to_bytes(8, "little")
+    return bytes([footer.checksum_type]) + handles.ljust(_VERSION - 1, b"\0") + version_and_magic

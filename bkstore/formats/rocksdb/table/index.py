@@ -9,6 +9,7 @@ that before; the block follows that one. With first keys, the first key of the b
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,10 +17,20 @@ from itertools import pairwise
 import numpy as np
 
 from bkstore.errors import CorruptionError
-from bkstore.formats.rocksdb.coding import read_signed_varint, read_string, read_varint
+from bkstore.formats.rocksdb.coding import (
+    encode_varint,
+    read_signed_varint,
+    read_string,
+    read_varint,
+)
 from bkstore.formats.rocksdb.keys import split_internal_key
-from bkstore.formats.rocksdb.table.entries import find_restarts
-from bkstore.formats.rocksdb.table.footer import TRAILER_BYTES, BlockHandle, read_handle
+from bkstore.formats.rocksdb.table.entries import find_restarts, shared_prefix
+from bkstore.formats.rocksdb.table.footer import (
+    TRAILER_BYTES,
+    BlockHandle,
+    encode_handle,
+    read_handle,
+)
 from bkstore.ids import Int64Array
 
 
@@ -108,3 +119,27 @@ def _check_order(
     for handle in handles or ():
         if not (0 <= handle.offset < 1 << 62 and 0 <= handle.size < 1 << 32):
             raise CorruptionError(None, None, f"index has an invalid handle: {tuple(handle)}")
+
+
+def find_separator(last_key: bytes, next_key: bytes) -> bytes:
+    """Return the shortest key that is not below `last_key`, and below `next_key`, of equal length
+    and above it, by the rule of RocksDB's order: `BytewiseComparator` (`util/comparator.cc`).
+
+    >>> find_separator(bytes([1, 2, 3]), bytes([1, 7, 0])).hex()
+    '0103'
+    """
+    first_change = shared_prefix(last_key, next_key)
+    if first_change < len(next_key) - 1 or last_key[first_change] + 1 < next_key[first_change]:
+        return last_key[:first_change] + bytes([last_key[first_change] + 1])
+    return last_key  # the last byte is one below the next key's
+
+
+def encode_index(separators: Iterable[bytes], handles: Iterable[BlockHandle]) -> bytes:
+    """Return the contents of an index block with user keys, delta encoding, and a restart point at
+    each entry."""
+    contents, restarts = bytearray(), list[int]()
+    for separator, handle in zip(separators, handles):
+        restarts.append(len(contents))
+        contents += encode_varint(0) + encode_varint(len(separator)) + separator
+        contents += encode_handle(handle)
+    return bytes(contents) + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))

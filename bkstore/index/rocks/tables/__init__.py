@@ -1,10 +1,11 @@
-"""A RocksDB database read as arrays, without RocksDB: table files, manifest and logs.
+"""A RocksDB database as arrays, without RocksDB: table files, manifest and logs.
 
 `database_reader` is the whole: its live rows, or those of a range of keys. Below it, `table_reader`
 opens one table file, `block_rows` reads its rows in batches of arrays, `any_rows` one at a time;
 `unflushed_rows` has those of the write-ahead logs. `merge` brings the runs together, `range_cover`
 the range deletes of all files. `key_order` compares keys in arrays; `damage` says what is unknown
-where a block fails. The bytes are decoded by `bkstore.formats.rocksdb`.
+where a block fails. `table_writer` writes a table file. The bytes are coded by
+`bkstore.formats.rocksdb`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
     from bkstore.index.rocks.tables.damage import UnknownRange
     from bkstore.index.rocks.tables.database_reader import DatabaseReader
     from bkstore.index.rocks.tables.table_reader import TableReader
+    from bkstore.index.rocks.tables.table_writer import TableFileWriter
 
-__all__ = ["DatabaseReader", "TableReader", "UnknownRange"]
+__all__ = ["DatabaseReader", "TableFileWriter", "TableReader", "UnknownRange"]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "DatabaseReader": "bkstore.index.rocks.tables.database_reader",
+        "TableFileWriter": "bkstore.index.rocks.tables.table_writer",
         "TableReader": "bkstore.index.rocks.tables.table_reader",
         "UnknownRange": "bkstore.index.rocks.tables.damage",
     },
