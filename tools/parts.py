@@ -69,7 +69,11 @@ PARTS = (
     ),
     SuitePart(
         "what the machine lacks: each call of each command that compares or analyzes fails",
-        _tests_below("strain/every_call/test_analyses", "strain/every_call/test_comparisons"),
+        _tests_below(
+            "strain/every_call/test_analyses",
+            "strain/every_call/test_comparisons",
+            "strain/every_call/test_reports",
+        ),
     ),
     SuitePart(
         "what the machine lacks: each call of each command that writes fails",

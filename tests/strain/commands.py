@@ -21,6 +21,7 @@ __all__ = [
     "ANALYZING",
     "COMMANDS",
     "COMPARING",
+    "DRAWING",
     "LOADING",
     "READING",
     "REWRITING",
@@ -67,14 +68,16 @@ _COMPARING = {
 _ANALYZING = {
     "analyze": "analyze DUMP --engine local --only sequences,violations --metadata METADATA",
     "sql": 'sql DUMP --metadata METADATA from"violations"',
+}
+_DRAWING = {
     "report": "report DB other=IDX --metadata METADATA -o OUT/report.html",
 }
 READING, REWRITING, LOADING = (
     [f"{name} {layout}" for name in commands for layout in LAYOUTS]
     for commands in (_READING, _REWRITING, _LOADING)
 )
-COMPARING, ANALYZING = list(_COMPARING), list(_ANALYZING)
-COMMANDS = [*READING, *REWRITING, *LOADING, *COMPARING, *ANALYZING]
+COMPARING, ANALYZING, DRAWING = list(_COMPARING), list(_ANALYZING), list(_DRAWING)
+COMMANDS = [*READING, *REWRITING, *LOADING, *COMPARING, *ANALYZING, *DRAWING]
 """The commands by name: one that takes a bookie is there for each layout of its index."""
 
 
@@ -101,7 +104,7 @@ def _ledgers(directory: Path) -> list[LedgerId]:
 def arguments(name: str, top: Path) -> list[str]:
     """Return a command's arguments in a machine whose folder is `top`."""
     word, _, layout = name.partition(" ")
-    template = (_READING | _REWRITING | _LOADING | _COMPARING | _ANALYZING)[word]
+    template = (_READING | _REWRITING | _LOADING | _COMPARING | _ANALYZING | _DRAWING)[word]
     inputs = top / "input"
     values = {
         "DB": str(inputs / "db"),

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.files.opening import next_data_offset, open_for_reading
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.rocksdb.log.framing import BLOCK_BYTES, LogRecordReader
 from bkstore.formats.rocksdb.log.write_batch import BatchRows, decode_batches
 
@@ -21,8 +22,8 @@ class FramedLogReader:
     """The logical records of one file, in order, each with the offset where it begins. After the
     iteration `torn_offset` is the offset of an incomplete last record, or of zeros up to the end (a
     crash may leave either), None if the file ends cleanly. Damage anywhere else raises
-    `CorruptionError` with file and offset, a compressed log `UnsupportedLayout`. Cost: one read of
-    the file, a block at a time."""
+    `CorruptionError` with file and offset, a compressed log `UnsupportedLayout`, a read that fails
+    what `read_error` returns. Cost: one read of the file, a block at a time."""
 
     path: Path
     torn_offset: int | None = field(default=None, init=False)
@@ -30,9 +31,9 @@ class FramedLogReader:
     def records(self) -> Iterator[tuple[int, bytes]]:
         """Yield (offset of the first fragment, payload) of each whole record; set `torn_offset`."""
         with open_for_reading(self.path) as file:
-            blocks = iter(lambda: file.read(BLOCK_BYTES), b"")
+            blocks = iter(lambda: self._read(file, BLOCK_BYTES), b"")
             reader = LogRecordReader(
-                blocks, _log_number(self.path), lambda: _only_zeros_follow(file)
+                blocks, _log_number(self.path), lambda: self._only_zeros_follow(file)
             )
             try:
                 yield from reader
@@ -41,6 +42,24 @@ class FramedLogReader:
             except UnsupportedLayout as error:
                 raise UnsupportedLayout(f"{self.path}: {error}") from None
         self.torn_offset = reader.torn_offset
+
+    def _read(self, file: BinaryIO, size: int) -> bytes:
+        with convert_read_errors(self.path):
+            return file.read(size)
+
+    def _only_zeros_follow(self, file: BinaryIO) -> bool:
+        """Return whether only zeros follow: space that was allocated and never written."""
+        while True:
+            with convert_read_errors(self.path):
+                data_offset = next_data_offset(file.fileno(), file.tell())
+                if data_offset is None:
+                    return True
+                file.seek(data_offset)  # past a hole
+            chunk = self._read(file, _CHUNK_BYTES)
+            if not chunk:
+                return True
+            if any(chunk):
+                return False
 
     def rows(self, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[BatchRows]:
         """Yield the rows of a write-ahead log, of some `chunk_bytes` of records at a time; set
@@ -85,15 +104,3 @@ class FramedLogReader:
 def _log_number(path: Path) -> int:
     digits = path.name.removeprefix("MANIFEST-").removesuffix(".log")
     return int(digits) if digits.isdecimal() else 0
-
-
-def _only_zeros_follow(file: BinaryIO) -> bool:
-    """Return whether only zeros follow: space that was allocated and never written."""
-    while (data_offset := next_data_offset(file.fileno(), file.tell())) is not None:
-        file.seek(data_offset)  # past a hole
-        chunk = file.read(_CHUNK_BYTES)
-        if any(chunk):
-            return False
-        if not chunk:
-            break
-    return True

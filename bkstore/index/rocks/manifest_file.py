@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.files.opening import open_for_reading
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.rocksdb.log.write_batch import read_batch_header
 from bkstore.formats.rocksdb.manifest.version import Version
 from bkstore.formats.rocksdb.manifest.version_edit import decode_edit
@@ -138,7 +139,7 @@ def _first_logs_are_gone(manifest: Manifest, directory: Path) -> bool:
 
 
 def _has_footer(table: Path) -> bool:
-    with open_for_reading(table) as file:
+    with open_for_reading(table) as file, convert_read_errors(table):
         size = file.seek(0, 2)
         file.seek(max(size - 8, 0))
         return int.from_bytes(file.read(8), "little") in _TABLE_MAGICS

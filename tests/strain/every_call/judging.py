@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.strain.commands import arguments
 from tests.strain.failing_calls import ERRORS, Machine, Outcome
 
-__all__ = ["LASTING", "Judge", "digests", "judge_every_call"]
+__all__ = ["LASTING", "Judge", "digests", "judge_calls_in_turn", "judge_every_call"]
 
 _VARIES = re.compile(
     rb"bkstore-\w+-\w+|(?:work|run)-\d+-\w+|\d{4}-\d\d-\d\dT[\d:.+Z]+|[\d.]+ m?s\b|\d{13}"
@@ -147,4 +147,18 @@ def judge_every_call(machine: Machine, inputs: dict[str, str], name: str, group:
                 complaints.append(judge.complaint(group, number, error))
             if error == LASTING:
                 complaints.append(judge.complaint(group, calls[-1], error, lasting=True))
+    return [each for each in complaints if each is not None]
+
+
+def judge_calls_in_turn(
+    machine: Machine, inputs: dict[str, str], name: str, group: str
+) -> list[str]:
+    """Return what is wrong in runs in which the first of all calls that are alike fails, each kind
+    with one errno, the next kind with the next one."""
+    judge = Judge(machine, name, inputs)
+    complaints = [
+        judge.complaint(group, calls[0], error)
+        for first, error in enumerate(ERRORS)
+        for calls in judge.calls(group, error)[first :: len(ERRORS)]
+    ]
     return [each for each in complaints if each is not None]

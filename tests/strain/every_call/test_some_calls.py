@@ -7,12 +7,12 @@ from zlib import crc32
 
 import pytest
 
-from tests.strain.commands import COMMANDS
+from tests.strain.commands import COMMANDS, DRAWING
 from tests.strain.every_call.judging import LASTING, Judge
 from tests.strain.failing_calls import ERRORS, GROUPS, Machine
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "report"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in DRAWING])
 def test_some_calls(machine: Machine, inputs: dict[str, str], name: str) -> None:
     """For each group of files a call with each of two errnos, others for each command."""
     judge = Judge(machine, name, inputs)
