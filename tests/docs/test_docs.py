@@ -42,6 +42,7 @@ MODULES = [
 ]
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HTML_LINK = re.compile(r'\b(?:href|src|srcset)="([^"]*)"')
 
 page_parameter = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 
@@ -130,7 +131,8 @@ def _anchors(page: Path) -> set[str]:
 def test_links_resolve(page: Path) -> None:
     """A relative link leads to a file of the repository, and to a heading of it."""
     broken = []
-    for link in _LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for link in _LINK.findall(text) + _HTML_LINK.findall(text):
         if re.match(r"\w+:", link):
             continue
         name, _, anchor = link.partition("#")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
-_LOADED_ATTRIBUTES = {"link": "href"} | dict.fromkeys(("script", "img", "iframe", "source"), "src")
+_LOADED_ATTRIBUTES = {"link": "href", "source": "srcset"}
+_LOADED_ATTRIBUTES |= dict.fromkeys(("script", "img", "iframe"), "src")
 _REFERRING_RELATIONS = {"canonical", "next", "prev", "alternate"}
 _RAW_MARKDOWN_PATTERN = re.compile(r"```|\]\(|\{ #|^ ?[*-] \w", re.MULTILINE)
 _SITE_URL = "http://site.invalid/"

@@ -199,8 +199,15 @@ EXPERIMENT = Experiment(
         ResultColumn("ask", "asking", "ns an id"),
     ),
     panels=(
-        Panel("Bits by wanted rate", "rate", "bits_per_id", "side", {"series": "rate"}, log="x"),
-        Panel("Measured by wanted rate", "rate", "measured", "side", {"series": "rate"}, log="xy"),
+        Panel("Bits by target rate", "rate", "bits_per_id", "side", {"series": "rate"}, log="x"),
+        Panel(
+            "False positives by target rate",
+            "rate",
+            "measured",
+            "side",
+            {"series": "rate"},
+            log="xy",
+        ),
         Panel("Making by ids", "ids", "make", "side", {"series": "ids"}, log="xy"),
         Panel("Asking by ids", "ids", "ask", "side", {"series": "ids"}, log="xy"),
     ),
