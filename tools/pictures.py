@@ -32,20 +32,20 @@ for each of these, by picture."""
 _TIMEOUT = 300  # seconds, of the demo and of Chromium
 
 
-def draw_experiment(name: str, figures: Path) -> dict[str, bytes]:
+def draw_experiment(experiment_name: str, figures: Path) -> dict[str, bytes]:
     """Return the pictures of an experiment's kept result, by file name: panels side by side, and
     below each other for narrow screens."""
-    experiment = load_experiment(name)
-    document = read_document(experiment, result_path(name, figures))
+    experiment = load_experiment(experiment_name)
+    document = read_document(experiment, result_path(experiment_name, figures))
     return {
-        f"{name}.svg": draw_picture(experiment, document, "svg"),
-        f"{name}-narrow.svg": draw_picture(experiment, document, "svg", max_columns=1),
+        f"{experiment_name}.svg": draw_picture(experiment, document, "svg"),
+        f"{experiment_name}-narrow.svg": draw_picture(experiment, document, "svg", max_columns=1),
     }
 
 
-def result_path(name: str, figures: Path) -> Path:
+def result_path(experiment_name: str, figures: Path) -> Path:
     """Return where the result of an experiment is kept."""
-    return figures / f"lab-{name}.json"
+    return figures / f"lab-{experiment_name}.json"
 
 
 def photograph_report() -> dict[str, bytes]:
@@ -59,8 +59,8 @@ def photograph_report() -> dict[str, bytes]:
         page = Path(folder) / "demo.html"
         demo = ["-m", "bkstore", "demo", "--engine", "local", "--report", str(page)]
         _run([sys.executable, *demo], folder)
-        for name, (width, height, factor) in _SCREENS.items():
-            shot = Path(folder) / f"{name}.png"
+        for picture_name, (width, height, factor) in _SCREENS.items():
+            shot = Path(folder) / f"{picture_name}.png"
             command = [
                 chromium,
                 "--headless",
@@ -117,23 +117,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.pictures", description=__doc__)
     known = (*EXPERIMENTS, REPORT)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(known)} (default: all)"
+        "sources", nargs="*", metavar="NAME", help=f"of {', '.join(known)} (default: all)"
     )
     parser.add_argument(
         "--measure", action="store_true", help="run the experiments first, some minutes each"
     )
     parser.add_argument("--docs", type=Path, default=DOCS, metavar="DIR", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    names, figures = options.names or known, options.docs / "figures"
-    if unknown := [name for name in names if name not in known]:
+    sources, figures = options.sources or known, options.docs / "figures"
+    if unknown := [source for source in sources if source not in known]:
         parser.error(f"{', '.join(unknown)}: not of {', '.join(known)}")
     try:
-        for name in names:
-            if options.measure and name != REPORT:
-                command = ["--json", str(result_path(name, figures))]
-                if code := run_lab(load_experiment(name), command):
+        for source in sources:
+            if options.measure and source != REPORT:
+                command = ["--json", str(result_path(source, figures))]
+                if code := run_lab(load_experiment(source), command):
                     return code
-            made = photograph_report() if name == REPORT else draw_experiment(name, figures)
+            made = photograph_report() if source == REPORT else draw_experiment(source, figures)
             for file_name, content in made.items():
                 path = options.docs / "images" / file_name
                 if not path.exists() or path.read_bytes() != content:

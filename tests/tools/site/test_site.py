@@ -280,12 +280,14 @@ def test_problems_of_a_site(tmp_path: Path) -> None:
     good = """<p id=x>Fine: <code>[a](b) ```</code> <a href="a/b.html#top">b</a> <a href="#x">x</a>
     <a href="https://host/">elsewhere</a> <link rel="stylesheet" href="style.css"></p>"""
     bad = """<a href="a/c.html">c</a> <a href="a/b.html#low">b</a> <a href="/a/b.html">up</a>
-    <script src="https://host/x.js"></script> <p>[a](b)</p>\n<p>Rules:\n* one</p>"""
+    <source srcset="b.png"> <script src="https://host/x.js"></script>
+    <p>[a](b)</p>\n<p>Rules:\n* one</p>"""
     (tmp_path / "index.html").write_text(good + bad)
 
     assert [
         "index.html: a/c.html leads to no file",
         "index.html: a/b.html#low leads to no anchor",
+        "index.html: b.png leads to no file",
         "index.html: https://host/x.js is loaded from elsewhere",
         "index.html: '](' is left of the Markdown",
         "index.html: '* o' is left of the Markdown",
