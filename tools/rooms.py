@@ -62,6 +62,7 @@ ROOMS = (
     "cluster.store",
     "cluster.store.zookeeper",
     "cluster.store.opening",
+    "pulsar",
     "cluster.garbage",
     "cluster.placement",
     "cluster.client.bookie_client",

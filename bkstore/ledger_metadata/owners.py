@@ -81,7 +81,7 @@ def read_owner(custom_metadata: Mapping[str, bytes]) -> LedgerOwner:
         topic = parse_topic_url(texts.get("pulsar/compactedTopic") or "")
         return owner if topic is None else owner_of_topic(topic, component)
     if component == SCHEMA:
-        return owner_of_schema(texts.get("pulsar/schemaId"))
+        return owner_of_schema(_decode_schema_id(texts.get("pulsar/schemaId")))
     return _owner_of_managed_ledger(owner, texts)
 
 
@@ -122,6 +122,14 @@ def owner_of_schema(schema: str | None) -> LedgerOwner:
     if topic is None:
         return owner
     return owner._replace(tenant=topic.tenant, namespace=topic.namespace)
+
+
+def _decode_schema_id(schema_id: str | None) -> str | None:
+    """Return a schema's id with its topic decoded, which brokers encode."""
+    topic = parse_topic_path(schema_id or "")
+    if topic is None:
+        return schema_id
+    return f"{topic.namespace}/{decode_if_encoded(topic.local_name)}"
 
 
 def _as_text(value: bytes) -> str | None:

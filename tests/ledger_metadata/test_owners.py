@@ -112,6 +112,10 @@ def test_components() -> None:
     assert LedgerOwner("pulsar", "schema", "t", "t/n", schema="t/n/x y") == read_owner(
         {**schema, "pulsar/managed-ledger": b"t/n/persistent/other"}
     )
+    assert [f"t/n/{name}" for name in ("a b", "a+b%")] == [
+        read_owner({**schema, "pulsar/schemaId": f"t/n/{name}".encode()}).schema
+        for name in ("a+b", "a+b%")
+    ]
     assert OWNERS.replace("?", "").split() == list(LedgerOwner._fields[:-1])
     assert len(managed.columns) == len(OWNERS.split())
 

@@ -1,0 +1,67 @@
+"""FolderNodes: Pulsar's metadata in a folder that was copied from its metadata store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bkstore.errors import CorruptionError
+from bkstore.files.opening import read_file
+from bkstore.files.os_errors import convert_read_errors
+from bkstore.pulsar.nodes import NodeValue
+
+OWN_VALUE = ".data"
+"""The file in a node's directory that has the node's own value."""
+
+_MAX_VALUE_BYTES = 16 << 20
+
+
+class FolderNodes:
+    """Nodes of a folder: a node is a file with its value, or a directory with its children, whose
+    file `OWN_VALUE` has the node's own value. Without that file the node's value is unknown, not
+    empty. A tree that the folder does not have counts as left out of the copy."""
+
+    is_live = False
+    is_complete = False
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.path = Path(folder)
+
+    def list_children(self, paths: Iterable[str]) -> Iterator[list[str] | None]:
+        """As `PulsarNodes.list_children`."""
+        for path in paths:
+            file = self.location_of(path)
+            with convert_read_errors(file):
+                try:
+                    yield sorted(name for name in os.listdir(file) if name != OWN_VALUE)
+                except NotADirectoryError:
+                    yield []
+                except FileNotFoundError:
+                    yield None
+
+    def read_many(self, paths: Iterable[str]) -> Iterator[NodeValue | CorruptionError | None]:
+        """As `PulsarNodes.read_many`."""
+        for path in paths:
+            yield self._read(self.location_of(path))
+
+    def _read(self, file: str) -> NodeValue | CorruptionError | None:
+        with convert_read_errors(file):
+            try:
+                if not os.path.isdir(file):
+                    return NodeValue(read_file(file, _MAX_VALUE_BYTES))
+                return NodeValue(read_file(f"{file}/{OWN_VALUE}", _MAX_VALUE_BYTES))
+            except (FileNotFoundError, NotADirectoryError):
+                if not os.path.isdir(file):
+                    return None
+                reason = f"the node's own value is not in the copy: no file {OWN_VALUE}"
+                return CorruptionError(file, None, reason)
+            except CorruptionError as error:
+                return error
+
+    def location_of(self, path: str) -> str:
+        """Return the path of the node's file or directory."""
+        return f"{self.path}{path}"
+
+    def close(self) -> None:
+        """Do nothing."""

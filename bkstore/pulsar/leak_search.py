@@ -1,0 +1,204 @@
+"""LeakSearch: the classes of all ledgers of a cluster, while brokers go on.
+
+Order of reading: BookKeeper's ledgers first, Pulsar's references second, so that a ledger that is
+listed in time is not missed. Both change meanwhile: each ledger that would be reported is read
+again, in both trees, and only what is still so is reported.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from bkstore.cluster.store.api import MetadataStore, Versioned
+from bkstore.errors import CorruptionError
+from bkstore.ids import LedgerId
+from bkstore.index.api import Finding
+from bkstore.ledger_metadata import LedgerOwner, read_owner
+from bkstore.ledger_metadata.owners import PULSAR, UNKNOWN_OWNER
+from bkstore.ledger_metadata.topic_names import TopicName, parse_topic_url
+from bkstore.pulsar.ledger_classes import (
+    LEDGER_CLASSES,
+    RECENT_MILLISECONDS,
+    ClassifiedLedger,
+    LedgerClass,
+    StoredLedger,
+    classify_missing,
+    classify_stored,
+)
+from bkstore.pulsar.nodes import PulsarNodes
+from bkstore.pulsar.reading import read_references
+from bkstore.pulsar.references import PulsarReferences
+
+DAY_MILLISECONDS = 24 * 60 * 60 * 1000
+_REPORTED: frozenset[LedgerClass] = frozenset({"dangling", "leaked", "offloaded-copy"})
+
+
+@dataclass
+class LeakReport:
+    """The classes of ledgers, the worst first, then by id; nodes and metadata that cannot be read;
+    how many ledgers there are of each class."""
+
+    ledgers: list[ClassifiedLedger] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    counts: Counter[LedgerClass] = field(default_factory=Counter)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no ledger is dangling, leaked or an offloaded copy, and everything was read."""
+        return not self.findings and not any(self.counts[each] for each in _REPORTED)
+
+
+class LeakSearch:
+    """Classifies the ledgers of `store` by the references in `nodes`.
+
+    `now` and `grace` are in milliseconds: ledgers created less than `grace` before `now` are no
+    leaks. `pause` is how many seconds pass before ledgers are read again, if brokers may be
+    deleting some of them just now. Memory: some 600 bytes a ledger.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        nodes: PulsarNodes,
+        *,
+        now: int | None = None,
+        grace: int = DAY_MILLISECONDS,
+        pause: float = 0.0,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._store = store
+        self._nodes = nodes
+        self._now = int(time.time() * 1000) if now is None else now
+        self._grace = grace
+        self._pause = pause
+        self._wait = wait
+        self._owners: dict[LedgerOwner, LedgerOwner] = {}
+
+    def run(self) -> LeakReport:
+        """Read both trees, read the suspects again, and return the classes. Raises what the stores
+        raise if they do not answer."""
+        stored = {ledger.ledger: ledger for ledger in self._read_stored(self._store.ledgers())}
+        references = read_references(self._nodes)
+        self._read_other_managed_ledgers(stored.values(), references)
+        first_results = list(self._classify(stored, references))
+        suspects = [each for each in first_results if each.ledger_class in _REPORTED]
+        settled = [each for each in first_results if each.ledger_class not in _REPORTED]
+        confirmed = list(self._look_again(suspects, references)) if suspects else []
+        ledgers = sorted([*settled, *confirmed], key=_severity)
+        findings = list(references.findings)
+        findings += [
+            Finding("damage", ledger.problem, ledger=ledger.ledger)
+            for ledger in stored.values()
+            if ledger.problem is not None
+        ]
+        return LeakReport(ledgers, findings, Counter(each.ledger_class for each in ledgers))
+
+    def check_again(self, ledgers: Iterable[ClassifiedLedger]) -> list[ClassifiedLedger]:
+        """Read some ledgers in both trees, without a pause, and return their classes now; those
+        that are gone, or were never there, are left out."""
+        suspects = list(ledgers)
+        return list(self._look_again(suspects, None)) if suspects else []
+
+    def _read_stored(self, ledger_ids: Iterable[LedgerId]) -> Iterator[StoredLedger]:
+        for ledger_id, versioned in self._store.read_many(ledger_ids):
+            if isinstance(versioned, CorruptionError):
+                problem = f"its metadata cannot be read: {versioned}"
+                yield StoredLedger(ledger_id, UNKNOWN_OWNER, problem=problem)
+            else:
+                yield self._stored_ledger(ledger_id, versioned)
+
+    def _stored_ledger(self, ledger_id: LedgerId, versioned: Versioned) -> StoredLedger:
+        metadata = versioned.metadata
+        owner = read_owner(metadata.custom_metadata)
+        owner = self._owners.setdefault(owner, owner)  # one object for all ledgers of a topic
+        length = metadata.length if metadata.closed else None
+        return StoredLedger(
+            ledger_id, owner, metadata.state, metadata.ctime, length, versioned.version
+        )
+
+    def _read_other_managed_ledgers(
+        self, stored: Iterable[StoredLedger], references: PulsarReferences
+    ) -> None:
+        """Read the managed ledgers that are no topics' and that ledgers name as their owner."""
+        owners = {ledger.owner for ledger in stored if ledger.owner.application == PULSAR}
+        others = {
+            owner.managed_ledger
+            for owner in owners
+            if owner.topic is None and owner.managed_ledger is not None
+        }
+        if others:
+            references.merge(read_references(self._nodes, sorted(others), []))
+
+    def _classify(
+        self, stored: dict[LedgerId, StoredLedger], references: PulsarReferences
+    ) -> Iterator[ClassifiedLedger]:
+        for ledger in stored.values():
+            yield classify_stored(ledger, references, self._now, self._grace)
+        for ledger_id, reference in references.ledgers.items():
+            if LedgerId(0, ledger_id) not in stored:
+                missing = classify_missing(ledger_id, reference)
+                if missing is not None:
+                    yield missing
+
+    def _look_again(
+        self, suspects: list[ClassifiedLedger], references: PulsarReferences | None
+    ) -> Iterator[ClassifiedLedger]:
+        """Yield the classes of suspects that are still there, or are missing and still referred to.
+
+        BookKeeper is read before Pulsar, again: a ledger that a broker has taken off its list and
+        deleted in between is gone by now, or no longer listed.
+        """
+        if references is not None and self._must_wait(suspects, references):
+            self._wait(self._pause)
+        ledger_ids = sorted({each.ledger for each in suspects})
+        stored = {ledger.ledger: ledger for ledger in self._read_stored(ledger_ids)}
+        current = self._read_references_of(suspects)
+        for each in suspects:
+            if each.ledger in stored:
+                yield classify_stored(stored[each.ledger], current, self._now, self._grace)
+            elif each.ledger.ledger in current.ledgers and each.ledger.scope == 0:
+                reference = current.ledgers[each.ledger.ledger]
+                missing = classify_missing(each.ledger.ledger, reference)
+                if missing is not None:
+                    yield missing
+
+    def _read_references_of(self, suspects: list[ClassifiedLedger]) -> PulsarReferences:
+        """Read what refers to ledgers of these owners."""
+        owners = {each.owner for each in suspects}
+        owners |= {each.reference.owner for each in suspects if each.reference is not None}
+        names = {name for owner in owners for name in _managed_ledgers_of(owner)}
+        schemas = {owner.schema for owner in owners if owner.schema is not None}
+        return read_references(self._nodes, sorted(names), sorted(schemas))
+
+    def _must_wait(self, suspects: list[ClassifiedLedger], references: PulsarReferences) -> bool:
+        return (
+            self._nodes.is_live
+            and self._pause > 0
+            and any(self._may_be_changing(each.owner, references) for each in suspects)
+        )
+
+    def _may_be_changing(self, owner: LedgerOwner, references: PulsarReferences) -> bool:
+        """Return whether brokers may just have changed what refers to an owner's ledgers: a node
+        was changed recently, or there is none any more."""
+        change = references.last_change(owner)
+        if change is None:
+            return True
+        return change.version != 0 and self._now - change.modified < RECENT_MILLISECONDS
+
+
+def _managed_ledgers_of(owner: LedgerOwner) -> Iterator[str]:
+    """Yield the names that the managed ledger of an owner may have: in a topic's URL the old form,
+    with a cluster, looks like a local name with a slash."""
+    if owner.managed_ledger is not None:
+        yield owner.managed_ledger
+    topic = None if owner.topic is None else parse_topic_url(owner.topic)
+    if topic is not None and "/" in topic.local_name:
+        namespace, _, local_name = topic.local_name.partition("/")
+        yield TopicName(f"{topic.namespace}/{namespace}", local_name).managed_ledger
+
+
+def _severity(ledger: ClassifiedLedger) -> tuple[int, LedgerId]:
+    return LEDGER_CLASSES.index(ledger.ledger_class), ledger.ledger

@@ -1,0 +1,82 @@
+"""PulsarNodes: the nodes of Pulsar's metadata store, wherever they are, by path."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from bkstore.errors import CorruptionError
+
+MANAGED_LEDGERS, SCHEMAS = "/managed-ledgers", "/schemas"
+
+
+class NodeValue(NamedTuple):
+    """A node's value. `version` counts its changes, `modified` is when it was last changed, in
+    milliseconds since 1970; -1 = unknown."""
+
+    data: bytes
+    version: int = -1
+    modified: int = -1
+
+
+class PulsarNodes(Protocol):
+    """Nodes below `/managed-ledgers` and `/schemas`. Paths are those of Pulsar, without its root.
+
+    `is_live`: brokers may change the nodes. `is_complete`: a tree that is not there is empty, as in
+    a metadata store; in a copy it may be left out.
+    """
+
+    is_live: bool
+    is_complete: bool
+
+    def list_children(self, paths: Iterable[str]) -> Iterator[list[str] | None]:
+        """Yield the names of the children of each node, sorted; None for a node that is absent."""
+
+    def read_many(self, paths: Iterable[str]) -> Iterator[NodeValue | CorruptionError | None]:
+        """Yield the value of each node, None if it is absent, or why it cannot be read."""
+
+    def location_of(self, path: str) -> str:
+        """Return where a node is, for messages."""
+
+    def close(self) -> None:
+        """Release what the source holds."""
+
+
+class MemoryNodes:
+    """Nodes of a mapping from paths to values, such as an export's. Folders need no value.
+
+    >>> nodes = MemoryNodes({"/managed-ledgers/shop/orders/persistent/paid": NodeValue(b"")})
+    >>> list(nodes.list_children(["/managed-ledgers/shop", "/schemas"]))
+    [['orders'], None]
+    """
+
+    is_live = False
+    is_complete = True
+
+    def __init__(self, values: Mapping[str, NodeValue], source: str = "") -> None:
+        self.values = dict(values)
+        self._source = source
+        self._children: defaultdict[str, set[str]] = defaultdict(set)
+        for path in values:
+            self._children[path]
+            while path:
+                path, _, name = path.rpartition("/")
+                self._children[path].add(name)
+
+    def list_children(self, paths: Iterable[str]) -> Iterator[list[str] | None]:
+        """As `PulsarNodes.list_children`."""
+        for path in paths:
+            yield sorted(self._children[path]) if path in self._children else None
+
+    def read_many(self, paths: Iterable[str]) -> Iterator[NodeValue | CorruptionError | None]:
+        """As `PulsarNodes.read_many`."""
+        for path in paths:
+            yield self.values.get(path)
+
+    def location_of(self, path: str) -> str:
+        """Return the path, after the file that it was read from."""
+        return f"{self._source}: {path}" if self._source else path
+
+    def close(self) -> None:
+        """Do nothing."""

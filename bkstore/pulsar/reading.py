@@ -1,0 +1,196 @@
+"""Reading the references of Pulsar's metadata: topics with their cursors, then schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from bkstore.errors import CorruptionError
+from bkstore.index.api import Finding
+from bkstore.ledger_metadata.owners import (
+    COMPACTED_LEDGER,
+    MANAGED_LEDGER,
+    LedgerOwner,
+    owner_of_schema,
+    owner_of_topic,
+)
+from bkstore.ledger_metadata.topic_names import (
+    decode_element,
+    encode_element,
+    parse_managed_ledger,
+)
+from bkstore.pulsar.node_paths import chunks, list_managed_ledgers, list_schemas
+from bkstore.pulsar.node_values import (
+    COMPACTION_CURSOR,
+    ListedLedger,
+    SchemaVersions,
+    decode_cursor,
+    decode_managed_ledger,
+    decode_schema_locator,
+)
+from bkstore.pulsar.nodes import MANAGED_LEDGERS, SCHEMAS, NodeValue, PulsarNodes
+from bkstore.pulsar.references import (
+    DELAYED_INDEX_BUCKET,
+    LedgerReference,
+    NodeChange,
+    NodeKey,
+    NodeKind,
+    PulsarReferences,
+    topic_key,
+)
+
+_TOPICS_AT_ONCE = 1000
+
+_T = TypeVar("_T")
+
+
+def read_references(
+    nodes: PulsarNodes,
+    managed_ledgers: Iterable[str] | None = None,
+    schemas: Iterable[str] | None = None,
+) -> PulsarReferences:
+    """Read the references of Pulsar's metadata: of all topics and schemas, or of these managed
+    ledgers (names below `/managed-ledgers`) and schemas (ids).
+
+    A value that cannot be decoded is a finding and a doubt, never an absence; so is a tree that an
+    incomplete copy does not have. O(nodes); values of a thousand topics are in memory at a time.
+    """
+    references = PulsarReferences()
+    if managed_ledgers is None:
+        managed_ledgers = _or_doubt(references, nodes, MANAGED_LEDGERS, list_managed_ledgers(nodes))
+    if schemas is None:
+        locators = _or_doubt(references, nodes, SCHEMAS, list_schemas(nodes))
+    else:
+        locators = [path for schema in schemas for path in _locator_paths(schema)]
+    for names in chunks(managed_ledgers, _TOPICS_AT_ONCE):
+        _read_topics(nodes, names, references)
+    for paths in chunks(locators, _TOPICS_AT_ONCE):
+        _read_schemas(nodes, paths, references)
+    return references
+
+
+def _or_doubt(
+    references: PulsarReferences, nodes: PulsarNodes, tree: str, paths: list[str] | None
+) -> list[str]:
+    """Return the paths; record a doubt about a tree that a copy does not have."""
+    if paths is None and not nodes.is_complete:
+        reason = f"{nodes.location_of(tree)} is not in the copy"
+        references.doubts[NodeKind.TREE, tree] = reason
+        references.findings.append(Finding("oddity", "is not in the copy", nodes.location_of(tree)))
+    return paths or []
+
+
+def _locator_paths(schema: str) -> list[str]:
+    """Return where the locator of a schema may be: its topic is encoded in the path."""
+    namespace, _, topic = schema.rpartition("/")
+    owner = owner_of_schema(schema)
+    if owner.namespace is not None:
+        namespace, topic = owner.namespace, schema[len(owner.namespace) + 1 :]
+    return sorted({f"{SCHEMAS}/{namespace}/{name}" for name in (encode_element(topic), topic)})
+
+
+def _read_topics(
+    nodes: PulsarNodes, managed_ledgers: list[str], references: PulsarReferences
+) -> None:
+    """Read the lists and cursors of some topics."""
+    paths = [f"{MANAGED_LEDGERS}/{name}" for name in managed_ledgers]
+    lists, children = nodes.read_many(paths), nodes.list_children(paths)
+    cursor_paths: list[tuple[LedgerOwner, str]] = []
+    for name, path, value, cursors in zip(managed_ledgers, paths, list(lists), children):
+        owner = _owner_of_managed_ledger(name)
+        topic = topic_key(owner)
+        assert topic is not None
+        if value is None and cursors is None:
+            continue
+        references.topics[topic] = name
+        node = (NodeKind.TOPIC, topic)
+        listed = _decode(references, nodes, path, value, decode_managed_ledger, [node])
+        _add_listed(references, owner, listed or [])
+        cursor_paths += [(owner, f"{path}/{cursor}") for cursor in cursors or ()]
+    values = nodes.read_many([path for _, path in cursor_paths])
+    for (owner, path), value in zip(cursor_paths, values):
+        _read_cursor(nodes, owner, path, value, references)
+
+
+def _add_listed(
+    references: PulsarReferences, owner: LedgerOwner, listed: list[ListedLedger]
+) -> None:
+    for ledger_id, offloaded, bookkeeper_deleted in listed:
+        references.add(ledger_id, LedgerReference(owner, offloaded, bookkeeper_deleted))
+
+
+def _read_cursor(
+    nodes: PulsarNodes,
+    owner: LedgerOwner,
+    path: str,
+    value: NodeValue | CorruptionError | None,
+    references: PulsarReferences,
+) -> None:
+    topic = topic_key(owner)
+    assert topic is not None
+    name = decode_element(path.rpartition("/")[2])
+    is_compaction = name == COMPACTION_CURSOR
+    keys = [(NodeKind.CURSORS, topic), *([(NodeKind.COMPACTION, topic)] if is_compaction else [])]
+    cursor = _decode(references, nodes, path, value, decode_cursor, keys)
+    if cursor is None:
+        return
+    if cursor.cursor_ledger is not None:
+        references.add(cursor.cursor_ledger, LedgerReference(owner._replace(cursor=name)))
+    if cursor.compacted_ledger is not None:
+        compacted = owner._replace(component=COMPACTED_LEDGER)
+        is_open = cursor.cursor_ledger is not None
+        reference = LedgerReference(compacted, may_be_replaced=is_open)
+        references.add(cursor.compacted_ledger, reference)
+    if is_compaction:
+        references.compacted_ledgers[topic] = cursor
+    for bucket in cursor.buckets:
+        bucket_owner = owner._replace(component=DELAYED_INDEX_BUCKET, cursor=name)
+        references.add(bucket, LedgerReference(bucket_owner))
+
+
+def _read_schemas(nodes: PulsarNodes, paths: list[str], references: PulsarReferences) -> None:
+    for path, value in zip(paths, nodes.read_many(paths)):
+        namespace, _, topic = path.removeprefix(f"{SCHEMAS}/").rpartition("/")
+        schema = f"{namespace}/{decode_element(topic)}"
+        keys = [(NodeKind.SCHEMA, schema)]
+        versions = _decode(references, nodes, path, value, decode_schema_locator, keys)
+        if isinstance(versions, SchemaVersions):
+            references.lowest_versions[schema] = versions.lowest_version
+            owner = owner_of_schema(schema)
+            for ledger_id in versions.ledgers:
+                references.add(ledger_id, LedgerReference(owner))
+
+
+def _decode(
+    references: PulsarReferences,
+    nodes: PulsarNodes,
+    path: str,
+    value: NodeValue | CorruptionError | None,
+    decode: Callable[[bytes], _T],
+    keys: list[NodeKey],
+) -> _T | None:
+    """Return a node's decoded value, None if it is absent. One that cannot be decoded is a finding,
+    and a doubt about the `keys`; their last change is recorded."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, CorruptionError):
+            raise value
+        for key in keys:
+            change = NodeChange(value.version, value.modified)
+            references.changes[key] = max(
+                references.changes.get(key, change), change, key=lambda item: item.modified
+            )
+        return decode(value.data)
+    except CorruptionError as error:
+        located = error if error.file is not None else error.relocate(nodes.location_of(path))
+        references.findings.append(Finding.of(located))
+        references.doubts |= dict.fromkeys(keys, f"{nodes.location_of(path)} cannot be read")
+        return None
+
+
+def _owner_of_managed_ledger(name: str) -> LedgerOwner:
+    topic = parse_managed_ledger(name)
+    if topic is None:
+        return LedgerOwner("pulsar", MANAGED_LEDGER, managed_ledger=name)
+    return owner_of_topic(topic, MANAGED_LEDGER)._replace(managed_ledger=name)

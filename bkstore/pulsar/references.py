@@ -1,0 +1,125 @@
+"""PulsarReferences: which ledgers Pulsar's metadata refer to, and where that cannot be known.
+
+A topic's managed ledger lists its ledgers; a cursor names the ledger with its positions, the cursor
+of the compaction also the compacted ledger; a schema's locator names the ledgers of its versions.
+Table in `docs/pulsar.md`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from bkstore.index.api import Finding
+from bkstore.ledger_metadata.owners import (
+    COMPACTED_LEDGER,
+    MANAGED_LEDGER,
+    SCHEMA,
+    LedgerOwner,
+)
+from bkstore.pulsar.node_values import CursorValue
+from bkstore.pulsar.nodes import MANAGED_LEDGERS, SCHEMAS
+
+
+class NodeKind(Enum):
+    """The nodes that a doubt or a change is about."""
+
+    TREE = "tree"
+    TOPIC = "topic"
+    CURSORS = "cursors"
+    COMPACTION = "compaction"
+    SCHEMA = "schema"
+
+
+NodeKey = tuple[NodeKind, str]
+"""The nodes of a kind, and their topic, schema or tree."""
+
+DELAYED_INDEX_BUCKET = "delayed-index-bucket"
+"""The component of ledgers with an index of delayed messages."""
+
+
+class LedgerReference(NamedTuple):
+    """What refers to a ledger. `offloaded` and `bookkeeper_deleted` are those of `ListedLedger`.
+    `may_be_replaced`: the cursor's own ledger may name another one by now."""
+
+    owner: LedgerOwner
+    offloaded: bool = False
+    bookkeeper_deleted: bool = False
+    may_be_replaced: bool = False
+
+
+class NodeChange(NamedTuple):
+    """How often a node was changed, and when last (milliseconds); -1 = unknown."""
+
+    version: int
+    modified: int
+
+
+class PulsarReferences:
+    """The references of a whole tree, or of some topics and schemas. Built by
+    `bkstore.pulsar.reading.read_references`.
+
+    `ledgers` maps ledger ids to references. `findings` are nodes that cannot be read; ledgers that
+    they may refer to have a `doubt`. Memory: some 200 bytes a ledger, 500 a topic.
+    """
+
+    def __init__(self) -> None:
+        self.ledgers: dict[int, LedgerReference] = {}
+        self.findings: list[Finding] = []
+        self.topics: dict[str, str] = {}  # to the names of their managed ledgers
+        self.compacted_ledgers: dict[str, CursorValue] = {}
+        self.lowest_versions: dict[str, int] = {}
+        self.doubts: dict[NodeKey, str] = {}
+        self.changes: dict[NodeKey, NodeChange] = {}
+
+    def doubt(self, owner: LedgerOwner) -> str | None:
+        """Return why it is not known whether a ledger of this owner is referred to; None if it is
+        known."""
+        keys = _nodes_of(owner)
+        if not keys:
+            return f"where Pulsar refers to ledgers of {owner} is not known"
+        return next((self.doubts[key] for key in keys if key in self.doubts), None)
+
+    def last_change(self, owner: LedgerOwner) -> NodeChange | None:
+        """Return the last change of a node that may have referred to a ledger of this owner; None
+        if there is no such node."""
+        changes = [self.changes[key] for key in _nodes_of(owner) if key in self.changes]
+        return max(changes, key=lambda change: change.modified, default=None)
+
+    def add(self, ledger_id: int, reference: LedgerReference) -> None:
+        """Add a reference; one to BookKeeper's copy prevails over one that says it is deleted."""
+        known = self.ledgers.get(ledger_id)
+        if known is None or known.bookkeeper_deleted or known.may_be_replaced:
+            self.ledgers[ledger_id] = reference
+
+    def merge(self, others: PulsarReferences) -> None:
+        """Add what was read of other topics."""
+        for ledger_id, reference in others.ledgers.items():
+            self.add(ledger_id, reference)
+        self.findings += others.findings
+        self.topics |= others.topics
+        self.compacted_ledgers |= others.compacted_ledgers
+        self.lowest_versions |= others.lowest_versions
+        self.doubts |= others.doubts
+        self.changes |= others.changes
+
+
+def topic_key(owner: LedgerOwner) -> str | None:
+    """Return what identifies the topic of a ledger: its URL, or the name of a managed ledger that
+    is no topic's."""
+    return owner.topic or owner.managed_ledger
+
+
+def _nodes_of(owner: LedgerOwner) -> list[NodeKey]:
+    """Return the keys of the nodes that may refer to ledgers of an owner: empty if unknown."""
+    topic = topic_key(owner)
+    if owner.component == SCHEMA and owner.schema is not None:
+        return [(NodeKind.TREE, SCHEMAS), (NodeKind.SCHEMA, owner.schema)]
+    if topic is None:
+        return []
+    nodes = [(NodeKind.TREE, MANAGED_LEDGERS), (NodeKind.TOPIC, topic)]
+    if owner.component == MANAGED_LEDGER:
+        return nodes if owner.cursor is None else [*nodes, (NodeKind.CURSORS, topic)]
+    if owner.component == COMPACTED_LEDGER:
+        return [*nodes, (NodeKind.COMPACTION, topic)]
+    return []
