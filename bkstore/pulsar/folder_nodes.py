@@ -34,7 +34,7 @@ class FolderNodes:
             file = self.location_of(path)
             with convert_read_errors(file):
                 try:
-                    yield sorted(name for name in os.listdir(file) if name != OWN_VALUE)
+                    yield sorted({*os.listdir(file)} - {OWN_VALUE})
                 except NotADirectoryError:
                     yield []
                 except FileNotFoundError:

@@ -169,9 +169,9 @@ class LeakSearch:
         """Read what refers to ledgers of these owners."""
         owners = {each.owner for each in suspects}
         owners |= {each.reference.owner for each in suspects if each.reference is not None}
-        names = {name for owner in owners for name in _managed_ledgers_of(owner)}
+        managed_ledgers = {each for owner in owners for each in _managed_ledgers_of(owner)}
         schemas = {owner.schema for owner in owners if owner.schema is not None}
-        return read_references(self._nodes, sorted(names), sorted(schemas))
+        return read_references(self._nodes, sorted(managed_ledgers), sorted(schemas))
 
     def _must_wait(self, suspects: list[ClassifiedLedger], references: PulsarReferences) -> bool:
         return (

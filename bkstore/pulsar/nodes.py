@@ -61,8 +61,8 @@ class MemoryNodes:
         for path in values:
             self._children[path]
             while path:
-                path, _, name = path.rpartition("/")
-                self._children[path].add(name)
+                path, _, child = path.rpartition("/")
+                self._children[path].add(child)
 
     def list_children(self, paths: Iterable[str]) -> Iterator[list[str] | None]:
         """As `PulsarNodes.list_children`."""

@@ -86,23 +86,25 @@ def _locator_paths(schema: str) -> list[str]:
     owner = owner_of_schema(schema)
     if owner.namespace is not None:
         namespace, topic = owner.namespace, schema[len(owner.namespace) + 1 :]
-    return sorted({f"{SCHEMAS}/{namespace}/{name}" for name in (encode_element(topic), topic)})
+    return sorted(
+        {f"{SCHEMAS}/{namespace}/{element}" for element in (encode_element(topic), topic)}
+    )
 
 
 def _read_topics(
     nodes: PulsarNodes, managed_ledgers: list[str], references: PulsarReferences
 ) -> None:
     """Read the lists and cursors of some topics."""
-    paths = [f"{MANAGED_LEDGERS}/{name}" for name in managed_ledgers]
+    paths = [f"{MANAGED_LEDGERS}/{managed_ledger}" for managed_ledger in managed_ledgers]
     lists, children = nodes.read_many(paths), nodes.list_children(paths)
     cursor_paths: list[tuple[LedgerOwner, str]] = []
-    for name, path, value, cursors in zip(managed_ledgers, paths, list(lists), children):
-        owner = _owner_of_managed_ledger(name)
+    for managed_ledger, path, value, cursors in zip(managed_ledgers, paths, list(lists), children):
+        owner = _owner_of_managed_ledger(managed_ledger)
         topic = topic_key(owner)
         assert topic is not None
         if value is None and cursors is None:
             continue
-        references.topics[topic] = name
+        references.topics[topic] = managed_ledger
         node = (NodeKind.TOPIC, topic)
         listed = _decode(references, nodes, path, value, decode_managed_ledger, [node])
         _add_listed(references, owner, listed or [])
@@ -128,14 +130,14 @@ def _read_cursor(
 ) -> None:
     topic = topic_key(owner)
     assert topic is not None
-    name = decode_element(path.rpartition("/")[2])
-    is_compaction = name == COMPACTION_CURSOR
+    cursor_name = decode_element(path.rpartition("/")[2])
+    is_compaction = cursor_name == COMPACTION_CURSOR
     keys = [(NodeKind.CURSORS, topic), *([(NodeKind.COMPACTION, topic)] if is_compaction else [])]
     cursor = _decode(references, nodes, path, value, decode_cursor, keys)
     if cursor is None:
         return
     if cursor.cursor_ledger is not None:
-        references.add(cursor.cursor_ledger, LedgerReference(owner._replace(cursor=name)))
+        references.add(cursor.cursor_ledger, LedgerReference(owner._replace(cursor=cursor_name)))
     if cursor.compacted_ledger is not None:
         compacted = owner._replace(component=COMPACTED_LEDGER)
         is_open = cursor.cursor_ledger is not None
@@ -144,7 +146,7 @@ def _read_cursor(
     if is_compaction:
         references.compacted_ledgers[topic] = cursor
     for bucket in cursor.buckets:
-        bucket_owner = owner._replace(component=DELAYED_INDEX_BUCKET, cursor=name)
+        bucket_owner = owner._replace(component=DELAYED_INDEX_BUCKET, cursor=cursor_name)
         references.add(bucket, LedgerReference(bucket_owner))
 
 
@@ -189,8 +191,8 @@ def _decode(
         return None
 
 
-def _owner_of_managed_ledger(name: str) -> LedgerOwner:
-    topic = parse_managed_ledger(name)
+def _owner_of_managed_ledger(managed_ledger: str) -> LedgerOwner:
+    topic = parse_managed_ledger(managed_ledger)
     if topic is None:
-        return LedgerOwner("pulsar", MANAGED_LEDGER, managed_ledger=name)
-    return owner_of_topic(topic, MANAGED_LEDGER)._replace(managed_ledger=name)
+        return LedgerOwner("pulsar", MANAGED_LEDGER, managed_ledger=managed_ledger)
+    return owner_of_topic(topic, MANAGED_LEDGER)._replace(managed_ledger=managed_ledger)
