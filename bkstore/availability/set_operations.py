@@ -191,7 +191,7 @@ def _match_pattern(window: Groups, lo: int, length: int) -> Pattern | None:
     starts, ends = (column.tolist() for column in first_sequences)
     sizes = [end - start for start, end in zip(starts, ends)]
     if len(starts) == 3:
-        candidates = [(starts[1], sizes[1], starts[2] - starts[1])]  # (phase, size, period)
+        candidates = [(starts[1], sizes[1], starts[2] - starts[1])]  # each (phase, size, period)
     elif len(starts) == 2:
         two_sequences = (starts[1], sizes[1], starts[1] - starts[0])
         one_cut_sequence = (starts[1], sizes[1] + sizes[0], length)  # it wraps around the window

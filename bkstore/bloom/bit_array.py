@@ -27,6 +27,7 @@ def _low_bytes(columns: UInt64Array) -> npt.NDArray[np.uint8]:
 
 
 def _double_hashes(columns: UInt64Array) -> None:
+    """Double h1 and h2, so that their sums overflow at 2^63."""
     np.left_shift(columns[:2], 1, out=columns[:2])
 
 
@@ -64,26 +65,26 @@ def set_key_bits(bits: BitArray, hash_count: int, keys: Int64Array) -> None:
 
 def _set_bits(bits: BitArray, hash_count: int, columns: UInt64Array) -> None:
     """Set the bits of a block of keys, whose h1 and h2 are the first two columns."""
-    modulus, low_bytes = np.uint64(bits.size), _low_bytes(columns)
+    modulus, (low_hashes, low_steps) = np.uint64(bits.size), _low_bytes(columns)
     _double_hashes(columns)
-    bit, byte = np.empty((2, low_bytes.shape[1]), np.uint8)
+    masks, key_bytes = np.empty((2, low_hashes.size), np.uint8)
     for _ in range(hash_count):
         # Each key's byte, and its bit in that: the low three bits of h1 + i * h2.
-        indexes = _next_positions(columns, _TO_BYTE, modulus)
-        np.bitwise_and(low_bytes[0], 7, out=bit)
-        np.left_shift(1, bit, out=bit)
-        np.add(low_bytes[0], low_bytes[1], out=low_bytes[0])
+        byte_indexes = _next_positions(columns, _TO_BYTE, modulus)
+        np.bitwise_and(low_hashes, 7, out=masks)
+        np.left_shift(1, masks, out=masks)
+        np.add(low_hashes, low_steps, out=low_hashes)
         # "clip" writes directly into `out`; "raise" makes a copy.
-        bits.take(indexes, out=byte, mode="clip")
-        np.bitwise_or(byte, bit, out=byte)
-        bits[indexes] = byte
+        bits.take(byte_indexes, out=key_bytes, mode="clip")
+        np.bitwise_or(key_bytes, masks, out=key_bytes)
+        bits[byte_indexes] = key_bytes
         # Of several writes to one byte the last wins. Those whose bit is missing write again; one
         # of them wins each time, so there are at most eight rounds.
-        lost = np.flatnonzero((bits.take(indexes) & bit) == 0)
+        lost = np.flatnonzero((bits.take(byte_indexes) & masks) == 0)
         while lost.size:
-            retried, lost_bits = indexes[lost], bit[lost]
-            bits[retried] = bits.take(retried) | lost_bits
-            lost = lost[(bits.take(retried) & lost_bits) == 0]
+            retried, lost_masks = byte_indexes[lost], masks[lost]
+            bits[retried] = bits.take(retried) | lost_masks
+            lost = lost[(bits.take(retried) & lost_masks) == 0]
 
 
 def test_key_bits(bits: BitArray, hash_count: int, keys: Int64Array) -> Flags:
@@ -96,26 +97,29 @@ def test_key_bits(bits: BitArray, hash_count: int, keys: Int64Array) -> Flags:
 
 def _test_bits(bits: BitArray, hash_count: int, columns: UInt64Array, is_found: Flags) -> None:
     """Set `is_found` for those of a block of keys (columns h1, h2) whose bits are all set."""
-    modulus, rows = np.uint64(bits.size), None  # rows of the keys that are left; None: all
-    low_bytes = _low_bytes(columns)
+    modulus = np.uint64(bits.size)
+    candidates = None  # rows of the keys whose bits were all set so far; None: all keys
+    low_hashes, low_steps = _low_bytes(columns)
     _double_hashes(columns)
-    byte, bit, all_set = np.empty((3, is_found.size), np.uint8)
+    key_bytes, bit_numbers, all_set = np.empty((3, is_found.size), np.uint8)
     all_set.fill(1)
     for _ in range(hash_count):
         # Move each key's bit, the low three bits of h1 + i * h2, to bit 0 of its byte.
-        bits.take(_next_positions(columns, _TO_BYTE, modulus), out=byte, mode="clip")
-        np.bitwise_and(low_bytes[0], 7, out=bit)
-        np.add(low_bytes[0], low_bytes[1], out=low_bytes[0])
-        np.right_shift(byte, bit, out=byte)
-        np.bitwise_and(all_set, byte, out=all_set)
-        if np.count_nonzero(all_set.view(np.bool_)) <= all_set.size // 2:  # drop failed keys
+        bits.take(_next_positions(columns, _TO_BYTE, modulus), out=key_bytes, mode="clip")
+        np.bitwise_and(low_hashes, 7, out=bit_numbers)
+        np.add(low_hashes, low_steps, out=low_hashes)
+        np.right_shift(key_bytes, bit_numbers, out=key_bytes)
+        np.bitwise_and(all_set, key_bytes, out=all_set)
+        # Once half of the keys have a bit that is not set, go on with the others only.
+        if np.count_nonzero(all_set.view(np.bool_)) <= all_set.size // 2:
             passed = np.flatnonzero(all_set)
-            rows = passed if rows is None else rows[passed]
-            block = columns[:, : passed.size]
-            block[:2] = columns[:2, passed]
-            columns, low_bytes, all_set = block, low_bytes[:, passed], all_set[passed]
-            byte, bit = byte[: passed.size], bit[: passed.size]
-    is_found[slice(None) if rows is None else rows] = all_set.view(np.bool_)
+            candidates = passed if candidates is None else candidates[passed]
+            passed_columns = columns[:, : passed.size]
+            passed_columns[:2] = columns[:2, passed]
+            columns, all_set = passed_columns, all_set[passed]
+            low_hashes, low_steps = low_hashes[passed], low_steps[passed]
+            key_bytes, bit_numbers = key_bytes[: passed.size], bit_numbers[: passed.size]
+    is_found[slice(None) if candidates is None else candidates] = all_set.view(np.bool_)
 
 
 def count_ones(bits: BitArray) -> int:

@@ -205,9 +205,12 @@ def _open_reader(
 ) -> Iterator[TaskRunner[tuple[int, Path], _SpilledRows | _Failure]]:
     """Provide a worker's function for numbered directories; its temporary files are the pool's."""
     scratch = Path(tempfile.gettempdir())
-    yield lambda numbered, _report: _spill_rows(
-        read, numbered[1], scratch / f"bookie-{numbered[0]}.rows"
-    )
+
+    def read_and_spill(task: tuple[int, Path], _report: object) -> _SpilledRows | _Failure:
+        number, directory = task
+        return _spill_rows(read, directory, scratch / f"bookie-{number}.rows")
+
+    yield read_and_spill
 
 
 def _spill_rows(read: ReadBookie[Any], directory: Path, path: Path) -> _SpilledRows | _Failure:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -33,8 +33,16 @@ LEDGERS_PER_TASK = 64
 _MAX_FAILURES = 5
 """A bookie that was unreachable this often in a row is not asked for the task's other ledgers."""
 
-DueRow = tuple[int, int, int, int, int, int]
-"""A row of `DueEntries`."""
+
+class DueRow(NamedTuple):
+    """A row of `DueEntries`: the entries of a segment that one bookie should hold."""
+
+    ledger_number: int
+    first_entry: int
+    last_entry: int
+    bookie_index: int
+    ensemble_size: int
+    write_quorum: int
 
 
 @dataclass(slots=True)
@@ -46,8 +54,8 @@ class AvailabilityQuery:
 
     def add(self, row: DueRow) -> None:
         """Add a row; the rows of a ledger must be added consecutively."""
-        if not self.ledger_numbers or self.ledger_numbers[-1] != row[0]:
-            self.ledger_numbers.append(row[0])
+        if not self.ledger_numbers or self.ledger_numbers[-1] != row.ledger_number:
+            self.ledger_numbers.append(row.ledger_number)
         self.rows.append(row)
 
 

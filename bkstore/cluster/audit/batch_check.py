@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from operator import attrgetter
 from time import perf_counter
 
 from bkstore.availability import Availability
@@ -220,11 +221,12 @@ def _due_rows(ledger_number: int, subject: CheckedLedger) -> Iterator[tuple[str,
     """Yield (bookie, row) for each bookie of each segment that should hold entries."""
     sizes = subject.metadata.ensemble_size, subject.metadata.write_quorum_size
     for bookie, first, last, bookie_index in due_replicas(subject.segments, *sizes):
-        yield bookie, (ledger_number, first, last, bookie_index, *sizes)
+        yield bookie, DueRow(ledger_number, first, last, bookie_index, *sizes)
 
 
 def _segment_of(subject: CheckedLedger, row: DueRow) -> SegmentRange:
-    index = bisect_left(subject.segments, row[1], key=lambda segment: segment.first_entry)
+    """Return the segment that begins with the row's first entry."""
+    index = bisect_left(subject.segments, row.first_entry, key=attrgetter("first_entry"))
     return subject.segments[index]
 
 
@@ -234,12 +236,13 @@ def _compat_missing(
     """Yield (row, entries that upstream's check reports as missing)."""
     availabilities = dict(answers.availabilities)
     for row in query.rows:
-        ledger_number, first, last, bookie_index, ensemble_size, write_quorum = row
-        if ledger_number in availabilities:
-            held, sizes = availabilities[ledger_number], (ensemble_size, write_quorum)
-            missing = missing_upstream(held, first, last, bookie_index, sizes)
-            if missing:
-                yield row, missing
+        held = availabilities.get(row.ledger_number)
+        if held is None:
+            continue
+        sizes = row.ensemble_size, row.write_quorum
+        missing = missing_upstream(held, row.first_entry, row.last_entry, row.bookie_index, sizes)
+        if missing:
+            yield row, missing
 
 
 def _durability_violations(subject: CheckedLedger) -> Iterator[Violation]:

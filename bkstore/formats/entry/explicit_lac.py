@@ -45,16 +45,19 @@ def decode_explicit_lac(
     layout = _STRUCT_V2 if version_2 else _STRUCT_V1
     if len(body) < layout.size:
         raise CorruptionError(None, 0, f"explicit LAC of {len(body)} bytes, {layout.size} needed")
-    fields = layout.unpack_from(body)
-    ledger_id = scoped_id(fields[1], fields[2]) if version_2 else LedgerId.of(fields[0])
     if version_2:
-        digest_number(fields[0])  # raises if the flags have none
+        flags, scope, ledger, lac = layout.unpack_from(body)
+        ledger_id = scoped_id(scope, ledger)
+        digest_number(flags)  # raises if the flags have none
+    else:
+        ledger, lac = layout.unpack_from(body)
+        ledger_id = LedgerId.of(ledger)
     if digest_type is not None:
         digest, header = new_digest(digest_type, password), body[: layout.size]
         if digest.compute(header, b"") != body[layout.size :]:
             reason = f"{digest.name} digest of the explicit LAC does not match"
             raise CorruptionError(None, layout.size, reason)
-    return ledger_id, int(fields[-1])
+    return ledger_id, int(lac)
 
 
 def explicit_lac_or_none(body: bytes) -> int | None:

@@ -166,8 +166,9 @@ class HierarchicalReader(EntryIndex):
             open_file = self._open_file(LedgerId.of(ledger))
             if open_file is None:
                 return default
+            shared_fd, path = open_file
             # A duplicate descriptor: another thread may close the shared one meanwhile.
-            fd, path = os.dup(open_file[0]), open_file[1]
+            fd = os.dup(shared_fd)
         try:
             with convert_read_errors(path):
                 return read(fd, path)

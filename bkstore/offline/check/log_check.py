@@ -46,6 +46,19 @@ _UNKNOWN_LEDGER_TEXT = "not in the index: garbage of a deleted ledger, or the le
 _LIVE_TEXT = "of a ledger in the metadata, but not in the index"
 
 
+_ENTRY, _POSITION, _SIZE = 2, 3, 4
+"""Columns of records without a row; columns 0 and 1 are scope and ledger."""
+
+
+@dataclass
+class _Garbage:
+    """The records of a ledger that is not in the index: their number, and the bytes they take."""
+
+    lowest_position: int
+    records: int = 0
+    bytes: int = 0
+
+
 @dataclass(frozen=True)
 class LogTask:
     """One log to check: the file, the index rows that point into it, and its cached metadata.
@@ -93,10 +106,10 @@ class _LogCheck:
         self._dangling_rows, self._mismatched_rows = EntryRuns(), EntryRuns()
         self._before_all_rows, self._among_rows = EntryRuns(), EntryRuns()
         self._after_last_row, self._in_journal = EntryRuns(), EntryRuns()
-        # Columns of records without a row: scope, ledger, entry, position, size.
+        # Records without a row, which wait to be looked up.
         self._waiting_batches: list[Int64Array] = []
         self._waiting_count = 0
-        self._garbage: dict[LedgerId, list[int]] = {}  # record count, bytes, lowest position
+        self._garbage: dict[LedgerId, _Garbage] = {}
         self._last_indexed_position = -1
         self._sizes = LogSizes()
 
@@ -205,11 +218,12 @@ class _LogCheck:
             coverage.unjudged += len(records)
             return
         if ledger not in lowest_locations:
-            counts = self._garbage.setdefault(ledger, [0, 0, int(records[0, 3])])
-            counts[0] += len(records)
-            counts[1] += int(records[:, 4].sum()) + SIZE_FIELD_BYTES * len(records)
+            lowest_position = int(records[0, _POSITION])
+            garbage = self._garbage.setdefault(ledger, _Garbage(lowest_position))
+            garbage.records += len(records)
+            garbage.bytes += int(records[:, _SIZE].sum()) + SIZE_FIELD_BYTES * len(records)
             return
-        entries = np.minimum(records[:, 2], MAX_ENTRY_ID)  # `get_many` refuses larger ids
+        entries = np.minimum(records[:, _ENTRY], MAX_ENTRY_ID)  # `get_many` refuses larger ids
         try:
             locations = self._view.open_index().get_many(ledger, entries)
         except SystemRefused:
@@ -221,16 +235,16 @@ class _LogCheck:
         missing = records[locations == 0]
         coverage.copies += len(records) - len(missing)
         coverage.unindexed += len(missing)
-        is_replayed = _in_ranges(missing[:, 2], self._view.replayed.get(ledger))
+        is_replayed = _in_ranges(missing[:, _ENTRY], self._view.replayed.get(ledger))
         self._in_journal.add(*missing[is_replayed, :4].T)
         missing = missing[~is_replayed]
         # If the ledger was deleted and made again, all of its rows point behind its old records.
-        record_locations = missing[:, 3] + (self._task.log.log_id << 32)
+        record_locations = missing[:, _POSITION] + (self._task.log.log_id << 32)
         is_before_all_rows = record_locations < lowest_locations[ledger]
         self._before_all_rows.add(*missing[is_before_all_rows, :4].T)
         missing = missing[~is_before_all_rows]
         # Records behind the last one with a row may just not have been flushed.
-        is_before_last_row = missing[:, 3] <= self._last_indexed_position
+        is_before_last_row = missing[:, _POSITION] <= self._last_indexed_position
         self._among_rows.add(*missing[is_before_last_row, :4].T)
         self._after_last_row.add(*missing[~is_before_last_row, :4].T)
 
@@ -260,8 +274,8 @@ class _LogCheck:
 
     def _garbage_findings(self) -> list[CheckFinding]:
         """Return a finding for each unknown ledger; above the limit, one for all further ones."""
-        self.coverage.garbage = sum(count for count, _, _ in self._garbage.values())
-        self.coverage.garbage_bytes = sum(size for _, size, _ in self._garbage.values())
+        self.coverage.garbage = sum(garbage.records for garbage in self._garbage.values())
+        self.coverage.garbage_bytes = sum(garbage.bytes for garbage in self._garbage.values())
         live = sorted(self._garbage.keys() & self._view.live_ledgers)
         others = sorted(self._garbage.keys() - self._view.live_ledgers)
         listed, unlisted = others[:_MAX_GARBAGE_FINDINGS], others[_MAX_GARBAGE_FINDINGS:]
@@ -269,17 +283,24 @@ class _LogCheck:
         findings += [self._garbage_finding(n, "note", _UNKNOWN_LEDGER_TEXT) for n in listed]
         if unlisted:
             more_ledgers = format_count(len(unlisted), "more ledger")
-            count = sum(self._garbage[ledger_id][0] for ledger_id in unlisted)
+            count = sum(self._garbage[ledger_id].records for ledger_id in unlisted)
             detail = f"{format_count(count, 'record')} of {more_ledgers}: {_UNKNOWN_LEDGER_TEXT}"
             path = self._task.log.path
             findings.append(CheckFinding("unknown-ledger", "note", detail, path, entries=count))
         return findings
 
     def _garbage_finding(self, ledger: LedgerId, severity: Severity, reason: str) -> CheckFinding:
-        count, size, offset = self._garbage[ledger]
-        detail = f"{format_count(count, 'record')} ({size} bytes) of ledger {ledger}: {reason}"
-        path = self._task.log.path
-        return CheckFinding("unknown-ledger", severity, detail, path, offset, ledger, entries=count)
+        garbage = self._garbage[ledger]
+        records = format_count(garbage.records, "record")
+        return CheckFinding(
+            "unknown-ledger",
+            severity,
+            f"{records} ({garbage.bytes} bytes) of ledger {ledger}: {reason}",
+            self._task.log.path,
+            garbage.lowest_position,
+            ledger,
+            entries=garbage.records,
+        )
 
 
 def _in_ranges(entries: Int64Array, ranges: Int64Array | None) -> BoolArray:

@@ -97,4 +97,9 @@ def log_checker(context: LogCheckContext) -> Iterator[TaskRunner[tuple[int, LogT
     with ExitStack() as stack:
         index = cache(lambda: stack.enter_context(context.open_bookie()).index)
         view = context.index_view(index)
-        yield lambda numbered, _report: check_log(numbered[1], view)
+
+        def check(numbered_task: tuple[int, LogTask], _report: object) -> LogResult:
+            _number, log_task = numbered_task
+            return check_log(log_task, view)
+
+        yield check

@@ -142,7 +142,7 @@ def dump(
     earlier = _open_earlier(since, target)
     settings = _PlanSettings(target, length, piece_rows, earlier)
     planned = [_open_and_plan(bookie, settings) for bookie in bookies]
-    _check_distinct_names([outcome.bookie_id for outcome, _, _ in planned])
+    _check_distinct_names([each.outcome.bookie_id for each in planned])
     run = _DumpRun(planned, progress)
     run.raise_if_none_read()
     with PartialDump(target, resume=resume, files=files) as partial:
@@ -172,8 +172,12 @@ def _check_out(out: Path) -> None:
         ) from None
 
 
-_Planned = tuple[BookieDump, BookiePlan | None, BkstoreError | None]
-"""A bookie's outcome so far, its plan, and the error why it cannot be opened, instead of a plan."""
+class _Planned(NamedTuple):
+    """A bookie's outcome so far, and its plan, or instead the error why it cannot be read."""
+
+    outcome: BookieDump
+    plan: BookiePlan | None = None
+    error: BkstoreError | None = None
 
 
 class _PlanSettings(NamedTuple):
@@ -207,23 +211,25 @@ def _open_and_plan(argument: _BookieArgument, settings: _PlanSettings) -> _Plann
         raise
     except BkstoreError as error:
         bookie_id = source.bookie_id or escape_surrogates(Path(path).resolve().name)
-        return BookieDump(bookie_id, path, _read_failure(bookie_id, Finding.of(error))), None, error
+        outcome = BookieDump(bookie_id, path, _read_failure(bookie_id, Finding.of(error)))
+        return _Planned(outcome, error=error)
 
 
 def _plan(bookie: BookieDir, settings: _PlanSettings) -> _Planned:
+    """Plan an open bookie: cut its index into pieces, at the ledgers of an earlier dump if any."""
     bookie.refuse_output(settings.out)
-    folders, failure = bookie.folders, None
+    folders = bookie.folders
     roles = {"ledger": folders.ledger, "index": folders.index, "journal": folders.journal}
     directories = {role: list(map(str, currents)) for role, currents in roles.items()}
-    outcome = BookieDump(bookie.bookie_id, str(bookie.path), failure, bookie.layout, directories)
+    outcome = BookieDump(bookie.bookie_id, str(bookie.path), None, bookie.layout, directories)
     earlier = settings.earlier
     cuts = {} if earlier is None else earlier.first_ledgers(bookie.bookie_id)
     try:
         plan = plan_bookie(bookie, settings.with_lengths, settings.piece_rows, cuts)
     except BkstoreError as error:
         outcome.failure = _read_failure(outcome.bookie_id, Finding.of(error))
-        return outcome, None, error
-    return outcome, plan, None
+        return _Planned(outcome, error=error)
+    return _Planned(outcome, plan)
 
 
 def _read_failure(bookie_id: str, finding: Finding) -> Finding:
@@ -250,9 +256,9 @@ class _DumpRun:
     def __init__(
         self, planned: list[_Planned], progress: Callable[[DumpProgress], None] | None
     ) -> None:
-        self.outcomes = {outcome.bookie_id: outcome for outcome, _, _ in planned}
-        self.plans = [plan for _, plan, _ in planned if plan is not None]
-        self.errors = [error for _, _, error in planned if error is not None]
+        self.outcomes = {each.outcome.bookie_id: each.outcome for each in planned}
+        self.plans = [each.plan for each in planned if each.plan is not None]
+        self.errors = [each.error for each in planned if each.error is not None]
         self.result = DumpResult(list(self.outcomes.values()))
         self._progress = progress
         self._lost_tasks: list[str] = []  # messages

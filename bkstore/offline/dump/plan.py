@@ -142,6 +142,7 @@ def plan_bookie(
 def _idx_pieces(
     bookie: BookieDir, with_lengths: bool, piece_rows: int, first_ledgers: FirstLedgers
 ) -> Iterator[DumpPiece]:
+    """Yield pieces of index files, each of consecutive ledgers."""
     index = bookie.index
     assert isinstance(index, HierarchicalIndex)
     ledgers = index.ledgers()
@@ -153,10 +154,10 @@ def _idx_pieces(
             bookie.bookie_id,
             "index",
             number,
-            sum(weights[start:stop]),
-            bookie.live,
-            with_lengths,
-            tuple(bookie.entry_logs),
+            weight=sum(weights[start:stop]),
+            live=bookie.live,
+            with_lengths=with_lengths,
+            logs=tuple(bookie.entry_logs),
             index_dirs=tuple(bookie.folders.index),
             first_ledger=first_ledger,
             stop_ledger=stop_ledger,
@@ -178,10 +179,12 @@ def _max_entries(path: str) -> int:
 def _rocks_pieces(
     bookie: BookieDir, with_lengths: bool, piece_rows: int, first_ledgers: FirstLedgers
 ) -> Iterator[DumpPiece]:
+    """Yield pieces of databases, each of consecutive ledgers of one directory."""
     index, currents = bookie.index, bookie.folders.index
     parts = index.parts if isinstance(index, PartitionedIndex) else [index]
     number = 0
     for dir_index, database in enumerate(parts):
+        # Only the ledgers that belong to this directory: another's rows here are leftovers.
         ledgers = [n for n in database.ledgers() if n.ledger % len(parts) == dir_index]
         weights = _weigh_ledgers(database, ledgers, currents[dir_index])
         logs = tuple(log for log in bookie.entry_logs if log.dir_index == dir_index)
@@ -193,10 +196,10 @@ def _rocks_pieces(
                 bookie.bookie_id,
                 "index",
                 number,
-                sum(weights[start:stop]),
-                bookie.live,
-                with_lengths,
-                logs,
+                weight=sum(weights[start:stop]),
+                live=bookie.live,
+                with_lengths=with_lengths,
+                logs=logs,
                 layout="rocksdb",
                 index_dirs=(currents[dir_index],),
                 dir_index=dir_index,

@@ -319,9 +319,8 @@ class _Salvage:
     ) -> Iterator[Loss]:
         """Yield a `Loss` for each log in which the old index had lost entries of a ledger."""
         present_logs = {(log.dir_index, log.log_id) for log in self._logs}
-        for (dir_index, log_id), (offset, entries) in sorted(
-            lost_by_log.items(), key=lambda item: item[0]
-        ):
+        for dir_index, log_id in sorted(lost_by_log):
+            offset, entries = lost_by_log[dir_index, log_id]
             # A log that is in no directory (`NO_DIRECTORY`) is reported with the path in the first.
             file = str(self._job.bookie.folders.ledger[max(dir_index, 0)] / log_name(log_id))
             is_single = len(entries) == 1
@@ -330,8 +329,17 @@ class _Salvage:
             else:
                 reason = "its record is damaged" if is_single else "their records are damaged"
             detail = f"{format_entries_of(ledger, entries)}: {reason}"
-            ends = (entries.first_entry, entries.last_entry)
-            yield Loss("entries", file, offset, detail, None, ledger, *ends, len(entries), entries)
+            yield Loss(
+                "entries",
+                file,
+                offset,
+                detail,
+                ledger=ledger,
+                first_entry=entries.first_entry,
+                last_entry=entries.last_entry,
+                entries=len(entries),
+                entry_set=entries,
+            )
 
 
 def _add_lost_entries(
@@ -342,10 +350,10 @@ def _add_lost_entries(
 ) -> None:
     """Add lost entries of a ledger to those of the log in which the old index had them."""
     log_ids, positions = log_ids_of(locations), positions_of(locations)
-    for key in {*zip(dir_indexes.tolist(), log_ids.tolist())}:
-        in_log = (dir_indexes == key[0]) & (log_ids == key[1])
+    for dir_index, log_id in {*zip(dir_indexes.tolist(), log_ids.tolist())}:
+        in_log = (dir_indexes == dir_index) & (log_ids == log_id)
         added, offset = Availability.from_entries(entries[in_log]), int(positions[in_log].min())
-        known = lost_by_log.get(key)
+        known = lost_by_log.get((dir_index, log_id))
         if known is not None:
             added, offset = known.entries | added, min(known.offset, offset)
-        lost_by_log[key] = _LostEntries(offset, added)
+        lost_by_log[dir_index, log_id] = _LostEntries(offset, added)

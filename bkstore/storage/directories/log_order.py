@@ -23,8 +23,10 @@ def sort_by_creation(logs: Sequence[LogFile]) -> list[LogFile]:
     if not sorted_ids:
         return []
     id_count = MAX_LOG_ID + 1
-    gaps = [(higher - lower, higher) for lower, higher in pairwise(sorted_ids)]
-    wrap_gap = (sorted_ids[0] + id_count - sorted_ids[-1], sorted_ids[0])
-    # Of equal gaps the one after the highest id counts: then there was no overflow.
-    oldest_id = max([*gaps, wrap_gap], key=lambda gap: (gap[0], gap == wrap_gap))[1]
+    # Begin with the gap from the highest id over 2^31-1 to the lowest: of equal gaps it counts.
+    oldest_id = sorted_ids[0]
+    largest_gap = oldest_id + id_count - sorted_ids[-1]
+    for lower, higher in pairwise(sorted_ids):
+        if higher - lower > largest_gap:
+            oldest_id, largest_gap = higher, higher - lower
     return sorted(logs, key=lambda log: ((log.log_id - oldest_id) % id_count, log.dir_index))

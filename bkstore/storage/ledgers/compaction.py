@@ -183,10 +183,10 @@ class _LiveRecords:
     ) -> _LiveRecords:
         """Return the chosen rows of a batch; ledgers in the order of their first record."""
         ledger_indexes = np.full(len(batch), -1)  # -1: not chosen
-        ledger_ids: list[LedgerId] = []
-        for ledger_id, rows in sorted(chosen, key=lambda pair: int(pair[1][0])):
-            ledger_indexes[rows] = len(ledger_ids)
-            ledger_ids.append(ledger_id)
+        rows_by_ledger = dict(chosen)
+        ledger_ids = sorted(rows_by_ledger, key=lambda ledger_id: int(rows_by_ledger[ledger_id][0]))
+        for ledger_index, ledger_id in enumerate(ledger_ids):
+            ledger_indexes[rows_by_ledger[ledger_id]] = ledger_index
         rows = np.flatnonzero(ledger_indexes >= 0)
         has_one_ledger = len(ledger_ids) == 1
         ledgers = BatchLedgers(ledger_ids, None if has_one_ledger else ledger_indexes[rows])

@@ -171,8 +171,12 @@ class NodeSearch:
         self._preload_due = True
 
     def _slice_covers(self, position: int, offset: int) -> bool:
+        """Return whether the object at a position is known to have the offset of the stream."""
         slice_range = self._known_slices.get(position)
-        return slice_range is not None and slice_range[0] <= offset < slice_range[1]
+        if slice_range is None:
+            return False
+        start, end = slice_range
+        return start <= offset < end
 
     def _may_preload(self) -> bool:
         """Return whether far-off objects may still be loaded: only until a first slice is found."""

@@ -3,6 +3,8 @@ checksum over both. Source: `table/format.cc`, `table/block_fetcher.cc`."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from bkstore.errors import CorruptionError
@@ -40,10 +42,19 @@ def verify_block(stored: bytes | memoryview, offset: int, footer: Footer) -> Non
         raise CorruptionError(None, offset, "block fails its checksum")
 
 
-def describe_block(stored: bytes | memoryview, offset: int) -> tuple[CompressionType, int, int]:
-    """Return (compression, size of the contents, offset of the compressed bytes) of a block with
-    its trailer. Raises `CorruptionError` for a size that is not there or not possible, and
-    `UnsupportedLayout` for a compression that is not read here."""
+class BlockDescription(NamedTuple):
+    """How a block is stored: its compression, the size of its contents, and where the compressed
+    bytes begin."""
+
+    compression: CompressionType
+    contents_size: int
+    data_offset: int
+
+
+def describe_block(stored: bytes | memoryview, offset: int) -> BlockDescription:
+    """Describe a block with its trailer, which is at `offset` of its file. Raises `CorruptionError`
+    for a size that is missing or impossible, and `UnsupportedLayout` for a compression that is not
+    read here."""
     try:
         compression = parse_compression(stored[-TRAILER_BYTES])
         size, data_offset = contents_size(compression, stored[:-TRAILER_BYTES])
@@ -52,7 +63,7 @@ def describe_block(stored: bytes | memoryview, offset: int) -> tuple[Compression
     if size > min(MAX_CONTENTS_BYTES, _MAX_RATIO * max(len(stored), 1)):
         reason = f"block of {len(stored)} bytes cannot have contents of {size} bytes"
         raise CorruptionError(None, offset, reason)
-    return compression, size, data_offset
+    return BlockDescription(compression, size, data_offset)
 
 
 def unpack_into(

@@ -78,21 +78,22 @@ class TableRows:
 
     def __iter__(self) -> Iterator[VersionedRows]:
         row_count = deletion_count = 0
-        is_whole, last_key = True, None
+        is_all_sound, last_row = True, None
         block = self._first
         while block < self._end:
             batch_end = self._batch_end(block)
             rows, is_sound = self._read(block, batch_end)
-            is_whole &= is_sound
-            if len(rows) and last_key is not None:
-                self._check_continues(last_key, rows, block)
+            is_all_sound &= is_sound
             row_count += len(rows)
             deletion_count += int((rows.types != ValueType.VALUE).sum())
-            block = batch_end
             if len(rows):
-                last_key = rows.take(slice(-1, None))
+                if last_row is not None:
+                    self._check_continues(last_row, rows, block)
+                last_row = rows.take(slice(-1, None))
                 yield rows_between(rows, self._start, self._stop)
-        if is_whole and (self._first, self._end) == (0, len(self._table.index)):
+            block = batch_end
+        # The properties count the rows of all blocks: compare only if all were read.
+        if is_all_sound and (self._first, self._end) == (0, len(self._table.index)):
             self._check_counts(row_count, deletion_count)
 
     def _batch_end(self, block: int) -> int:
@@ -146,18 +147,18 @@ class TableRows:
         """Return (buffer, starts, ends) of the contents of blocks, verified and decompressed."""
         footer, offsets = self._table.footer, self._table.index.offsets[first:end].tolist()
         stored = self._read_stored(offsets, self._table.index.sizes[first:end].tolist())
-        described = []
+        # Verify all blocks; the sizes of their contents tell where each begins in the buffer.
+        descriptions = []
         for block, offset in zip(stored, offsets):
             verify_block(block, offset, footer)
-            described.append(describe_block(block, offset))
-        sizes = np.array([size for _, size, _ in described], np.int64)
+            descriptions.append(describe_block(block, offset))
+        sizes = np.array([each.contents_size for each in descriptions], np.int64)
         ends = PADDING_BYTES + np.cumsum(sizes)
         starts = ends - sizes
         contents = np.zeros(int(ends[-1]) + PADDING_BYTES, np.uint8)
-        for block, offset, (compression, _, data_offset), start, stop in zip(
-            stored, offsets, described, starts.tolist(), ends.tolist()
-        ):
-            unpack_into(block, offset, compression, data_offset, contents[start:stop])
+        outputs = [contents[start:end] for start, end in zip(starts.tolist(), ends.tolist())]
+        for block, offset, described, output in zip(stored, offsets, descriptions, outputs):
+            unpack_into(block, offset, described.compression, described.data_offset, output)
         return contents, starts, ends
 
     def _read_stored(self, offsets: list[int], sizes: list[int]) -> list[memoryview]:
@@ -208,10 +209,10 @@ class TableRows:
     def _check_counts(self, rows: int, deletions: int) -> None:
         """Raise if the file has not as many rows as its properties say."""
         properties, range_deletes = self._table.properties, len(self._table.range_deletes)
-        actual = (rows + range_deletes, deletions + range_deletes)
-        if actual != (properties.entries, properties.deletions):
+        rows, deletions = rows + range_deletes, deletions + range_deletes
+        if (rows, deletions) != (properties.entries, properties.deletions):
             stated = f"{properties.entries} rows and {properties.deletions} deletions"
-            reason = f"has {actual[0]} rows and {actual[1]} deletions, its properties {stated}"
+            reason = f"has {rows} rows and {deletions} deletions, its properties {stated}"
             raise CorruptionError(self._table.path, None, reason)
 
     def _report(self, block: int, error: CorruptionError) -> None:
