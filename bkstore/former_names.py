@@ -7,9 +7,10 @@ so that nothing is loaded before.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from operator import attrgetter
 from types import ModuleType
@@ -33,21 +34,35 @@ FORMER = {
 
 
 class _FormerModule(ModuleType):
-    def __init__(self, name: str, home: str) -> None:
-        super().__init__(name, f"The former name of `{home}`.")
-        self.__spec__ = ModuleSpec(name, None)
-        self._present_name = home
+    """A module of a former name, whose attributes are those of the present module."""
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return getattr(import_module(self._present_name), name)
+        return getattr(import_module(FORMER[self.__name__]), name)
+
+
+class _FormerNameFinder(MetaPathFinder, Loader):
+    """Finds modules by their former names; imports ask it after all others."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a spec for a former name, None for any other."""
+        return ModuleSpec(fullname, self) if fullname in FORMER else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return a module that loads the present one when it is used."""
+        return _FormerModule(spec.name, f"The former name of `{FORMER[spec.name]}`.")
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing: the module has no code."""
 
 
 def keep_former_names() -> None:
     """Make the former module names importable; loads nothing."""
-    for name, home in FORMER.items():
-        sys.modules.setdefault(name, _FormerModule(name, home))
+    if not any(isinstance(finder, _FormerNameFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_FormerNameFinder())
 
 
 def former_exports(package: str, **present_names: str) -> Callable[[str], object]:

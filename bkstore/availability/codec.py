@@ -84,8 +84,9 @@ def _split_into_chunks(groups: Groups, ungroups: bool) -> Iterator[Groups]:
 
 
 def _split_group(group: list[int], ungroups: bool) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the parts of one group: of a sequence at most `_MAX_PIECE_IDS` ids each, of several
-    that are to be ungrouped at most `_CHUNK_ROWS` sequences each."""
+    """Yield the parts of one group. A single sequence is cut into parts of `_MAX_PIECE_IDS` ids, as
+    a size has 32 bits; if each sequence becomes a row (`ungroups`), a group of several is cut into
+    parts of `_CHUNK_ROWS` sequences."""
     first, last, size, period = group
     if first == last:
         for start in range(first, first + size, _MAX_PIECE_IDS):

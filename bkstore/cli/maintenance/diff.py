@@ -65,8 +65,9 @@ def run(args: argparse.Namespace) -> int:
             counts["ledgers"] += 1
             counts["differ"] += differs
             if show_progress is not None:
-                done = counts["ledgers"]
-                show_progress(f"ledger {ledger}", done, done, counts["differ"])
+                compared = counts["ledgers"]  # how many there are in all is not known
+                step = f"ledger {ledger}"
+                show_progress(step, compared, compared, counts["differ"])
 
         differences = diff(sides[0], sides[1], findings, only_ledger, count_ledger)
         tables = tables_of_rows(DIFFERENCES, map(_difference_row, differences), _ROWS_PER_TABLE)

@@ -194,7 +194,10 @@ def list_ignored_keys(conf: Configuration) -> list[str]:
 
 
 def _is_default(conf: Configuration, key: str) -> bool:
+    """Return whether an ignored key has no value in the file, or BookKeeper's default."""
+    if not conf.string(key, ""):
+        return True
     default = IGNORED_KEYS[key]
     kind_of_type: dict[type, KeyType] = {bool: "boolean", int: "long", str: "text"}
-    text = conf.string(key, "")
-    return not text or ConfKey(key, kind_of_type[type(default)], default, "").read(conf) == default
+    ignored_key = ConfKey(key, kind_of_type[type(default)], default, "")
+    return bool(ignored_key.read(conf) == default)

@@ -58,7 +58,22 @@ _REFUSED = {
 _MIN_RUN = 8  # rows of one shape from which decoding them side by side is faster
 _SHORT = 0x80  # lengths below are one byte
 
-_Rows = npt.NDArray[np.int64]  # a line a row: sequence, type, key offset, size, value offset, size
+
+class _Row(NamedTuple):
+    """One row: where its key and value are in the batch."""
+
+    sequence: int
+    kind: int
+    key_offset: int
+    key_size: int
+    value_offset: int
+    value_size: int
+
+
+_Rows = npt.NDArray[np.int64]
+"""int64[n, 6]: the fields of a `_Row` are the columns."""
+
+_OFFSET_COLUMNS = [_Row._fields.index("key_offset"), _Row._fields.index("value_offset")]
 
 
 class BatchRows(NamedTuple):
@@ -104,8 +119,7 @@ def decode_batches(batches: Iterable[bytes]) -> BatchRows:
             rows = _decode_batch(batch)
         except CorruptionError as error:
             raise CorruptionError(None, base + (error.offset or 0), error.reason) from None
-        for column in (2, 4):
-            rows[:, column] += base
+        rows[:, _OFFSET_COLUMNS] += base
         parts.append(rows)
         pieces.append(batch)
         base += len(batch)
@@ -127,61 +141,72 @@ def read_batch_header(batch: bytes) -> tuple[int, int]:
 
 
 def _decode_batch(batch: bytes) -> _Rows:
-    """Return the rows of one batch."""
+    """Return the rows of one batch: one by one, or many at once where they have the same shape."""
     sequence, stated_count = read_batch_header(batch)
     parts: list[_Rows] = []
-    lines: list[tuple[int, int, int, int, int, int]] = []
-    position, count, next_try = HEADER_BYTES, 0, 0
+    single_rows: list[_Row] = []
+    position, count, next_run_count = HEADER_BYTES, 0, 0
     while position < len(batch):
         start = position
-        kind, position = batch[position], position + 1
-        if kind in _PLAIN_TYPE:
-            kind, position = _skip_column_family(batch, kind, position)
-        if kind not in _ROW_TYPES:
-            position = _skip_other(batch, kind, position)
+        row, position = _decode_row(batch, position, sequence + count)
+        if row is None:
             continue
-        key, position = _text(batch, position)
-        value = (position, 0)
-        if kind in _WITH_VALUE:
-            value, position = _text(batch, position)
-        lines.append((sequence + count, kind, *key, *value))
+        single_rows.append(row)
         count += 1
-        # The next rows may have the same shape: decode all of them at once.
-        if count >= next_try and batch[position : position + 2] == batch[start : start + 2]:
-            run = _decode_run(batch, start, position, lines[-1])
-            if run.shape[0] >= _MIN_RUN:
-                parts += [np.array(lines, np.int64), run]
-                lines = []
-                count += run.shape[0]
-                position += run.shape[0] * (position - start)
+        # The next rows may have the same shape: decode all of them at once. If they have not, the
+        # following `_MIN_RUN` rows are decoded one by one, so that failures cost little.
+        is_same_start = batch[position : position + 2] == batch[start : start + 2]
+        if count >= next_run_count and is_same_start:
+            run = _decode_run(batch, start, position, row)
+            if len(run) >= _MIN_RUN:
+                parts += [np.array(single_rows, np.int64), run]
+                single_rows = []
+                count += len(run)
+                position += len(run) * (position - start)
             else:
-                next_try = count + _MIN_RUN
+                next_run_count = count + _MIN_RUN
     if count != stated_count:
         raise CorruptionError(None, 0, f"write batch of {count} rows states {stated_count}")
-    return np.concatenate([*parts, np.array(lines, np.int64).reshape(-1, 6)])
+    return np.concatenate([*parts, np.array(single_rows, np.int64).reshape(-1, 6)])
 
 
-def _decode_run(
-    batch: bytes, start: int, end: int, first: tuple[int, int, int, int, int, int]
-) -> _Rows:
-    """Return the rows after the one in [start, end), while they have its type and sizes."""
-    _sequence, _kind, key_offset, key_size, value_offset, value_size = first
-    step = end - start
-    most = (len(batch) - end) // step
-    if max(key_size, value_size) >= _SHORT or most < _MIN_RUN:
+def _decode_row(batch: bytes, position: int, sequence: int) -> tuple[_Row | None, int]:
+    """Return (row, offset after it) of the record at `position`; None for one that is no row."""
+    kind, position = batch[position], position + 1
+    if kind in _PLAIN_TYPE:
+        kind, position = _skip_column_family(batch, kind, position)
+    if kind not in _ROW_TYPES:
+        return None, _skip_other(batch, kind, position)
+    (key_offset, key_size), position = _text(batch, position)
+    value_offset, value_size = position, 0
+    if kind in _WITH_VALUE:
+        (value_offset, value_size), position = _text(batch, position)
+    return _Row(sequence, kind, key_offset, key_size, value_offset, value_size), position
+
+
+def _decode_run(batch: bytes, start: int, end: int, first: _Row) -> _Rows:
+    """Return the rows after `first`, which is in [start, end), while they have its type and
+    sizes."""
+    row_bytes = end - start
+    max_rows = (len(batch) - end) // row_bytes
+    if max(first.key_size, first.value_size) >= _SHORT or max_rows < _MIN_RUN:
         return np.empty((0, 6), np.int64)
     # The bytes that make the shape: all that are neither of the key nor of the value.
-    is_shape = np.ones(step, bool)
-    for offset, size in ((key_offset, key_size), (value_offset, value_size)):
+    is_shape = np.ones(row_bytes, bool)
+    for offset, size in (
+        (first.key_offset, first.key_size),
+        (first.value_offset, first.value_size),
+    ):
         is_shape[offset - start : offset - start + size] = False
-    lines = np.frombuffer(batch, np.uint8, (1 + most) * step, start).reshape(-1, step)[:, is_shape]
-    is_same = (lines[1:] == lines[0]).all(axis=1)
-    run_length = most if is_same.all() else int(is_same.argmin())
-    steps = np.arange(1, run_length + 1)
+    table = np.frombuffer(batch, np.uint8, (1 + max_rows) * row_bytes, start)
+    shapes = table.reshape(-1, row_bytes)[:, is_shape]
+    is_same = (shapes[1:] == shapes[0]).all(axis=1)
+    run_length = max_rows if is_same.all() else int(is_same.argmin())
+    # Each row is one sequence number and one row's bytes further than the one before it.
+    numbers = np.arange(1, run_length + 1)
     rows = np.tile(np.array(first, np.int64), (run_length, 1))
-    rows[:, 0] += steps
-    rows[:, 2] += steps * step
-    rows[:, 4] += steps * step
+    rows[:, _Row._fields.index("sequence")] += numbers
+    rows[:, _OFFSET_COLUMNS] += numbers[:, np.newaxis] * row_bytes
     return rows
 
 
