@@ -58,6 +58,7 @@ def drop_descriptors(descriptors: Iterable[int]) -> None:
 
 
 def _after_fork() -> None:
+    """Close the registered objects in the child."""
     global _in_child
     _in_child = True
     for opened in list(_registered):

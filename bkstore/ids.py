@@ -271,6 +271,7 @@ def _to_array(values: IntArrayLike, name: str) -> npt.NDArray[Any]:
 
 
 def _check_each(values: Iterable[Any], name: str) -> Int64Array:
+    """Return the values as int64; raises for the first that is not an integer, or does not fit."""
     numbers = [check_integer(value, name) for value in values]
     if numbers and not -_TWO_63 <= min(numbers) <= max(numbers) < _TWO_63:
         raise InvalidArgument(f"{name} must be integers that fit int64")

@@ -185,11 +185,13 @@ class BookkeeperAvailability(Availability):
 
 
 def _iterate_ids(ids: Int64Array) -> Iterator[int]:
+    """Yield the ids as Python ints, a chunk at a time."""
     for offset in range(0, ids.size, _CHUNK):
         yield from ids[offset : offset + _CHUNK].tolist()
 
 
 def _to_long(value: int) -> int:
+    """Return the value as Java's long holds it: it wraps at 2^63."""
     return (value + 2**63) % 2**64 - 2**63
 
 

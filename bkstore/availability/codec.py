@@ -117,10 +117,12 @@ def encode_unchecked(groups: Groups) -> bytes:
 
 
 def _pack_header(count: int) -> bytes:
+    """Return the header: version, number of groups, and zeros."""
     return _HEADER.pack(VERSION, count) + bytes(HEADER_SIZE - _HEADER.size)
 
 
 def _pack_rows(groups: Groups) -> bytes:
+    """Return the bytes of the groups, a row each."""
     rows = np.empty(groups.first.size, _GROUP)
     for field, column in zip(_GROUP.names or (), groups):
         rows[field] = column
@@ -148,6 +150,7 @@ def decode_unchecked(data: Octets, *, any_header: bool = False) -> Groups:
 
 
 def _as_octets(data: Octets) -> memoryview:
+    """Return a view of the bytes; raises `InvalidArgument` for anything else."""
     try:
         view = memoryview(data)
     except TypeError:

@@ -56,6 +56,7 @@ def from_range(ids: range) -> Groups:
 
 
 def _group_block(ids: Int64Array, differences: Int64Array) -> Groups:
+    """Group ascending ids of one block, whose steps from one to the next are `differences`."""
     breaks = np.flatnonzero(differences > 1)
     starts = np.concatenate((ids[:1], ids[breaks + 1]))
     return _group_runs(starts, np.concatenate((ids[breaks], ids[-1:])) + 1)

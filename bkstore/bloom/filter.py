@@ -111,6 +111,7 @@ class BloomFilter:
         self._set_up(np.zeros(words * 8, np.uint8), hash_count)
 
     def _set_up(self, bits: BitArray, hash_count: int) -> None:
+        """Take the bits of a new filter."""
         self._bits = bits
         self._data = memoryview(bits)  # type: ignore[arg-type] # reads a byte in a third of the time
         self._size = bits.size * 8
@@ -291,6 +292,7 @@ class BloomFilter:
         return self
 
     def _check_same_shape(self, other: BloomFilter) -> None:
+        """Raise `InvalidArgument` unless both filters have the same size and hash count."""
         if (self._size, self._hash_count) != (other._size, other._hash_count):
             raise InvalidArgument(
                 "only filters of the same size and hash count can be united, not "

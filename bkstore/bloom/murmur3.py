@@ -44,6 +44,7 @@ def hash_key(key: int) -> tuple[int, int]:
 
 
 def _as_int(key: int) -> int:
+    """Return a key as an int; raises `InvalidArgument` if it is none."""
     if not isinstance(key, bool):
         with contextlib.suppress(TypeError):
             return operator.index(key)

@@ -159,6 +159,7 @@ class Fleet(Generic[_Outcome]):
         return code
 
     def _leave_out(self, directory: Path, failure: _Failure) -> None:
+        """Report a directory that could not be read, and go on with the others."""
         if failure.concerns_all:
             raise InvalidArgument(failure.reason)
         is_named = str(directory) in failure.reason
@@ -179,6 +180,7 @@ class Fleet(Generic[_Outcome]):
                 yield _spill_rows(self._read, directory, scratch / f"{number}.rows")
 
     def _choose_jobs(self) -> int:
+        """Return how many processes read: as asked, else one a core if there is much to read."""
         if self._jobs is not None:
             return self._jobs
         has_much = _have_bytes(self._directories, _MIN_PARALLEL_BYTES)

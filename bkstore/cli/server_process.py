@@ -70,6 +70,7 @@ class StateChanges:
         """Return a wrapper that raises `InvalidArgument` for changes the settings forbid."""
 
         def set_if_permitted(read_only: bool) -> None:
+            """Set the state, unless an option of the server forbids it."""
             if read_only and self._never_read_only:
                 raise InvalidArgument("readOnlyModeEnabled is false: the bookie stays writable")
             if not read_only and self._always_read_only:

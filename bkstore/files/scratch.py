@@ -84,6 +84,7 @@ def _create_marker(path: Path) -> int | None:
 
 
 def _remove_abandoned(base_dir: str) -> None:
+    """Remove scratch directories of processes that ended without removing them."""
     with suppress(OSError), os.scandir(base_dir) as entries:
         names = [entry.name for entry in entries if _NAME_PATTERN.fullmatch(entry.name)]
         for name in names:

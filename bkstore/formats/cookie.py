@@ -58,6 +58,7 @@ def decode(data: bytes) -> Cookie:
 
 
 def _decode_version_3(text: str) -> Cookie:
+    """Return the cookie of three lines: host, journal directories, ledger directories."""
     lines = text.splitlines()
     if len(lines) != 3:
         raise CorruptionError(None, 0, f"cookie of version 3 has {len(lines)} more lines")
@@ -65,6 +66,7 @@ def _decode_version_3(text: str) -> Cookie:
 
 
 def _decode_text(version: int, data: bytes, body: int) -> Cookie:
+    """Return the cookie of a text-format protobuf message, which begins at `body`."""
     message = _Message()
     proto_text.parse_into(data, body, message, "cookie")
     check_complete(message, body, "cookie")
@@ -79,6 +81,7 @@ def _decode_text(version: int, data: bytes, body: int) -> Cookie:
 
 
 def _decode_paths(text: str) -> tuple[str, ...]:
+    """Return the paths of a list in a cookie: their number, then each, separated by tabs."""
     count, *paths = text.split("\t")
     if not _NUMBER.fullmatch(count) or int(count) != len(paths):
         raise CorruptionError(None, 0, f"cookie's directory list is invalid: {text[:80]!r}")

@@ -236,6 +236,7 @@ def entry_ids_of_records(data: Bytes, offsets: Int64Array, sizes: Int64Array) ->
 
 
 def _decode_special_v2(data: bytes, version: int) -> JournalRecord:
+    """Return a special record of version 2: of a ledger with a scope."""
     if len(data) < _IDS_V2.size:
         reason = f"special record of {len(data)} bytes: its ids need {_IDS_V2.size}"
         raise CorruptionError(None, 0, reason)

@@ -324,6 +324,8 @@ class EntryIndex(EntrySource, Closeable):
         return self._scan_by_ledger(check_batch("batch", batch), findings)
 
     def _scan_by_ledger(self, batch: int, findings: Findings) -> Iterator[IndexBatch]:
+        """Yield all rows ledger by ledger; damage of one becomes a finding, or raises without
+        `findings`."""
         for ledger in self.ledgers():
             try:
                 for entries, locations in self._row_chunks(ledger, batch):

@@ -117,6 +117,7 @@ class MemtableIndex(EntryIndex):
         return self._tables.get(LedgerId.of(ledger))
 
     def _make_table(self, ledger: LedgerLike) -> _Table:
+        """Return the ledger's table, made if it has none."""
         with self._lock:
             self._check_open()
             table = self._tables.setdefault(LedgerId.of(ledger), _Table())

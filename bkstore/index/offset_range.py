@@ -310,6 +310,7 @@ class OffsetRangeIndex:
 
 
 def _check_int64(*values: int) -> None:
+    """Raise `InvalidArgument` unless each value is an integer that fits int64."""
     for value in values:
         try:
             fits = -(2**63) <= operator.index(value) < 2**63 and not isinstance(value, bool)

@@ -29,6 +29,7 @@ def _of_part(
 
     @wraps(method)
     def call(self: PartitionedIndex, /, *arguments: _P.args, **options: _P.kwargs) -> _T:
+        """Call the method of the part that has the ledger, the first argument."""
         ledger = cast(LedgerLike, arguments[0] if arguments else options["ledger"])
         part = self.parts[self.part_index_of(ledger)]
         result: _T = getattr(part, method.__name__)(*arguments, **options)

@@ -217,6 +217,7 @@ def _check_int64(value: int, what: str) -> int:
 
 
 def _to_segments(pairs: Iterable[tuple[int, Iterable[str]]]) -> Iterator[Segment]:
+    """Yield the segments of (first entry, ensemble) pairs; raises `InvalidArgument` for others."""
     for first, ensemble in pairs:
         bookies = () if isinstance(ensemble, str) else tuple(ensemble)
         if isinstance(ensemble, str) or not {*map(type, bookies)} <= {str}:
@@ -225,6 +226,7 @@ def _to_segments(pairs: Iterable[tuple[int, Iterable[str]]]) -> Iterator[Segment
 
 
 def _size_problems(metadata: LedgerMetadata) -> Iterator[str]:
+    """Yield what is wrong with quorums, digest and version."""
     size, write, ack = metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size
     if size < 1:
         yield f"ensemble size {size} is below 1"
@@ -239,6 +241,7 @@ def _size_problems(metadata: LedgerMetadata) -> Iterator[str]:
 
 
 def _segment_problems(metadata: LedgerMetadata) -> Iterator[str]:
+    """Yield what is wrong with the segments: they ascend from 0, each of a whole ensemble."""
     if not metadata.segments:
         yield "no segment"
     previous = None

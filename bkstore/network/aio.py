@@ -140,6 +140,7 @@ class AsyncClient:
     async def _open_ledger(
         self, call: Callable[_P, LedgerHandle], *arguments: _P.args, **options: _P.kwargs
     ) -> AsyncLedger:
+        """Open or create a ledger in a thread, and wrap its handle."""
         handle = await _run_in_thread(self._call_threads, call, *arguments, **options)
         return AsyncLedger(handle, self._call_threads, self._wait_threads)
 

@@ -50,6 +50,7 @@ class DiskWatch:
         options: DiskOptions,
         get_used_share: Callable[[Path], float] = used_share,
     ) -> None:
+        """Watch the bookie's ledger directories; tests give another `get_used_share`."""
         self._bookie = bookie
         self._limits = options
         self._get_used_share = get_used_share

@@ -51,6 +51,7 @@ class ScopedClient(ForwardingClient, Closeable):
         self._v3_client.close()
 
     def _client_for(self, ledger: LedgerLike) -> WireClient:
+        """Return the client of the protocol for a ledger: v2, or v3 for one with a scope."""
         ledger_id = LedgerId.of(ledger)
         if not ledger_id.scope:
             return self._v2_client

@@ -70,6 +70,7 @@ def find_java_home(scratch: Path, purpose: str = "Spark") -> Path:
 
 
 def _installed_homes() -> list[Path]:
+    """Return the Java homes of this machine: JAVA_HOME, then that of ``java`` on PATH."""
     homes = []
     if os.environ.get("JAVA_HOME"):
         homes.append(Path(os.environ["JAVA_HOME"]))

@@ -139,6 +139,7 @@ class SparkLoadEngine:
         return WritePieces(layout, folder, rows)
 
     def _range_count(self, source: LoadSource) -> int:
+        """Return the number of key ranges: one a core at least, none too small or too large."""
         if self._partitions is not None:
             return self._partitions
         cores = self._spark.sparkContext.defaultParallelism

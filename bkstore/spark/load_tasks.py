@@ -83,6 +83,7 @@ class WritePieces:
 
 
 def _piece_schema() -> pa.Schema:
+    """Return the Arrow schema of `PIECE_DDL`."""
     import pyarrow as pa
 
     kinds = {"int": pa.int32(), "boolean": pa.bool_(), "string": pa.string(), "bigint": pa.int64()}

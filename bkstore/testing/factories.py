@@ -61,12 +61,14 @@ class _Factory(Generic[_T]):
         return self.top / f"{prefix}-{self._directory_count}"
 
     def _open(self, path: Path, open_at: Callable[[Path, Files], _T], files: Files | None) -> _T:
+        """Open an instance, and keep how it was opened, so that it can be reopened."""
         layer = self.files if files is None else files
         opened = open_at(path, layer)
         self._instances.append(_Instance(opened, path, open_at, layer))
         return opened
 
     def _find_instance(self, item: _T) -> _Instance[_T]:
+        """Return the record of an instance; raises if this factory did not make it."""
         for instance in self._instances:
             if instance.item is item:
                 return instance

@@ -67,6 +67,7 @@ class ServerFactory:
         return self(bookie=bookie, server=settings)
 
     def _restart_settings(self, server: BookieServer) -> dict[str, Any]:
+        """Return the settings to start a server again, at the same port."""
         for known, settings in self._servers:
             if known is server:
                 return settings | {"port": server.address.port}

@@ -72,6 +72,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: StrPath, key: StrPat
 
 
 def _load_trusted(context: ssl.SSLContext, trusted: Path) -> None:
+    """Trust the certificates of a file; raises if it cannot be read."""
     _check_readable(trusted)
     try:
         context.load_verify_locations(trusted)

@@ -180,6 +180,7 @@ def _set_fields(message: Any, fields: Body) -> None:
 
 
 def _set_ledger(message: Any, ledger: LedgerId) -> None:
+    """Set the ledger's fields in a message; raises if it has a scope and the message cannot."""
     message.ledgerId = signed64(ledger.ledger)
     if ledger.scope:
         if "ledgerScopeId" not in message.DESCRIPTOR.fields_by_name:

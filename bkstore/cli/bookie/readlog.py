@@ -130,6 +130,7 @@ def _record_table(log: LogFile, batch: LogBatch, digest_types: DigestTypes | Non
 
 
 def _payloads(batch: LogBatch, digest_types: DigestTypes) -> list[bytes | None]:
+    """Return the payload of each record, None where the digest type is not known."""
     payloads: list[bytes | None] = [None] * len(batch)
     for ledger, rows in rows_of_ledgers(batch.scope_id, batch.ledger_id):
         records = [batch.record(row) for row in rows.tolist()]

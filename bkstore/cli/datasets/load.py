@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _wants_spark(args: argparse.Namespace) -> bool:
+    """Return whether Spark loads the dump: if asked to, or by its number of rows if installed."""
     if args.engine != "auto" or find_spec("pyspark") is None:
         return bool(args.engine == "spark")
     from bkstore.offline.load.dump_rows import open_load_source
@@ -77,6 +78,7 @@ def _wants_spark(args: argparse.Namespace) -> bool:
 
 
 def _load_locally(args: argparse.Namespace) -> LoadResult:
+    """Load without Spark, with a progress bar."""
     from bkstore.offline.load import load
 
     with work_progress("rows") as show_progress:

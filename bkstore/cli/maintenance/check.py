@@ -151,6 +151,7 @@ def _finding_rows(
 
 
 def _coverage_table(bookie_id: str, coverage: Coverage) -> Table:
+    """Return what was checked in each entry log, a row each."""
     log_columns = CHECK_COVERAGE.names[1:]
     columns = {name: [getattr(log, name) for log in coverage.logs] for name in log_columns}
     columns["unaccounted"] = [list(map(list, pairs)) for pairs in columns["unaccounted"]]

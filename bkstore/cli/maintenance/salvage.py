@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _loss_row(loss: Loss) -> tuple[Any, ...]:
+    """Return a row of the table of losses."""
     ids = (None, None) if loss.ledger is None else loss.ledger.signed
     entry_range = (loss.first_entry, loss.last_entry, loss.entries)
     groups = None if loss.entry_set is None else loss.entry_set.groups.tolist()

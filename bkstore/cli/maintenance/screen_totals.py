@@ -38,6 +38,7 @@ def for_screen(tables: Iterable[Table], *, exact: bool, has_total: bool) -> Iter
 
 
 def _with_units(table: Table) -> Table:
+    """Return the table with its sizes in bytes as texts with units."""
     columns = {
         column: _sizes(values) if _is_size(column) else values
         for column, values in table.columns.items()

@@ -70,6 +70,7 @@ def opened_digests(
     with opened_metadata(location) as store:
 
         def read_digest(ledger: LedgerId) -> tuple[str | None, bytes | None]:
+            """Return (digest type, password) of a ledger's metadata; None where unknown."""
             try:
                 metadata = store.read(ledger).metadata
             except NoSuchLedger:

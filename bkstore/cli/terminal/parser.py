@@ -136,6 +136,7 @@ class Parser(argparse.ArgumentParser):
             subparser.set_examples([line for line in examples if line.startswith(prefix)])
 
     def _subcommands(self) -> Mapping[str, Parser]:
+        """Return the parsers of the subcommands by their names; none if there are none."""
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
                 return cast(Mapping[str, Parser], action.choices)

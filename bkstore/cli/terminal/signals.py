@@ -61,6 +61,7 @@ class _SignalHandlers:
         sys.unraisablehook = self._on_unraisable
 
     def restore(self) -> None:
+        """Give the signals back to the system; none is sent again after this."""
         with self._restore_lock:
             self._restored = True
         sys.unraisablehook = self._previous_hook
@@ -97,6 +98,7 @@ class _SignalHandlers:
         _thread.start_new_thread(self._resend_after_pause, (signal_number,))
 
     def _resend_after_pause(self, signal_number: int) -> None:
+        """Send a signal again, in case the first one was swallowed."""
         time.sleep(_RESEND_SECONDS)
         with self._restore_lock:
             if not self._restored:

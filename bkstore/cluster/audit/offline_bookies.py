@@ -64,6 +64,7 @@ class GroupsBookie:
     """
 
     def __init__(self, scope_id: Int64Array, ledger_id: Int64Array, groups: Groups) -> None:
+        """Take the rows of a dump's groups, in any order, and sort them by ledger."""
         order = np.lexsort((groups.first, ledger_id, scope_id))
         scopes, ledgers = scope_id[order], ledger_id[order]
         self._groups = groups.take(order)

@@ -199,6 +199,7 @@ def _open_or_create(path: Path) -> int | None:
 
 
 def _is_named(fd: int, path: Path) -> bool:
+    """Return whether the path still leads to the open file: another run may have replaced it."""
     try:
         return os.path.samestat(os.fstat(fd), os.lstat(path))
     except FileNotFoundError:

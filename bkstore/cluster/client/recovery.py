@@ -223,6 +223,7 @@ class _Recovery:
         """Add one entry; ensemble changes are made in `changed_metadata` only."""
 
         def change(failed: Sequence[int], excluded: Collection[str]) -> tuple[str, ...] | None:
+            """Replace failed bookies in this recovery's metadata; None if there are no others."""
             new_ensemble = choose_replacement(self.access, self.changed_metadata, failed, excluded)
             if new_ensemble is not None:
                 self.changed_metadata = add_segment(self.changed_metadata, entry_id, new_ensemble)

@@ -191,6 +191,7 @@ class LocalBookie:
                 self._idle.notify_all()
 
     def _delay_answer(self) -> None:
+        """Wait for the planned delay; raises `BookieUnavailable` if it exceeds the timeout."""
         delay = self.delay_seconds
         if delay > 0:
             self._sleep(min(delay, self._timeout))

@@ -280,6 +280,7 @@ class RegionPlacement(RackPlacement):
 
 
 def _check_locations(locations: Mapping[str, str]) -> dict[str, str]:
+    """Raise `InvalidArgument` for a location that is not an absolute path without empty parts."""
     for bookie, path in instance(Mapping)("locations", locations).items():
         if not isinstance(path, str) or not path.startswith("/") or "" in path.split("/")[1:]:
             raise InvalidArgument(f"{bookie} is at {path!r}, which is not a path like /rack-1")

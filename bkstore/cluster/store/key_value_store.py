@@ -279,6 +279,7 @@ class KeyValueStore:
     def _relocate_error(
         self, error: CorruptionError, value: Value | None, key: str
     ) -> CorruptionError:
+        """Return the error with the place of the value in the store instead of in its bytes."""
         data_offset = 0 if value is None else value.data_offset
         return error.relocate(self._values.location_of(key), data_offset)
 

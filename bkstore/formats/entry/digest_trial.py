@@ -106,6 +106,7 @@ class DigestTypes:
 
 
 def _verifies_hmac(record: bytes, password: bytes | str) -> bool:
+    """Return whether the record's digest is that of HMAC with this password."""
     with suppress(CorruptionError):
         Coder("HMAC", password).decode(record)
         return True

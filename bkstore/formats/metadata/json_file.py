@@ -92,6 +92,7 @@ def _ledger_fields(metadata: LedgerMetadata, passwords: bool) -> _Fields:
 
 
 def _mark_fields(ledger: LedgerId, mark: UnderreplicatedMark) -> _Fields:
+    """Return the fields of a mark's JSON object."""
     fields: _Fields = {"scope_id": ledger.scope, "ledger_id": ledger.ledger}
     if mark.marked_at is not None:
         fields["marked_at"] = mark.marked_at

@@ -19,6 +19,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def _check_scope_0(ledger: int | LedgerId) -> int:
+    """Return the ledger number; raises `InvalidArgument` for a ledger with a scope."""
     ledger_id = LedgerId.of(ledger)
     if ledger_id.scope:
         raise InvalidArgument(f"this layout cannot store scope {ledger_id.scope:#x}")
@@ -94,6 +95,7 @@ def _parse_decimal(text: str) -> LedgerId:
 
 
 def _parse_hex(text: str) -> LedgerId:
+    """Return the ledger id of a path of hex digits, cut by ``/`` and ``/L``."""
     digits = text.replace("/L", "").replace("/", "")
     scope = int(digits[:16], 16)
     if scope == 0:

@@ -122,6 +122,7 @@ def _parse_prefixed(text: str) -> int | None:
 
 
 def _packs_to(number: float, packed: bytes) -> bool:
+    """Return whether the number has these bytes as a 32-bit float."""
     try:
         return struct.pack("<f", number) == packed
     except OverflowError:

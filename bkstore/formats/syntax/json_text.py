@@ -71,6 +71,7 @@ def format_json(value: Any, indent: int | None = None) -> str:
 
 
 def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of a JSON text; raises `ValueError` for a repeated key."""
     members = dict(pairs)
     if len(members) < len(pairs):
         seen: set[str] = set()

@@ -61,6 +61,7 @@ def _escape_in_octal(token: re.Match[bytes], start: int, subject: str) -> bytes:
         return token[0]
 
     def octal(escape: re.Match[bytes]) -> bytes:
+        """Return an escape sequence in octal, which protobuf's parser reads in any version."""
         escaped_bytes = _unescape(escape)
         if escaped_bytes is None:
             offset = start + token.start() + escape.start()

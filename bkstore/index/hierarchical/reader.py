@@ -358,6 +358,7 @@ class HierarchicalReader(EntryIndex):
         return file_slots.read_header(fd, path, self._compat)
 
     def _read_existing(self, ledger: LedgerLike, read: Callable[[int, str], _T]) -> _T:
+        """Run `read(fd, path)` on the ledger's file; raises `NoSuchLedger` if it has none."""
         result = self._with_file(LedgerId.of(ledger), read, None)
         if result is None:
             raise NoSuchLedger(f"ledger {LedgerId.of(ledger)} has no index file")

@@ -32,6 +32,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def _processor_model() -> str:
+    """Return the processor's name, "" if unknown."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

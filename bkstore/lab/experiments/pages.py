@@ -60,6 +60,7 @@ class PagePool:
     """A reader of index files that keeps up to `max_pages` pages in memory."""
 
     def __init__(self, index: HierarchicalIndex, page_size: int, max_pages: int) -> None:
+        """Keep up to `max_pages` pages of index files, the last used ones."""
         self._index = index
         self._slots_per_page = page_size // SLOT_SIZE
         self._fds: dict[LedgerId, int] = {}

@@ -139,6 +139,7 @@ class _Client:
         now = begin
 
         def time_call(operation: str, call: Callable[..., object], *arguments: Any) -> None:
+            """Make a call, and record its operation, latency and end."""
             nonlocal now
             start = time.perf_counter_ns()
             call(*arguments)

@@ -53,6 +53,7 @@ class KeyDraws:
     """
 
     def __init__(self, order: KeyOrder, keys: EntryKeys, seed: int, client: int) -> None:
+        """Draw rows of `keys` for one client: by Zipf's law, uniformly, or along a stripe."""
         self._order, self._keys = order, keys
         self._rng = np.random.default_rng((seed, client))
         self._next_row = int(self._rng.integers(keys.count))

@@ -24,6 +24,7 @@ def choose_ticks(low: float, high: float) -> list[float]:
 
 
 def _scaled_powers_of_ten(factors: Sequence[int], low: float, high: float) -> Iterator[float]:
+    """Yield factor x 10^n within the limits, for tick marks."""
     for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
         for factor in factors:
             if low <= float(f"{factor}e{power}") <= high:

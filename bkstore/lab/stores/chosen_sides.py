@@ -123,6 +123,7 @@ def parse_index_class(text: str) -> tuple[str, IndexSide]:
 
 
 def _load_index_class(text: str) -> Any:
+    """Return the class of MODULE:CLASS, importable from here, or of an entry point."""
     module, separator, attribute = text.partition(":")
     if separator:
         if os.getcwd() not in sys.path:

@@ -94,6 +94,7 @@ class IndexSide:
 
 
 def _split_load(load: IndexLoad, memory_share: float) -> tuple[list[Put], list[Put]]:
+    """Split the puts: those written to disk first, and the last share, kept in memory."""
     puts = list(load.puts)
     rows_so_far = np.cumsum([put.entry_ids.size for put in puts])
     rows_on_disk = rows_so_far[-1] * (1 - memory_share)

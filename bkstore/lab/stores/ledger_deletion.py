@@ -50,6 +50,7 @@ class ShrinkingRocks:
         rows_per_table: int,
         changes: tuple[Change, ...] = (),
     ) -> None:
+        """Open an empty database; `changes` are applied to its options."""
         self.top, self.rows_per_table, self._changes = top, rows_per_table, changes
         self.entries_per_ledger = entries_per_ledger
         self.generation = self.unflushed_rows = 0

@@ -194,6 +194,7 @@ def _read_storage(conf: Configuration) -> StorageKind | None:
 
 
 def _read_host(conf: Configuration) -> str | None:
+    """Return the address of the configured network interface, None if none is configured."""
     interface = _read_given(conf, "listeningInterface")
     try:
         return find_interface_address(interface) if interface else None

@@ -153,6 +153,7 @@ _GROUP_COLUMNS = tuple(GROUPS.names[1:])
 
 
 def _sequences_job(_: Inputs) -> KernelJob:
+    """Return the job that lists sequences; sorted entries are condensed to groups first."""
     columns = ("scope_id", "ledger_id", "entry_id")
     rows = KernelInput(None, _BOOKIE_LEDGER, ("first_sequence_start",))
     sorted_reader = SortedFileScan("entries", columns, sequences.CondensedSequences)
@@ -167,6 +168,7 @@ def _holes_job(_: Inputs) -> KernelJob:
 
 
 def _fragmentation_job(_: Inputs) -> KernelJob:
+    """Return the job that counts stretches: entries that follow each other in a log."""
     columns = ("scope_id", "ledger_id", "entry_id", "dir_index", "log_id", "position")
     rows = KernelInput(None, _BOOKIE_LEDGER, ("entry_id", "log_id", "position", "dir_index"))
     kernel = Fragmentation(repeated=True)
@@ -177,6 +179,7 @@ def _judge_job(output: Output) -> Callable[[Inputs], KernelJob]:
     """Return the function that makes the job of one of the tables that `Judge` can output."""
 
     def make_job(inputs: Inputs) -> KernelJob:
+        """Return the job that compares groups with metadata and yields the rows of one output."""
         order = ("role", "bookie", "first_sequence_start")
         rows = KernelInput(sql.JUDGED, keys=("scope_id", "ledger_id"), order=order)
         judge = Judge(output, inputs.dump.bookies)
@@ -186,6 +189,7 @@ def _judge_job(output: Output) -> Callable[[Inputs], KernelJob]:
 
 
 def _comparison_job(_: Inputs) -> KernelJob:
+    """Return the job that compares the groups of two dumps."""
     order = ("side", "first_sequence_start")
     rows = KernelInput(sql.COMPARED, _BOOKIE_LEDGER, order)
     sorted_reader = SortedFileScan("groups", _GROUP_COLUMNS, sequences.Compare)

@@ -87,6 +87,7 @@ def top_rows(table: pa.Table, analysis: Analysis, options: Options) -> pa.Table:
 
 
 def _sort_rows(table: pa.Table, keys: list[tuple[str, str]], rows: int) -> pa.Table:
+    """Return the first rows of the table in this order."""
     import pyarrow.compute as pc
 
     order = pc.sort_indices(_sort_columns(table, [name for name, _ in keys]), sort_keys=keys)

@@ -147,6 +147,7 @@ class Check:
             self.coverage.not_checked.append("index rows and states: the index cannot be read")
 
     def _check_states(self, index: EntryIndex, is_partial: bool) -> Iterator[CheckFinding]:
+        """Check ledger states, of one ledger or all, and compare all with the journals."""
         if self._ledger_id is not None:
             own_ledgers = [self._ledger_id] if self._ledger_id in self._known_ledgers else []
             yield from check_states(index, own_ledgers, self._client_secret, self.coverage)
@@ -169,6 +170,7 @@ class Check:
         spill.finish()
 
     def _note_lowest_locations(self, rows: IndexBatch) -> None:
+        """Lower each ledger's lowest location to the lowest of these rows; 0 means none yet."""
         for ledger, _, locations in rows.by_ledger():
             lowest, known = int(locations.min()), self._lowest_locations.get(ledger)
             if known is not None:

@@ -41,6 +41,7 @@ class _EntrySet:
             self.all()
 
     def all(self) -> Availability:
+        """Return all entries that were added, those that wait included."""
         if self.waiting:
             ids = np.array(sorted(set(self.waiting)), np.int64)
             self.whole |= Availability.from_entries(ids)

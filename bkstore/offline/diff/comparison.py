@@ -130,6 +130,7 @@ def _unread_findings(side_name: str, compared: ComparedLedger) -> list[Finding]:
 
 
 def _compare_entries(ledger: LedgerId, a: Availability, b: Availability) -> Iterator[Difference]:
+    """Yield the entries that only one side has."""
     if surplus := a - b:
         yield Difference("entries", ledger, "a", surplus)
     if surplus := b - a:

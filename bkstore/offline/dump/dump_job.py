@@ -238,6 +238,7 @@ def _read_failure(bookie_id: str, finding: Finding) -> Finding:
 
 
 def _check_distinct_names(bookie_ids: list[str]) -> None:
+    """Raise `InvalidArgument` if two bookies would have the same file names."""
     if len({file_name(bookie_id).casefold() for bookie_id in bookie_ids}) != len(bookie_ids):
         raise InvalidArgument(
             f"bookie ids are not distinct as file names: {', '.join(bookie_ids)}; give --bookie-id"
@@ -339,6 +340,7 @@ class _DumpRun:
         return self.outcomes[task.piece.bookie_id].failure is None
 
     def _note_result(self, task: PieceTask, result: PieceResult) -> None:
+        """Keep the result of a piece, and count its rows and weight as done."""
         row_count = sum(file.rows for file in result.files if file.table == "entries")
         self._results[task.piece.name], self._entry_rows[task.piece.name] = result, row_count
         self._running_weight.pop(task.piece.name, None)
@@ -365,6 +367,7 @@ class _DumpRun:
             )
 
     def _check_unchanged(self, plan: BookiePlan) -> None:
+        """Record that a bookie's files changed while they were read."""
         outcome = self.outcomes[plan.bookie_id]
         if outcome.failure is None:
             try:

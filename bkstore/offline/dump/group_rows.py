@@ -55,6 +55,7 @@ class GroupCollector:
         self._write_finished()
 
     def _finish_ledger(self) -> None:
+        """Join the groups of the last ledger, and keep its summary: count, first and last entry."""
         if self.last_ledger is not None and self._last_ledger_groups:
             groups = grouping.canonicalize_parts(self._last_ledger_groups)
             first, last = int(groups.first[0]), int(groups.ends[-1]) - 1

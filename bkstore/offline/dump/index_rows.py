@@ -79,6 +79,7 @@ def _first_directory_of_logs(logs: Iterable[LogFile]) -> tuple[Int64Array, Int64
 
 
 def _find_dirs(log_dirs: tuple[Int64Array, Int64Array], logs: Int64Array) -> Int64Array:
+    """Return the directory of each log; `NO_DIRECTORY` for logs that do not exist."""
     known_logs, dir_numbers = log_dirs
     if not known_logs.size:
         return np.broadcast_to(np.int64(NO_DIRECTORY), logs.shape)

@@ -88,6 +88,7 @@ class ParquetTableWriter:
             self._write_groups(self._pending_rows // self._group_rows * self._group_rows)
 
     def _check_order(self, table: pa.Table) -> None:
+        """Note if rows are out of order: then the file is not declared sorted."""
         if self.order_check is not None and len(table):
             columns = [table.column(name).to_numpy() for name in SORTED_BY[self.schema.name]]
             if self.order_check.add(columns) is not None:
@@ -99,6 +100,7 @@ class ParquetTableWriter:
         return None if self.order_check is None else self.order_check.ledger_range()
 
     def _write_groups(self, row_count: int) -> None:
+        """Write the first waiting rows as whole row groups; the others go on waiting."""
         import pyarrow as pa
 
         if not row_count:

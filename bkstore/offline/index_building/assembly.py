@@ -64,6 +64,7 @@ def build_index(
 
 
 def _check_table_file(layout: str, table_file: TableFile) -> None:
+    """Raise unless the file exists as its writer left it."""
     path = Path(table_file.path)
     exists = path.is_dir() if layout == "idx" else path.is_file()
     if not exists or (layout != "idx" and path.stat().st_size != table_file.bytes):

@@ -112,6 +112,7 @@ class TableWriter:
             start = stop
 
     def _begin_file(self, file_kind: tuple[int, bool]) -> None:
+        """Open the next table file, of a directory, for ledgers with or without a scope."""
         self._finish_file()
         self._file_kind, self._file_rows = file_kind, 0
         self._path = self._folder / f"{len(self._finished):05d}.sst"
@@ -130,6 +131,7 @@ class TableWriter:
                 writer[key] = value
 
     def _finish_file(self) -> None:
+        """Close the open table file and note its size; do nothing if none is open."""
         if self._writer is None:
             return
         with _table_errors(self._path):
@@ -198,6 +200,7 @@ class TreeWriter:
         self._row_count += rows.entry_id.size
 
     def _begin_file(self, ledger: LedgerId) -> None:
+        """Begin the index file of a ledger with its state; flush after many ledgers."""
         self._last_ledger = ledger
         self._ledger_count += 1
         if self._ledger_count % _LEDGERS_PER_FLUSH == 0:

@@ -116,6 +116,7 @@ def compare_range(source: LoadSource, layout: str, data: Path, compared: Compare
 
 
 def _undamaged_rows(index: PieceIndex) -> Iterator[IndexBatch]:
+    """Yield the rows of an index; raises for the first damage."""
     findings: list[Finding] = []
     for rows in index.rows(findings):
         _raise_first(findings)

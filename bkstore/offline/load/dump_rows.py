@@ -160,6 +160,7 @@ def _parquet_files(folder: Path) -> list[Path]:
 def _choose_bookie(
     dump: Path | DumpFolder, bookie_ids: Sequence[str], requested_id: str | None
 ) -> str:
+    """Return the bookie to load: the requested one, or the only one."""
     if requested_id is None and len(bookie_ids) == 1:
         return bookie_ids[0]
     choices = ", ".join(bookie_ids) or "none"
@@ -193,6 +194,7 @@ def _read_batches(
 
 
 def _distinct_values(paths: Sequence[Path], column: str) -> set[str]:
+    """Return the values of a column in several files; raises `UnsupportedLayout` for null."""
     values: set[str] = set()
     for path in paths:
         for batch in _read_batches(path, [column], validate=True):
@@ -283,6 +285,7 @@ def _exceeds_unsigned(values: Int64Array, limit: int) -> Any:
 
 
 def _refuse_bad_row(path: str, rule: str, is_bad: Any, columns: dict[str, Int64Array]) -> None:
+    """Raise `CorruptionError` that shows the first bad row, if there is any."""
     if is_bad.any():
         row = int(np.flatnonzero(is_bad)[0])
         description = ", ".join(f"{name} {int(values[row])}" for name, values in columns.items())

@@ -67,6 +67,7 @@ def survey_order(source: LoadSource) -> list[DirectoryRows]:
 
 
 def _add_batch(directory: DirectoryRows, rows: IndexBatch) -> None:
+    """Count rows of a directory, and note whether all so far are in key order."""
     if directory.is_sorted:
         scope, ledger, entry = (column.view(np.uint64) for column in rows[1:4])
         directory.is_sorted = _is_ascending(scope, ledger, entry, directory.last_key)

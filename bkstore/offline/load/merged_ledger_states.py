@@ -40,6 +40,7 @@ def _state_of_row(row: Mapping[str, Any]) -> LedgerState:
 
 
 def _merge_states(ledger_id: LedgerId, one: LedgerState, other: LedgerState) -> LedgerState:
+    """Return the state of a ledger of two directories: fenced, or in limbo, if it is in either."""
     keys = {key for key in (one.master_key, other.master_key) if key}
     if len(keys) > 1:
         raise InvalidArgument(f"ledger {ledger_id} has two master keys: rows of different bookies?")

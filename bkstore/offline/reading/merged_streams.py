@@ -72,6 +72,7 @@ class _Stream:
         self._set_waiting(batch)
 
     def _set_waiting(self, batch: pa.RecordBatch) -> None:
+        """Take a batch, and note its last ledger unless the stream has ended."""
         self._waiting = batch
         scope, ledger = (batch.column(name).to_numpy() for name in LEDGER_COLUMNS)
         self._ledger_columns = scope, ledger

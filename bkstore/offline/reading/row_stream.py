@@ -88,6 +88,7 @@ def check_bookie(location: str, file: pq.ParquetFile, bookie: str) -> None:
 
 
 def _verify_bookie(location: str, rows: pa.RecordBatch, bookie: str) -> None:
+    """Raise `CorruptionError` if rows are of another bookie than the manifest says."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

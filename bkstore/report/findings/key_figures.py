@@ -157,6 +157,7 @@ def _sum_disk_bytes(tables: Tables) -> Disk | None:
 
 
 def _count_ledgers_by_health(tables: Tables) -> Health | None:
+    """Count the ledgers by class of health; None without that table."""
     if "ledger_health" not in tables:
         return None
     classes = class_ranks(tables["ledger_health"])
@@ -166,6 +167,7 @@ def _count_ledgers_by_health(tables: Tables) -> Health | None:
 
 
 def _count_ledgers_by_category(tables: Tables) -> dict[str, int] | None:
+    """Count the distinct ledgers by category of violation; None without that table."""
     if "violations" not in tables:
         return None
     keys = ["category", "scope_id", "ledger_id"]

@@ -92,6 +92,7 @@ def _rows_of(piece: DumpPiece, table: Schema, findings: list[Finding]) -> Iterat
 
 
 def _entry_rows(piece: DumpPiece, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
+    """Yield a piece's index rows, with record lengths if asked for."""
     lengths = RecordLengths(piece.logs) if piece.with_lengths else None
     with PieceIndex(piece) as index:
         for index_rows in index.rows(findings, _BATCH_ROWS):

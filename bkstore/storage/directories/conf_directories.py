@@ -59,6 +59,7 @@ def choose_journal_dirs(in_conf: Sequence[Path], in_cookie: Sequence[str]) -> Se
 
 
 def _resolve_paths(conf: Path, names: list[str]) -> list[Path]:
+    """Return configured paths, relative ones from the file's directory."""
     if "" in names:
         raise UnsupportedLayout(f"{conf}: lists a directory with an empty name: {', '.join(names)}")
     for name in names:

@@ -76,6 +76,8 @@ class OwnedDirectories:
 
     @classmethod
     def _of_folders(cls, folders: BookieFolders) -> OwnedDirectories:
+        """Return the folders by role; without a journal directory the first ledger directory has
+        it."""
         journal = list(folders.journal) or list(folders.ledger[:1])
         if folders.cookie is not None:
             journal = order_by_names(journal, folders.cookie.journal_dirs) or journal

@@ -123,6 +123,7 @@ def _file_exists(path: Path) -> bool:
 
 
 def _read_content(path: Path) -> bytes:
+    """Return the bytes of a configuration file; raises if it is too long, or not text."""
     with open_for_reading(path) as file:
         data = file.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES or b"\0" in data:
@@ -151,6 +152,7 @@ _SYSTEM_PROPERTIES: Mapping[str, Callable[[], str]] = {
 
 
 def _system_property(name: str) -> str:
+    """Return a property of the JVM that is the same here; raises for any other."""
     if name not in _SYSTEM_PROPERTIES:
         reason = "is a property of the bookie's JVM: replace it by its value"
         raise InvalidArgument(f"${{sys:{name}}} {reason}")

@@ -84,6 +84,7 @@ class WriterLock(Closeable):
         self._close_owner = WeakMethod(close)
 
     def _forked(self) -> None:
+        """Close the owner and the lock in a forked child."""
         close = None if self._close_owner is None else self._close_owner()
         if close is not None:
             close()

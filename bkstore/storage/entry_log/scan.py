@@ -136,6 +136,7 @@ def scan_log(
 
 
 def _filter_ledgers(batch: LogBatch, accept: _Accept, verdicts: dict[LedgerId, bool]) -> LogBatch:
+    """Return the records of accepted ledgers; `verdicts` keeps what `accept` returned."""
     is_kept = np.zeros(len(batch), np.bool_)
     for ledger_id, rows in batch.ledgers():
         if ledger_id not in verdicts:

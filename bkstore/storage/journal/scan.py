@@ -54,6 +54,7 @@ class _Window:
     """A file read forward in large chunks: `data` is the chunk at offset `base`."""
 
     def __init__(self, fd: int, path: Path) -> None:
+        """Read a file through a window: `data` is at offset `base`."""
         self.fd = fd
         self.path = path
         self.size = os.fstat(fd).st_size

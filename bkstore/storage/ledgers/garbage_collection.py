@@ -77,6 +77,7 @@ class GarbageCollector:
         self._path.logger.roll_matching(is_unwanted)
 
     def _count_logs(self, report: GarbageReport) -> None:
+        """Add the closed logs to the report: their number, bytes, and live bytes."""
         for metadata in self._closed_logs.values():
             report.log_count += 1
             report.log_bytes += metadata.total_size

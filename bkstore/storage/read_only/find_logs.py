@@ -190,6 +190,7 @@ def _first_and_last(entries: Availability) -> tuple[int, int]:
 
 
 def _clip_entries(entries: Availability, low: int, high: int) -> Availability:
+    """Return the entries of low..high; O(1) if all or none are."""
     first, last = _first_and_last(entries)
     if low <= first and last <= high:
         return entries

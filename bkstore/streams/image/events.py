@@ -99,6 +99,7 @@ def _add_stream_object(parts: ImageParts, event: _Event) -> _Change:
 
 
 def _compact(parts: ImageParts, event: _Event) -> _Change:
+    """Return the change of a compaction: objects removed, others added."""
     removed = read_numbers(event, "removed")
     stream_objects = list(map(stream_object_from_json, read_rows(event, "added_stream_objects")))
     node_id = read_number(event, "node_id")

@@ -79,6 +79,7 @@ class ImageReader:
         return ranges
 
     def _load_fails(self, object_id: int) -> bool:
+        """Return whether this load fails, as the test has planned."""
         if callable(self._failures):
             return self._failures(object_id)
         if isinstance(self._failures, (int, float)):

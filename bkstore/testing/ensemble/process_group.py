@@ -26,6 +26,7 @@ class ProcessGroup:
     """Starts processes; `close` or the end of this process kills them. Fork: a child's does not."""
 
     def __init__(self) -> None:
+        """Make an empty group; a guard process ends its members when this process ends."""
         self._guard: subprocess.Popen[bytes] | None = None
         self._group_id = 0
         self._lock = threading.Lock()

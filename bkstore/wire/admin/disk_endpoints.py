@@ -70,6 +70,7 @@ class DiskEndpoints:
 
 
 def _files_with_suffix(current_dirs: Sequence[Path], suffix: str) -> Iterator[str]:
+    """Yield the paths of files below the directories whose names end so."""
     for current_dir in current_dirs:
         with convert_read_errors(current_dir):
             for folder, _, names in os.walk(current_dir):

@@ -35,6 +35,7 @@ class HttpFrontend:
     `is_own_host` returns whether a Host header names this machine."""
 
     def __init__(self, router: Router, limits: Limits, is_own_host: Callable[[str], bool]) -> None:
+        """Answer requests in threads, a pool for each reason to wait."""
         self._router = router
         self._limits = limits
         self._is_own = is_own_host

@@ -70,6 +70,7 @@ class LedgerEndpoints:
                 yield str(ledger_id.ledger), self._ledger_value(ledger_id, decoded)
 
     def _ledger_value(self, ledger_id: LedgerId, decoded: bool) -> Any:
+        """Return a ledger's metadata, or what the bookie knows of it without a metadata store."""
         if self._metadata is None:
             return self._bookie_state(ledger_id)
         convert = _metadata_as_json if decoded else _metadata_as_text

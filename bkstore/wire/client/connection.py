@@ -417,6 +417,7 @@ def _end_with_error(request: PendingRequest[Any], error: BkstoreError) -> None:
 
 
 def _wait_for_change(change_queue: SimpleQueue[None], seconds: float) -> None:
+    """Wait until the connection's state changes, or for some seconds."""
     try:
         change_queue.get(timeout=min(seconds, MAX_WAIT_SECONDS))
     except Empty:

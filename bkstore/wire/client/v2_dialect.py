@@ -149,6 +149,7 @@ class V2Dialect:
 def _make_add(
     head: bytes, record: bytes, ledger_id: LedgerId, entry_id: int
 ) -> PendingRequest[int]:
+    """Return the request of an add, which is matched with its response by ledger and entry."""
     key = (v2.Opcode.ADD_ENTRY, ledger_id.ledger, entry_id)
     framed = frame(head, record, limit=MAX_FRAME_BYTES)
     return PendingRequest(key, framed, lambda _: entry_id, ("add", ledger_id, entry_id))

@@ -164,6 +164,7 @@ class WireClient(Closeable):
         dialect, connection = self._main_link.dialect, self._main_link.get_connection()
 
         def make_requests() -> Iterator[PendingRequest[int]]:
+            """Yield the requests of the batch, made some ahead of being sent."""
             for start in range(0, len(batch), _ADDS_MADE_AHEAD):
                 rows = slice(start, start + _ADDS_MADE_AHEAD)
                 records = batch.between(rows.start, rows.stop).records()

@@ -100,6 +100,7 @@ class DigestServer:
         raise UnauthorizedAccess("DIGEST-MD5: a message after the handshake")
 
     def _make_challenge(self) -> bytes:
+        """Return the first message: realm, nonce and algorithm."""
         self._nonce = self._nonce or new_nonce()
         realm = quote(self._realm.encode())
         fields = b"realm=%b,nonce=%b,charset=utf-8,algorithm=md5-sess"

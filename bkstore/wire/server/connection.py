@@ -352,6 +352,7 @@ class ServedConnection(asyncio.Protocol):
             self._write_frames(b"".join([answer.frame for answer in answers]))
 
     def _write_frames(self, frames: bytes) -> None:
+        """Write frames to the socket, through TLS if it is used."""
         if self._tls_socket is None:
             self._transport.write(frames)
         else:

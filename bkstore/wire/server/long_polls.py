@@ -74,6 +74,7 @@ class LongPolls:
             self._tick_timer.cancel()
 
     def _poll_and_reschedule(self) -> None:
+        """Look for news of the waiting reads, and again later while any waits."""
         self._tick_timer = None
         if self.waiting_reads:
             self.poll_bookie()

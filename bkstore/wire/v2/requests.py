@@ -177,6 +177,7 @@ def _encode_key(header: PacketHeader, key: bytes | None) -> bytes:
 
 
 def _check_key_length(key: bytes) -> bytes:
+    """Return the key; raises `InvalidArgument` unless it has 20 bytes."""
     if len(key) != MASTER_KEY_LENGTH:
         reason = f"master key of {len(key)} bytes, v2 messages have {MASTER_KEY_LENGTH}"
         raise InvalidArgument(reason)
@@ -184,6 +185,7 @@ def _check_key_length(key: bytes) -> bytes:
 
 
 def _decode_key(header: PacketHeader, data: bytes | memoryview, offset: int) -> bytes | None:
+    """Return the master key at `offset`, None if the header says there is none."""
     if not _has_key(header):
         return None
     unpack_fields(_KEY, data, offset, "master key")

@@ -145,6 +145,7 @@ def make_sender(
     options = {"recovery": True} if recovery else {}
 
     def send(client: BookieClient) -> None:
+        """Send the batch by one call if the client can, else record by record."""
         if isinstance(client, BatchAdder):
             client.add_batch(batch, access.key, **options)
             return

@@ -90,6 +90,7 @@ class LedgerWriter:
             return self.last_confirmed
 
     def _check_payload(self, data: bytes) -> bytes:
+        """Return the payload as bytes; raises `InvalidArgument` if its record would be too long."""
         payload = data if type(data) is bytes else as_data("data", data)
         header = V2_HEADER if self.access.ledger.scope else V1_HEADER
         self._check_record_size(header + self.access.coder.digest.size + len(payload))
@@ -123,6 +124,7 @@ class LedgerWriter:
         return list(range(first_entry, first_entry + len(batch)))
 
     def _encode_records(self, first: int, payloads: Sequence[bytes]) -> RecordBatch:
+        """Return the records of payloads, as entries from `first` on."""
         access, entries = self.access, np.arange(first, first + len(payloads))
         lacs, length = np.full(entries.size, self.last_confirmed), self._pushed_length
         batch = access.coder.encode_batch(access.ledger, entries, payloads, lac=lacs, length=length)
@@ -176,6 +178,7 @@ class LedgerWriter:
             return None
 
         def change(metadata: LedgerMetadata) -> LedgerMetadata:
+            """Add the new ensemble's segment, unless another client has changed the last one."""
             if self._require_unfenced(metadata).segments[-1] != current.segments[-1]:
                 message = f"ledger {metadata.ledger}: another client changed its ensemble"
                 raise IllegalOperation(message)

@@ -97,6 +97,7 @@ def _create_nodes(
 
 
 def _create_parents(connection: ZooKeeperConnection, root: str) -> None:
+    """Create the nodes above `root` that do not exist."""
     parent = root.rpartition("/")[0]
     if parent and connection.request(parent, "exists") is None:
         _create_parents(connection, parent)

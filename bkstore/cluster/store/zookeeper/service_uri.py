@@ -72,6 +72,7 @@ def parse_service_uri(text: str) -> ServiceUri:
 
 
 def _parse_server(text: str, word: str) -> str:
+    """Return ``host:port`` of one server in a URI; `text` is the whole, for errors."""
     server_match = _SERVER.fullmatch(word)
     port = int(server_match[2] or _DEFAULT_PORT) if server_match else 0
     if server_match is None or not 0 < port <= 0xFFFF:

@@ -47,6 +47,7 @@ class _Watch(ABC):
             self.events.call(self._read_or_retry)
 
     def _read_or_retry(self) -> None:
+        """Read and notify; while ZooKeeper is unreachable, try again later."""
         if self.ended:
             return
         try:

@@ -168,6 +168,7 @@ class RecordBatch(Sequence[memoryview]):
         return np.append(0, np.flatnonzero(self.offsets[1:] - SIZE_FIELD_BYTES != ends) + 1)
 
     def _join_chains(self, chain_starts: Int64Array) -> bytes:
+        """Return the frames, copied chain by chain; a chain is of frames adjacent in the buffer."""
         view, last_rows = memoryview(self.buffer), np.append(chain_starts[1:], len(self)) - 1
         starts = self.offsets[chain_starts] - SIZE_FIELD_BYTES
         stops = (self.offsets + self.sizes)[last_rows]

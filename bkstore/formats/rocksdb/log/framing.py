@@ -173,6 +173,7 @@ def _holds_record(tail: bytes) -> bool:
 
 
 def _describe_damage(tail: bytes) -> str:
+    """Return what is wrong with the record that `tail` begins with."""
     if not any(tail[:HEADER_BYTES]):
         return "zeros where a record begins"
     if len(tail) >= HEADER_BYTES and tail[6] not in _KNOWN_TYPES:

@@ -97,6 +97,7 @@ def _number(values: dict[str, bytes], name: str) -> int:
 
 
 def _index_type(values: dict[str, bytes]) -> IndexType:
+    """Return the type of the table's index; raises `UnsupportedLayout` for one not read here."""
     code = read_uint(values.get(_INDEX_TYPE, bytes(4)), 0, 4)
     try:
         return IndexType(code)
@@ -105,6 +106,7 @@ def _index_type(values: dict[str, bytes]) -> IndexType:
 
 
 def _refuse_unsupported(values: dict[str, bytes]) -> None:
+    """Raise `UnsupportedLayout` for features of RocksDB that change what rows mean."""
     comparator = values.get("rocksdb.comparator", _BYTEWISE)
     if comparator != _BYTEWISE:
         order = comparator.decode("utf-8", "replace")

@@ -42,6 +42,7 @@ def check_may_write(path: Path) -> None:
 
 
 def _after_fork() -> None:
+    """Note in a child that RocksDB's threads are gone, so that it ends without their cleanup."""
     global _threads_lost
     if _threads_started and not _threads_lost:
         _threads_lost = True

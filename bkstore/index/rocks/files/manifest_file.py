@@ -139,6 +139,7 @@ def _first_logs_are_gone(manifest: Manifest, directory: Path) -> bool:
 
 
 def _has_footer(table: Path) -> bool:
+    """Return whether the file ends with the magic number of a table file."""
     with open_for_reading(table) as file, convert_read_errors(table):
         size = file.seek(0, 2)
         file.seek(max(size - 8, 0))

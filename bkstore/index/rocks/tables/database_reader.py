@@ -82,6 +82,7 @@ class DatabaseReader:
             raise UnsupportedLayout(f"{self.path}: {self.manifest.unsupported}: not supported")
 
     def _open(self, table: TableFileMetadata) -> TableReader:
+        """Open a table file; raises `CorruptionError` if its size is not the manifest's."""
         reader = TableReader(self.path / table.file_name, table.largest_sequence)
         if reader.file_bytes != table.size:
             reader.close()

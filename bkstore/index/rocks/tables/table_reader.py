@@ -178,6 +178,7 @@ class TableReader:
         return min(largest_sequence, MAX_SEQUENCE)
 
     def _index_handle(self) -> BlockHandle:
+        """Return where the index block is; raises `CorruptionError` if the file has none."""
         handle = self.footer.index or self.meta_blocks.get(_INDEX)
         if handle is None:
             raise CorruptionError(self.path, self.footer.metaindex.offset, "no index")

@@ -115,6 +115,7 @@ class _LedgerRuns:
         return np.bincount(run_numbers[order][distinct], minlength=run_count)
 
     def _ledger_key(self, run: int) -> _Key:
+        """Return (bookie, scope, ledger) of a run of rows."""
         first_row = int(self._starts[run])
         scope, ledger = (int(column[first_row]) for column in self._ledger_ids)
         code = 0 if self._bookie_codes is None else int(self._bookie_codes[first_row])

@@ -150,6 +150,8 @@ def _shift_to_axes(rows: GroupsByOwner) -> Iterator[tuple[Groups, Int64Array, In
 
 
 def _shift_back(groups: Groups, offsets: Int64Array, owners: Int64Array) -> GroupsByOwner:
+    """Return the groups with the offsets of their owners removed: sets laid side by side on one
+    axis."""
     owner_index = np.searchsorted(offsets, groups.first, "right") - 1
     shift = offsets[owner_index]
     back = Groups(groups.first - shift, groups.last - shift, groups.size, groups.period)

@@ -19,6 +19,7 @@ def _id_cells(verdict: LedgerVerdict) -> Row:
 
 
 def _violation_rows(verdict: LedgerVerdict) -> Iterator[Row]:
+    """Yield a row per violation of the ledger; none if no replica is missing."""
     if verdict.worst_shortage is None:
         return
     facts = verdict.facts
@@ -68,11 +69,13 @@ def _unjudged_reason(verdict: LedgerVerdict) -> str | None:
 
 
 def _surplus_rows(verdict: LedgerVerdict) -> Iterator[Row]:
+    """Yield a row per bookie with entries that are not due on it."""
     for bookie, entries in sorted(verdict.surplus, key=lambda pair: pair[0]):
         yield bookie, *_id_cells(verdict), len(entries), entries.groups
 
 
 def _homeless_rows(verdict: LedgerVerdict) -> Iterator[Row]:
+    """Yield a row if entries are due, and no bookie of the dump has any."""
     if verdict.due_count and not verdict.has_entries and not verdict.unread_bookies:
         facts = verdict.facts
         bookies = {bookie for _, ensemble in facts.segments for bookie in ensemble}

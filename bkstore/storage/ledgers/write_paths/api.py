@@ -243,6 +243,7 @@ class WritePath(Closeable):
         empty if `start` is absent. One index scan (in growing parts) and coalesced reads."""
 
         def read_part(part_start: int, max_count: int, max_part_bytes: int) -> RecordBatch:
+            """Return records that are in the cache, else those in the log."""
             batch = self.get_cached_run(ledger_id, part_start, max_count)
             if len(batch):
                 return batch.limit_bytes(max_part_bytes)

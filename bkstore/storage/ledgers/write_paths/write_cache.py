@@ -36,6 +36,7 @@ class _RecordRun(EntryRun[bytes]):
     """The records of ascending entries, as one immutable buffer of frames."""
 
     def __init__(self, batch: RecordBatch) -> None:
+        """Take a batch; records of one size are found without their offsets."""
         super().__init__(batch.entries)
         self.batch = batch
         size = int(batch.sizes[0])

@@ -58,6 +58,7 @@ class StorageErrorRules(StorageSuiteBase):
     """Rules for refused calls."""
 
     def _add_records(self, storage: LedgerStorage) -> dict[LedgerId, dict[int, bytes]]:
+        """Fill the ledgers: some records flushed, some not; return them."""
         for ledger in LEDGERS:
             storage.add_entries(records(ledger, range(5)).values(), master_key=KEY)
         storage.flush()

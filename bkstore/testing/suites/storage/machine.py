@@ -419,6 +419,7 @@ def bookie_machine(
 def _make_machine(
     machine: type[_M], open_at: Callable[[Path], Any], duplicates: Duplicates, flushes_alone: bool
 ) -> type[_M]:
+    """Return a machine class for one kind of storage."""
     members: dict[str, Any] = {"open_at": staticmethod(open_at), "duplicates": duplicates}
     members["never_flushes_alone"] = not flushes_alone
     return type(f"{machine.__name__}OfKind", (machine,), members)

@@ -56,6 +56,7 @@ def make_operation_of_many(
 
 
 def _make_add(message: v2.AddRequest) -> Operation:
+    """Return the operation of an add, or a refusal if the record has a scope, as v2 has none."""
     encode = partial(_add_response, message.version, message.ledger, message.entry)
     fields = _add_fields(message)
     add = AddOperation("ADD_ENTRY", 2, encode, record=message.record, **fields)
@@ -76,6 +77,7 @@ def _make_read(message: v2.ReadRequest) -> Operation:
 
 
 def _make_batch_read(message: v2.BatchReadRequest) -> Operation:
+    """Return the operation of a batch read."""
     ids = message.ledger, message.entry, message.request_id
     encode = partial(_batch_response, message.version, ids)
     limits = {"max_count": message.max_count, "max_size": message.max_size}

@@ -167,6 +167,7 @@ class ReadRules:
         return poll.answer(Status.EOK, record, lac, previous_lac + 1, poll.lac_update_millis)
 
     def _read_batch(self, operation: BatchReadOperation) -> EncodedResponse:
+        """Return the records from an entry on, within the limits; fence first if asked."""
         try:
             ledger_id = operation.ledger_id
             if operation.fence:
@@ -212,6 +213,7 @@ class ReadRules:
         return operation.answer(status, explicit_lac, last_record)
 
     def _list_entries(self, operation: ListEntriesOperation) -> EncodedResponse:
+        """Return the ledger's entries as an encoded availability."""
         try:
             ledger_id = operation.ledger_id
             if not self.bookie.ledger_exists(ledger_id):
@@ -244,6 +246,7 @@ class ReadRules:
             raise UnauthorizedAccess(f"ledger {ledger_id} has another master key")
 
     def _check_and_fence(self, ledger_id: LedgerId, master_key: bytes | None) -> None:
+        """Fence the ledger if the master key is right."""
         if master_key is None:
             raise UnauthorizedAccess("a fencing read needs a master key")
         self._check_master_key(ledger_id, master_key)

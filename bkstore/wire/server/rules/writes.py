@@ -70,6 +70,7 @@ class BookieRules(ReadRules):
         raise TypeError(f"{operation.name} is not a write")
 
     def _write_lac(self, operation: WriteLacOperation) -> None:
+        """Store an explicit LAC if the bookie is writable and the master key is right."""
         if self.read_only:
             raise ReadOnlyError("the bookie is read-only")
         ledger_id = operation.ledger_id
@@ -99,6 +100,7 @@ class BookieRules(ReadRules):
         return answers
 
     def _add_one(self, add: AddOperation) -> Status:
+        """Add one record without a sync; return the status."""
         try:
             self.bookie.add_entry(add.record, add.master_key, recovery=add.recovery, sync=False)
         except (BkstoreError, OSError) as error:
