@@ -167,6 +167,12 @@ COMMAND_GROUPS = {
             "bkstore metadata show metadata.json 7\n"
             "bkstore metadata export zk://localhost:2181/ledgers -o metadata.json",
         ),
+        "leaks": Command(
+            "pulsar.leaks",
+            "the ledgers of Pulsar that nothing refers to, and those that are missing",
+            "bkstore leaks zk://localhost:2181/ledgers --grace 2d -o leaks.csv\n"
+            "bkstore leaks metadata.json --topic 'shop/*'",
+        ),
         "serve": Command(
             "serve",
             "serve a bookie's directory on a port, for clients of BookKeeper",

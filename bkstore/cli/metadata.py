@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,21 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="include the passwords, which allow reading and writing ledgers",
     )
+    add(
+        "--pulsar",
+        metavar="LOCATION",
+        nargs="?",
+        const="",
+        type=_parse_pulsar,
+        help="include the metadata of Pulsar that refer to ledgers, from zk://HOST:PORT/ROOT or a "
+        "copied folder (without LOCATION: in the same ZooKeeper or folder as METADATA)",
+    )
+
+
+def _parse_pulsar(text: str) -> Any:
+    from bkstore.cli.pulsar.leaks import parse_pulsar
+
+    return parse_pulsar(text) if text else ""
 
 
 def _add_metadata(parser: Parser) -> None:
@@ -178,12 +194,30 @@ def _run_export(args: argparse.Namespace, store: MetadataStore) -> int:
     damaged: list[str] = []
     readable_ledgers = _readable_ledgers(store.read_many(store.ledgers()), damaged)
     ledgers = tuple(versioned.metadata for _, versioned in readable_ledgers)
+    # After the ledgers: one that is listed in time must be among them.
+    pulsar_parts = {} if args.pulsar is None else _read_pulsar(args, damaged)
     bookies = (store.registered_bookies(), store.unavailable_bookies())
     content = ClusterMetadata(ledgers, *bookies, store.underreplicated())
-    data = encode_file(content, passwords=args.show_passwords)
+    data = encode_file(content, passwords=args.show_passwords, other_parts=pulsar_parts)
     if args.output is None:
         print_text(data.decode("ascii"))
     else:
         write_file(args.output, data, private=args.show_passwords)
     print_stderr(f"{format_count(len(ledgers), 'ledger')} exported")
     return _print_damage(damaged)
+
+
+def _read_pulsar(args: argparse.Namespace, damaged: list[str]) -> dict[str, str]:
+    """Return Pulsar's part of the file; append what cannot be read to `damaged`."""
+    from bkstore.pulsar.sources.exports import encode_nodes, read_all_nodes
+    from bkstore.pulsar.sources.opening import default_pulsar_location, opened_pulsar
+
+    read_at = int(time.time() * 1000)
+    with opened_pulsar(args.pulsar or default_pulsar_location(args.metadata)) as nodes:
+        values = list(read_all_nodes(nodes))
+        if nodes.read_at is not None:
+            read_at = nodes.read_at
+        is_complete = nodes.is_complete
+    damaged += [str(value) for _, value in values if isinstance(value, CorruptionError)]
+    print_stderr(f"{format_count(len(values), 'node')} of Pulsar exported")
+    return {"pulsar": encode_nodes(values, read_at, is_complete)}

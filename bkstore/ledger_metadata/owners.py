@@ -48,12 +48,21 @@ class LedgerOwner(NamedTuple):
         """The values that tables have: all but `managed_ledger`."""
         return self[:-1]
 
+    @property
+    def subject(self) -> str | None:
+        """The topic with its cursor, or the schema; None if neither is known.
+
+        >>> LedgerOwner("pulsar", "schema", schema="shop/orders/paid").subject
+        'schema shop/orders/paid'
+        """
+        if self.schema is not None:
+            return f"schema {self.schema}"
+        topic = self.topic or self.managed_ledger
+        return topic if self.cursor is None else f"{topic or 'unknown'}, cursor {self.cursor}"
+
     def __str__(self) -> str:
-        parts = [self.topic or self.schema or self.managed_ledger or ""]
-        if self.cursor is not None:
-            parts.append(f"cursor {self.cursor}")
         words = " ".join(filter(None, (self.application, self.component)))
-        return ", ".join(filter(None, (words or "unknown", *parts)))
+        return ", ".join(filter(None, (words or "unknown", self.subject)))
 
 
 UNKNOWN_OWNER = LedgerOwner()

@@ -28,35 +28,39 @@ from bkstore.pulsar.ledger_classes import (
     classify_missing,
     classify_stored,
 )
-from bkstore.pulsar.nodes import PulsarNodes
 from bkstore.pulsar.reading import read_references
-from bkstore.pulsar.references import PulsarReferences
+from bkstore.pulsar.references import LedgerReference, PulsarReferences
+from bkstore.pulsar.sources.nodes import PulsarNodes
 
 DAY_MILLISECONDS = 24 * 60 * 60 * 1000
-_REPORTED: frozenset[LedgerClass] = frozenset({"dangling", "leaked", "offloaded-copy"})
+PROBLEM_CLASSES: frozenset[LedgerClass] = frozenset({"dangling", "leaked", "offloaded-copy"})
+"""The classes of ledgers that are not as they should be. They are read twice."""
 
 
 @dataclass
 class LeakReport:
     """The classes of ledgers, the worst first, then by id; nodes and metadata that cannot be read;
-    how many ledgers there are of each class."""
+    how many ledgers there are of each class; `now` is when their ages were counted from."""
 
     ledgers: list[ClassifiedLedger] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[LedgerClass] = field(default_factory=Counter)
+    now: int = 0
 
     @property
     def is_clean(self) -> bool:
         """Whether no ledger is dangling, leaked or an offloaded copy, and everything was read."""
-        return not self.findings and not any(self.counts[each] for each in _REPORTED)
+        return not self.findings and not any(self.counts[each] for each in PROBLEM_CLASSES)
 
 
 class LeakSearch:
     """Classifies the ledgers of `store` by the references in `nodes`.
 
     `now` and `grace` are in milliseconds: ledgers created less than `grace` before `now` are no
-    leaks. `pause` is how many seconds pass before ledgers are read again, if brokers may be
-    deleting some of them just now. Memory: some 600 bytes a ledger.
+    leaks. By default `now` is when the search begins, or when a copy of the nodes was made. `pause`
+    is how many seconds pass before ledgers are read again, if brokers may be deleting some of them
+    just now. `store_is_copy`: the ledgers may be older than the nodes. Memory: some 600 bytes a
+    ledger.
     """
 
     def __init__(
@@ -68,13 +72,17 @@ class LeakSearch:
         grace: int = DAY_MILLISECONDS,
         pause: float = 0.0,
         wait: Callable[[float], object] = time.sleep,
+        store_is_copy: bool = False,
     ) -> None:
         self._store = store
         self._nodes = nodes
+        self._as_of = now
         self._now = int(time.time() * 1000) if now is None else now
         self._grace = grace
         self._pause = pause
         self._wait = wait
+        # A copy does not have the ledgers that are made after it, and that running brokers list.
+        self._may_miss_new = store_is_copy and nodes.is_live
         self._owners: dict[LedgerOwner, LedgerOwner] = {}
 
     def run(self) -> LeakReport:
@@ -82,10 +90,12 @@ class LeakSearch:
         raise if they do not answer."""
         stored = {ledger.ledger: ledger for ledger in self._read_stored(self._store.ledgers())}
         references = read_references(self._nodes)
+        if self._as_of is None and self._nodes.read_at is not None:
+            self._now = min(self._now, self._nodes.read_at)
         self._read_other_managed_ledgers(stored.values(), references)
         first_results = list(self._classify(stored, references))
-        suspects = [each for each in first_results if each.ledger_class in _REPORTED]
-        settled = [each for each in first_results if each.ledger_class not in _REPORTED]
+        suspects = [each for each in first_results if each.ledger_class in PROBLEM_CLASSES]
+        settled = [each for each in first_results if each.ledger_class not in PROBLEM_CLASSES]
         confirmed = list(self._look_again(suspects, references)) if suspects else []
         ledgers = sorted([*settled, *confirmed], key=_severity)
         findings = list(references.findings)
@@ -94,7 +104,8 @@ class LeakSearch:
             for ledger in stored.values()
             if ledger.problem is not None
         ]
-        return LeakReport(ledgers, findings, Counter(each.ledger_class for each in ledgers))
+        counts = Counter(each.ledger_class for each in ledgers)
+        return LeakReport(ledgers, findings, counts, self._now)
 
     def check_again(self, ledgers: Iterable[ClassifiedLedger]) -> list[ClassifiedLedger]:
         """Read some ledgers in both trees, without a pause, and return their classes now; those
@@ -139,9 +150,18 @@ class LeakSearch:
             yield classify_stored(ledger, references, self._now, self._grace)
         for ledger_id, reference in references.ledgers.items():
             if LedgerId(0, ledger_id) not in stored:
-                missing = classify_missing(ledger_id, reference)
+                missing = self._classify_missing(ledger_id, reference)
                 if missing is not None:
                     yield missing
+
+    def _classify_missing(
+        self, ledger_id: int, reference: LedgerReference
+    ) -> ClassifiedLedger | None:
+        missing = classify_missing(ledger_id, reference)
+        if missing is None or not self._may_miss_new:
+            return missing
+        detail = "BookKeeper's metadata are a copy, which may be older than the ledger"
+        return missing._replace(ledger_class="undetermined", detail=detail)
 
     def _look_again(
         self, suspects: list[ClassifiedLedger], references: PulsarReferences | None
@@ -161,7 +181,7 @@ class LeakSearch:
                 yield classify_stored(stored[each.ledger], current, self._now, self._grace)
             elif each.ledger.ledger in current.ledgers and each.ledger.scope == 0:
                 reference = current.ledgers[each.ledger.ledger]
-                missing = classify_missing(each.ledger.ledger, reference)
+                missing = self._classify_missing(each.ledger.ledger, reference)
                 if missing is not None:
                     yield missing
 

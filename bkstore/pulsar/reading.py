@@ -19,7 +19,6 @@ from bkstore.ledger_metadata.topic_names import (
     encode_element,
     parse_managed_ledger,
 )
-from bkstore.pulsar.node_paths import chunks, list_managed_ledgers, list_schemas
 from bkstore.pulsar.node_values import (
     COMPACTION_CURSOR,
     ListedLedger,
@@ -28,7 +27,6 @@ from bkstore.pulsar.node_values import (
     decode_managed_ledger,
     decode_schema_locator,
 )
-from bkstore.pulsar.nodes import MANAGED_LEDGERS, SCHEMAS, NodeValue, PulsarNodes
 from bkstore.pulsar.references import (
     DELAYED_INDEX_BUCKET,
     LedgerReference,
@@ -38,6 +36,8 @@ from bkstore.pulsar.references import (
     PulsarReferences,
     topic_key,
 )
+from bkstore.pulsar.sources.node_paths import chunks, list_managed_ledgers, list_schemas
+from bkstore.pulsar.sources.nodes import MANAGED_LEDGERS, SCHEMAS, NodeValue, PulsarNodes
 
 _TOPICS_AT_ONCE = 1000
 

@@ -18,7 +18,7 @@ from bkstore.ledger_metadata.owners import (
     LedgerOwner,
 )
 from bkstore.pulsar.node_values import CursorValue
-from bkstore.pulsar.nodes import MANAGED_LEDGERS, SCHEMAS
+from bkstore.pulsar.sources.nodes import MANAGED_LEDGERS, SCHEMAS
 
 
 class NodeKind(Enum):

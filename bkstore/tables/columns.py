@@ -87,6 +87,7 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "underreplicated": _flag("the store has a mark that replicas are missing"),
         "metadata_format_version": _small("version of the serialized metadata"),
         # -- owners of ledgers
+        "owner": _long("the topic with its subscription, the schema, or the application"),
         "application": _text("the application that made the ledger"),
         "component": _text("the part of the application that the ledger belongs to"),
         "tenant": _text("the tenant of the topic or schema"),
@@ -95,6 +96,10 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "partition": _small("number of the partition"),
         "cursor": _text("the subscription whose positions the ledger has"),
         "schema": _text("id of the schema that the ledger has"),
+        "managed_ledger": _text("the topic's path below /managed-ledgers"),
+        "class": _text("what the ledger is to Pulsar: leaked, dangling, referenced and others"),
+        "age_days": _decimal("days since it was created", "Days old"),
+        "caution": _long("why it should not be deleted yet"),
         # -- entries
         "entry_id": _entry("the entry's id"),
         "entries": _number("entries"),

@@ -267,6 +267,19 @@ are null for a ledger that is not closed, `ctime` if it is unknown, and `underre
 store has no such marks. `version` is the store's. The columns from `application` on are the
 owner's, null where the custom metadata do not state it."""
 
+LEAKS = make_schema(
+    "leaks",
+    f"class scope_id ledger_id qualified_name owner? {OWNERS} managed_ledger? state? ctime?"
+    " age_days? length? version? detail? caution?",
+    show="class ledger_id owner component age_days length detail caution",
+    hide_idle="component age_days length detail caution",
+    drop_first="component length detail age_days",
+    may_cut="caution detail",
+    nothing="no ledger is leaked, dangling or of unknown owner",
+)
+"""One row per ledger (`bkstore leaks`), the worst class first. What BookKeeper does not have is
+null for a dangling ledger. `version` is the store's."""
+
 METADATA_SEGMENTS = make_schema(
     "metadata_segments",
     "scope_id ledger_id first_entry last_entry? ensemble",

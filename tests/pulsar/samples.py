@@ -10,7 +10,7 @@ import cramjam
 
 from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.ledger_metadata import LedgerMetadata
-from bkstore.pulsar.nodes import NodeValue
+from bkstore.pulsar.sources.nodes import NodeValue
 
 DAY = 24 * 60 * 60 * 1000
 NOW = 1_790_000_000_000

@@ -12,8 +12,8 @@ import pytest
 from bkstore.errors import MetadataUnavailable
 from bkstore.ledger_metadata import read_owner
 from bkstore.pulsar import MemoryNodes, NodeValue, PulsarNodes, read_references
-from bkstore.pulsar.folder_nodes import OWN_VALUE, FolderNodes
 from bkstore.pulsar.references import LedgerReference
+from bkstore.pulsar.sources.folder_nodes import OWN_VALUE, FolderNodes
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.pulsar.samples import (
     compacted_of,
@@ -65,7 +65,7 @@ def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PulsarNode
 
 
 def _zookeeper_nodes(server: ZooKeeperServer) -> Iterator[PulsarNodes]:
-    from bkstore.pulsar.zookeeper_nodes import ZooKeeperNodes
+    from bkstore.pulsar.sources.zookeeper_nodes import ZooKeeperNodes
 
     source = ZooKeeperNodes([server.address], f"/reading-{os.getpid()}")
     client = source._connection.client
@@ -205,7 +205,7 @@ def test_references_to_one_ledger() -> None:
 def test_no_zookeeper() -> None:
     """Without an answer, that is raised: nothing is taken for absent."""
     pytest.importorskip("kazoo", reason="kazoo is not installed")
-    from bkstore.pulsar.zookeeper_nodes import ZooKeeperNodes
+    from bkstore.pulsar.sources.zookeeper_nodes import ZooKeeperNodes
 
     with pytest.raises(MetadataUnavailable):
         ZooKeeperNodes(["127.0.0.1:1"], timeout=0.2)

@@ -14,6 +14,8 @@ from bkstore.cluster import MemoryStore, snapshot
 from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.dump import dump
+from bkstore.pulsar import MemoryNodes, NodeValue
+from bkstore.pulsar.sources.exports import encode_nodes, read_all_nodes
 from tests.streams.small_world import world
 from tests.worlds.bookies import make_bookie
 
@@ -63,6 +65,7 @@ _COMPARING = {
     "rocks-rows": "rocks DB --rows",
     "audit": "audit METADATA bookie-1:3181=DB",
     "metadata": "metadata list METADATA",
+    "leaks": "leaks METADATA",
     "streams": "streams lookup IMAGE --stream 7 --start 5 --end 25",
 }
 _ANALYZING = {
@@ -92,7 +95,9 @@ def make_inputs(top: Path) -> None:
     for ledger in _ledgers(top / "db")[:3]:
         metadata = LedgerMetadata(ledger, 3, 2, 2, segments, state="CLOSED", last_entry_id=9)
         store.create(metadata)
-    (top / "metadata.json").write_bytes(encode_file(snapshot(store)))
+    nodes = MemoryNodes({"/managed-ledgers/t/n/persistent/x": NodeValue(b"")})
+    parts = {"pulsar": encode_nodes(read_all_nodes(nodes), 0, True)}
+    (top / "metadata.json").write_bytes(encode_file(snapshot(store), other_parts=parts))
     (top / "image.json").write_text(json.dumps(world(3)))
 
 

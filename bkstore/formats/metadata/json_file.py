@@ -53,9 +53,15 @@ def decode_file(data: bytes) -> ClusterMetadata:
     )
 
 
-def encode_file(metadata: ClusterMetadata, *, passwords: bool = False) -> bytes:
+def encode_file(
+    metadata: ClusterMetadata,
+    *,
+    passwords: bool = False,
+    other_parts: Mapping[str, str] | None = None,
+) -> bytes:
     """Return the file's bytes, one line for each ledger; passwords only with `passwords`.
-    `decode_file` returns the same metadata, except for passwords that were left out."""
+    `decode_file` returns the same metadata, except for passwords that were left out. `other_parts`
+    are keys with JSON texts, which it passes over."""
     ledger_rows = [_ledger_fields(item, passwords) for item in metadata.ledgers]
     parts = [_encode_rows("ledgers", ledger_rows)]
     for key in ("registered_bookies", "unavailable_bookies"):
@@ -65,6 +71,7 @@ def encode_file(metadata: ClusterMetadata, *, passwords: bool = False) -> bytes:
     if metadata.underreplicated is not None:
         marks = sorted(metadata.underreplicated.items())
         parts.append(_encode_rows("underreplicated", [_mark_fields(*item) for item in marks]))
+    parts += [f"{json.dumps(key)}: {text}" for key, text in (other_parts or {}).items()]
     return ("{" + ",\n".join(parts) + "}\n").encode("ascii")
 
 

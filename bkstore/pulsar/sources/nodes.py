@@ -24,11 +24,15 @@ class PulsarNodes(Protocol):
     """Nodes below `/managed-ledgers` and `/schemas`. Paths are those of Pulsar, without its root.
 
     `is_live`: brokers may change the nodes. `is_complete`: a tree that is not there is empty, as in
-    a metadata store; in a copy it may be left out.
+    a metadata store; in a copy it may have been left out.
     """
 
     is_live: bool
     is_complete: bool
+
+    @property
+    def read_at(self) -> int | None:
+        """When the copy was made, in milliseconds, as far as it has been read; None = now."""
 
     def list_children(self, paths: Iterable[str]) -> Iterator[list[str] | None]:
         """Yield the names of the children of each node, sorted; None for a node that is absent."""
@@ -52,10 +56,18 @@ class MemoryNodes:
     """
 
     is_live = False
-    is_complete = True
 
-    def __init__(self, values: Mapping[str, NodeValue], source: str = "") -> None:
+    def __init__(
+        self,
+        values: Mapping[str, NodeValue | CorruptionError],
+        source: str = "",
+        *,
+        read_at: int | None = None,
+        is_complete: bool = True,
+    ) -> None:
         self.values = dict(values)
+        self.read_at = read_at
+        self.is_complete = is_complete
         self._source = source
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         for path in values:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from bkstore.pulsar.nodes import MANAGED_LEDGERS, SCHEMAS, PulsarNodes
+from bkstore.pulsar.sources.nodes import MANAGED_LEDGERS, SCHEMAS, PulsarNodes
 
 _PERSISTENT = "persistent"
 

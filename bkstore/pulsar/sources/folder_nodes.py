@@ -9,7 +9,7 @@ from pathlib import Path
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import read_file
 from bkstore.files.os_errors import convert_read_errors
-from bkstore.pulsar.nodes import NodeValue
+from bkstore.pulsar.sources.nodes import NodeValue
 
 OWN_VALUE = ".data"
 """The file in a node's directory that has the node's own value."""
@@ -27,6 +27,12 @@ class FolderNodes:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = Path(folder)
+        self._newest_seconds: float | None = None
+
+    @property
+    def read_at(self) -> int | None:
+        """The time of the newest file that has been read, as that of the copy."""
+        return None if self._newest_seconds is None else int(self._newest_seconds * 1000)
 
     def list_children(self, paths: Iterable[str]) -> Iterator[list[str] | None]:
         """As `PulsarNodes.list_children`."""
@@ -48,9 +54,11 @@ class FolderNodes:
     def _read(self, file: str) -> NodeValue | CorruptionError | None:
         with convert_read_errors(file):
             try:
-                if not os.path.isdir(file):
-                    return NodeValue(read_file(file, _MAX_VALUE_BYTES))
-                return NodeValue(read_file(f"{file}/{OWN_VALUE}", _MAX_VALUE_BYTES))
+                value_file = f"{file}/{OWN_VALUE}" if os.path.isdir(file) else file
+                data = read_file(value_file, _MAX_VALUE_BYTES)
+                modified = os.stat(value_file).st_mtime
+                self._newest_seconds = max(self._newest_seconds or modified, modified)
+                return NodeValue(data)
             except (FileNotFoundError, NotADirectoryError):
                 if not os.path.isdir(file):
                     return None

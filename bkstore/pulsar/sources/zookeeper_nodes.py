@@ -9,7 +9,7 @@ from bkstore.cluster.store.zookeeper.connection import ZooKeeperConnection
 from bkstore.cluster.store.zookeeper.kazoo_client import KazooException, NoNodeError
 from bkstore.cluster.store.zookeeper.store import SESSION_TIMEOUT_SECONDS
 from bkstore.errors import CorruptionError
-from bkstore.pulsar.nodes import NodeValue
+from bkstore.pulsar.sources.nodes import NodeValue
 
 _TIMEOUT_SECONDS = 30.0
 
@@ -23,6 +23,7 @@ class ZooKeeperNodes:
 
     is_live = True
     is_complete = True
+    read_at = None
 
     def __init__(
         self, servers: Iterable[str], root: str = "", *, timeout: float = _TIMEOUT_SECONDS

@@ -1,0 +1,143 @@
+"""bkstore leaks: the ledgers of Pulsar that nothing refers to, and those that are missing."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bkstore.cli.pulsar.durations import parse_duration, parse_time
+from bkstore.cli.terminal.exit_codes import exit_code
+from bkstore.cli.terminal.metadata_options import (
+    METADATA_HELP,
+    add_owner_options,
+    local_paths,
+    owner_filter_from_args,
+    parse_metadata_location,
+)
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.cli.terminal.standard_streams import print_stderr
+from bkstore.cli.terminal.table_output import tables_of_rows
+from bkstore.errors import BkstoreError
+from bkstore.files.user_outputs import check_output, refuse_inputs
+from bkstore.tables import LEAKS
+
+if TYPE_CHECKING:
+    from bkstore.pulsar import LeakReport
+    from bkstore.pulsar.ledger_classes import ClassifiedLedger
+    from bkstore.pulsar.sources.opening import PulsarUri
+
+PULSAR_HELP = (
+    "Pulsar's metadata: zk://HOST:PORT/ROOT, a copied folder, or a file of `bkstore metadata "
+    "export --pulsar` (default: in the same ZooKeeper, folder or file as METADATA)"
+)
+_PAUSE_SECONDS = 5.0
+_ROWS_PER_TABLE = 1000
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the command's arguments."""
+    parser.intermixed = True
+    add = parser.add_argument
+    add("metadata", metavar="METADATA", type=parse_metadata_location, help=METADATA_HELP)
+    add("--pulsar", metavar="LOCATION", type=parse_pulsar, help=PULSAR_HELP)
+    add(
+        "--grace",
+        metavar="TIME",
+        type=parse_duration,
+        default=86400.0,
+        help="age from which a ledger without a reference is leaked: 36h, 2d (default: 1d)",
+    )
+    add(
+        "--as-of",
+        metavar="TIME",
+        type=parse_time,
+        help="when ages are counted from, as 2026-11-28T12:00 in UTC (default: now, or when the "
+        "copy was made)",
+    )
+    add(
+        "--pause",
+        metavar="TIME",
+        type=parse_duration,
+        default=_PAUSE_SECONDS,
+        help="wait before looking again, if a running broker may be deleting ledgers (default: "
+        f"{_PAUSE_SECONDS:g}s)",
+    )
+    add("--all", action="store_true", help="also show referenced ledgers, and young ones without")
+    add_owner_options(parser)
+    add_output(parser, LEAKS)
+
+
+def parse_pulsar(text: str) -> PulsarUri | Path:
+    """Return where Pulsar's metadata are, for use as argparse's `type`; raises
+    `ArgumentTypeError`."""
+    from bkstore.pulsar.sources.opening import parse_pulsar_location
+
+    try:
+        return parse_pulsar_location(text)
+    except BkstoreError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def pulsar_location(args: argparse.Namespace) -> PulsarUri | Path:
+    """Return the location of --pulsar, by default where METADATA are."""
+    from bkstore.pulsar.sources.opening import default_pulsar_location
+
+    location: PulsarUri | Path | None = args.pulsar
+    return default_pulsar_location(args.metadata) if location is None else location
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a row for each ledger that is not as it should be, counts to stderr; the exit code is 1
+    if any is leaked, dangling or an offloaded copy, or something cannot be read, 3 without any
+    ledger."""
+    from bkstore.cli.pulsar.leak_rows import QUIET_CLASSES, describe_counts, leak_row
+
+    if args.output is not None:
+        location = pulsar_location(args)
+        inputs = [args.metadata, location if isinstance(location, Path) else None]
+        refuse_inputs(args.output, local_paths(*inputs))
+        check_output(args.output)
+    report = _search(args)
+    owner_filter = owner_filter_from_args(args)
+    chosen = [each for each in report.ledgers if owner_filter.matches(each.owner)]
+    shown = [each for each in chosen if args.all or each.ledger_class not in QUIET_CLASSES]
+    rows = map(partial(leak_row, now=report.now), shown)
+    write_output(args, LEAKS, tables_of_rows(LEAKS, rows, _ROWS_PER_TABLE))
+    report_findings(report.findings)
+    print_stderr(describe_counts(Counter(each.ledger_class for each in chosen)) or "no ledgers")
+    return exit_code(findings=_has_problems(report, chosen), checked=bool(chosen))
+
+
+def _search(args: argparse.Namespace) -> LeakReport:
+    from bkstore.cluster.store.opening import opened_metadata
+    from bkstore.pulsar import LeakSearch
+    from bkstore.pulsar.sources.opening import opened_pulsar
+
+    with opened_metadata(args.metadata) as store, opened_pulsar(pulsar_location(args)) as nodes:
+        search = LeakSearch(
+            store,
+            nodes,
+            now=args.as_of,
+            grace=round(args.grace * 1000),
+            pause=args.pause,
+            wait=_announced_wait,
+            store_is_copy=isinstance(args.metadata, Path),
+        )
+        return search.run()
+
+
+def _announced_wait(seconds: float) -> None:
+    print_stderr(f"looking again in {seconds:g} s: brokers may be deleting ledgers")
+    time.sleep(seconds)
+
+
+def _has_problems(report: LeakReport, ledgers: list[ClassifiedLedger]) -> bool:
+    from bkstore.pulsar.leak_search import PROBLEM_CLASSES
+
+    return bool(report.findings) or any(each.ledger_class in PROBLEM_CLASSES for each in ledgers)
