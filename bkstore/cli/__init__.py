@@ -3,7 +3,8 @@
 `commands` lists the commands, in groups, with an example of each; `main` runs one, and turns errors
 into one line and an exit code: read these two first. `bookie` has the commands that read one
 bookie's directories, `datasets` those that make, load and analyze dumps, `maintenance` those that
-check or rewrite directories, `rocksdb` the one that shows RocksDB's files; `audit` (with
+check or rewrite directories, `rocksdb` the one that shows RocksDB's files, `pulsar` those for
+Pulsar's ledgers; `audit` (with
 `audit_settings`), `metadata`, `streams`, `serve` (with `serve_admin`, `server_process`), `ensemble`
 and `completion` are single commands, `trials` has the demo and the lab. `server_conf` applies a
 `bk_server.conf` to `serve`. `terminal` has options, formats, progress and secrets for all, `screen`
