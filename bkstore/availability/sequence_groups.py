@@ -208,7 +208,8 @@ def clip(groups: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
 
 
 def clip_with_rows(groups: Groups, lo: Int64Array, hi: Int64Array) -> tuple[Groups, Int64Array]:
-    """Return the pieces of `clip`, and the index of the group of each."""
+    """Return the pieces of `clip`, and the index of the group of each. For example, the sequences
+    0-2, 5-7, 10-12 clipped to [1, 12) are a head 1-2, the whole 5-7, and a tail 10-11."""
     # A group of one sequence is treated as a stripe of a period that its extent does not reach.
     period = np.maximum(groups.period, groups.ends - groups.first)
     period = np.where(groups.period > 0, groups.period, period)

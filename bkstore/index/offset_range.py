@@ -56,6 +56,7 @@ class _OffsetItem:
 
     @property
     def size(self) -> int:
+        """The number of entries."""
         return len(self.starts_and_objects) >> 1
 
     def find_position(self, start: int, object_id: int) -> int:
@@ -68,11 +69,12 @@ class _OffsetItem:
 
     def floor(self, offset: int) -> tuple[int, int] | None:
         """Return (start, object id) of the greatest start <= offset."""
-        size = self.size
-        position = bisect_right(self.starts_and_objects, offset, 0, size) - 1
+        size, starts_and_objects = self.size, self.starts_and_objects
+        position = bisect_right(starts_and_objects, offset, 0, size) - 1
         if position < 0:
             return None
-        return self.starts_and_objects[position], self.starts_and_objects[size + position]
+        # The object ids follow the starts in the same array.
+        return starts_and_objects[position], starts_and_objects[size + position]
 
     def put(self, start: int, object_id: int) -> int | None:
         """Add an entry and return None; if the start exists, replace and return its object id."""

@@ -95,6 +95,7 @@ def read_owner(custom_metadata: Mapping[str, bytes]) -> LedgerOwner:
 
 
 def _owner_of_managed_ledger(owner: LedgerOwner, texts: Mapping[str, str | None]) -> LedgerOwner:
+    """Return the owner that the keys of a managed ledger, or of a cursor, state: its topic."""
     managed_ledger = texts.get("pulsar/managed-ledger")
     cursor = texts.get("pulsar/cursor")
     if cursor is not None:

@@ -32,7 +32,7 @@ def ledger_cells(scopes: Iterable[Any], ledgers: Iterable[Any], separator: str) 
     scoped_ids = list(zip(scopes, ledgers))
     if not any(scope for scope, _ in scoped_ids):
         return ["-" if ledger is None else str(ledger) for _, ledger in scoped_ids]
-    present = dict.fromkeys(each for each in scoped_ids if each[1] is not None)
+    present = {(scope, ledger) for scope, ledger in scoped_ids if ledger is not None}
     texts = {scoped_id: short_ledger_id(*scoped_id, separator) for scoped_id in present}
     if len({*texts.values()}) < len(texts):
         texts = {scoped_id: str(LedgerId.from_signed(*scoped_id)) for scoped_id in present}

@@ -74,9 +74,10 @@ class AvailabilityResponse:
 
     def find_missing(self, query: AvailabilityQuery) -> Iterator[tuple[DueRow, Availability]]:
         """Yield (row, missing entries) for the rows of which the bookie lacks entries. Ledgers with
-        unknown entries, given by their number, the first value of a row, are left out."""
-        unknown = self.unanswered.keys() | self.unlisted.keys()
-        rows = [row for row in query.rows if row[0] not in unknown] if unknown else query.rows
+        unknown entries are left out."""
+        unknown, rows = self.unanswered.keys() | self.unlisted.keys(), query.rows
+        if unknown:
+            rows = [row for row in rows if row.ledger_number not in unknown]
         if not rows:
             return
         due = DueEntries(*np.array(rows, np.int64).T)  # by columns

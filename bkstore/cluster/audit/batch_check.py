@@ -141,7 +141,7 @@ class BatchChecker:
             return
         # Record why it is unknown what the bookie has of a ledger, and in which segments.
         for row in query.rows:
-            ledger_number = row[0]
+            ledger_number = row.ledger_number
             subject = subjects[ledger_number]
             for unknown_entries, reasons in (
                 (subject.unanswered, answers.unanswered),

@@ -61,11 +61,12 @@ def decode_layout(data: bytes) -> LedgerLayout:
     if not _NUMBER.fullmatch(version_line) or not 1 <= int(version_line) <= NEWEST_VERSION:
         reason = f"LAYOUT's version is {version_line[:40]!r}, supported are 1 and 2"
         raise CorruptionError(None, 0, reason)
-    class_and_version = other_lines[0].split(":") if other_lines else []
-    if len(class_and_version) != 2 or not _NUMBER.fullmatch(class_and_version[1]):
+    second_line = other_lines[0] if other_lines else ""
+    class_name, separator, class_version = second_line.partition(":")
+    if not separator or not _NUMBER.fullmatch(class_version):
         reason = "LAYOUT's second line is not a class and version with a colon between"
         raise CorruptionError(None, len(version_line) + 1, reason)
-    return LedgerLayout(class_and_version[0], int(class_and_version[1]), int(version_line))
+    return LedgerLayout(class_name, int(class_version), int(version_line))
 
 
 def encode_layout(layout: LedgerLayout) -> bytes:

@@ -6,7 +6,6 @@ Source: `meta/LedgerMetadataSerDe`."""
 from __future__ import annotations
 
 import re
-from itertools import takewhile
 from typing import Any
 
 from google.protobuf.internal import decoder, encoder
@@ -36,8 +35,10 @@ def parse_header(data: bytes) -> tuple[int, int]:
     (3, 30)
     """
     if not data.startswith(HEADER):
-        equal_bytes = takewhile(lambda pair: pair[0] == pair[1], zip(data, HEADER))
-        raise CorruptionError(None, len(list(equal_bytes)), "ledger metadata header is invalid")
+        pairs = enumerate(zip(data, HEADER))
+        wrong_offsets = (offset for offset, (byte, expected) in pairs if byte != expected)
+        offset = next(wrong_offsets, len(data))  # no wrong byte: the header is cut
+        raise CorruptionError(None, offset, "ledger metadata header is invalid")
     digits, line_end, _ = data[len(HEADER) : len(HEADER) + _MAX_VERSION_DIGITS].partition(b"\n")
     if not line_end:
         raise CorruptionError(None, len(HEADER), "ledger metadata version is not terminated")

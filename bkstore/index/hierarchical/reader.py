@@ -199,7 +199,8 @@ class HierarchicalReader(EntryIndex):
         """Add a file to the open ones, closing the least recently used if there are too many."""
         self._open_files[ledger_id] = (fd, path)
         if len(self._open_files) > _MAX_OPEN_FILES:
-            self._files.close(self._open_files.popitem(last=False)[1][0])
+            _, (oldest_fd, _) = self._open_files.popitem(last=False)
+            self._files.close(oldest_fd)
         return fd, path
 
     def _count_listed_slots(self, fd: int, path: str) -> int:

@@ -250,7 +250,7 @@ def _find_next_readable(
     """Return where to resume after `last_key`: entry 0 of the next ledger in `ledgers` from which
     a seek succeeds, None if there is none. Appends a finding for each ledger where it fails."""
     try:
-        known_ledgers = [row[0] for row in read_ledger_rows(ledgers, is_scoped)]
+        known_ledgers = [ledger_id for ledger_id, _, _ in read_ledger_rows(ledgers, is_scoped)]
     except CorruptionError as error:
         findings.append(Finding.of(error))
         return None

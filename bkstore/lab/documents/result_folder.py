@@ -24,7 +24,12 @@ def read_folder(experiment: Experiment, folder: Path) -> list[tuple[Path, Docume
         for path, document in documents
         if document["experiment"] == experiment.name
     ]
-    return sorted(own_documents, key=lambda path_and_document: str(path_and_document[1]["made"]))
+
+    def made_at(path_and_document: tuple[Path, Document]) -> str:
+        _, document = path_and_document
+        return str(document["made"])
+
+    return sorted(own_documents, key=made_at)
 
 
 def add_to_folder(experiment: Experiment, document: Document, folder: Path) -> Path:

@@ -171,8 +171,9 @@ def unread_ledgers(file: DumpFile) -> Iterator[LedgerId]:
         footer = parquet_file.metadata
         if has_only_bookie(footer, file.bookie) and not has_nulls(footer, "entries"):
             return
-    for task in plan_unsorted_tasks([file], max(file.rows, 1)):  # one task, of one dump and file
-        for batch in read_rows(task.reads_per_dump[0][0], columns):
+    tasks = plan_unsorted_tasks([file], max(file.rows, 1))
+    for read in (read for task in tasks for (read,) in task.reads_per_dump):
+        for batch in read_rows(read, columns):
             for row in batch.filter(pc.is_null(batch.column("entries"))).to_pylist():
                 yield _row_ledger_id(file, row["scope_id"], row["ledger_id"])
 

@@ -56,7 +56,8 @@ def plan_comparison(
     for dir_index, files in enumerate(group_by_directory(source)):
         ends = {f.path: f.ledger_range.last for f in files.sorted_files if f.ledger_range}
         tasks = plan_sorted_tasks([files.sorted_files], rows)
-        reads = [task.reads_per_dump[0][0] for task in tasks]  # one dump, one share of a file each
+        # Each task reads one share of a file of the one dump.
+        reads = [read for task in tasks for (read,) in task.reads_per_dump]
         # The ranges of the files, made adjacent, span all ledgers: rows too many are found as well.
         after_ledger, start = None, 0
         for path, shares in groupby(reads, key=lambda read: read.path):

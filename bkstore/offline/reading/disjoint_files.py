@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from operator import itemgetter
 
 from bkstore.ids import LedgerId
 from bkstore.offline.reading.dump_file import DumpFile
@@ -22,7 +23,7 @@ def split_disjoint(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[Dump
     ]
     if len(sorted_files) < len(non_empty):
         return [], non_empty
-    sorted_files.sort(key=lambda pair: pair[0])
+    sorted_files.sort(key=itemgetter(0))  # by their ranges
     alone: list[DumpFile] = []
     others: list[DumpFile] = []
     overlapping: list[DumpFile] = []

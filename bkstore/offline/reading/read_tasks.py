@@ -108,20 +108,22 @@ def plan_read(
     )
 
 
-def _ledger_range(file: DumpFile) -> tuple[LedgerId, LedgerId]:
+def _ledger_range(file: DumpFile) -> LedgerRange:
+    """Return the range of a file that is declared sorted."""
     assert file.ledger_range is not None
     return file.ledger_range
 
 
 def _choose_last_ledgers(dumps: Sequence[Sequence[DumpFile]], rows: int) -> list[LedgerId]:
     """Return the last ledgers of all tasks but the last one: ends of files, `rows` rows apart."""
-    ends = sorted((_ledger_range(file)[1], file.rows) for files in dumps for file in files)
+    ends = sorted((_ledger_range(file).last, file.rows) for files in dumps for file in files)
     last_ledgers: list[LedgerId] = []
     rows_of_task = 0
+    highest_end = max((end for end, _ in ends), default=None)
     for end, row_count in ends[:-1]:
         rows_of_task += row_count
         # Several files may end with the same ledger: after it a task ends once, or the last one.
-        if rows_of_task >= rows and end not in (ends[-1][0], *last_ledgers[-1:]):
+        if rows_of_task >= rows and end not in (highest_end, *last_ledgers[-1:]):
             last_ledgers.append(end)
             rows_of_task = 0
     return last_ledgers
@@ -133,7 +135,7 @@ def _plan_reads(
     """Return the reads of sorted files for the ledgers above `after_ledger` up to `last_ledger`."""
     reads, start = [], 0
     if after_ledger is not None:
-        start = bisect_right(files, after_ledger, key=lambda file: _ledger_range(file)[1])
+        start = bisect_right(files, after_ledger, key=lambda file: _ledger_range(file).last)
     for file in files[start:]:
         first, last = _ledger_range(file)
         if last_ledger is not None and first > last_ledger:

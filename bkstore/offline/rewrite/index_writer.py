@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from bkstore.errors import CorruptionError
@@ -48,7 +49,7 @@ def scan_in_key_order(index: EntryIndex) -> Iterator[IndexBatch]:
         _rows_by_ledger(part, dir_index, len(index.parts))
         for dir_index, part in enumerate(index.parts)
     ]
-    for _, rows in heapq.merge(*sorted_parts, key=lambda pair: pair[0]):
+    for _, rows in heapq.merge(*sorted_parts, key=itemgetter(0)):
         pending_batches.append(rows)
         pending_rows += rows.entry_id.size
         if pending_rows >= DEFAULT_BATCH:

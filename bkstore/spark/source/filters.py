@@ -81,7 +81,8 @@ class Bounds:
             return [replace(piece, files=files)] if files else []
         spans = list(self._ledger_spans())
         if len(spans) > _MAX_RANGES:  # read all that is between the first and the last
-            spans = [(spans[0][0], spans[-1][1])]
+            (first_ledger, _), (_, stop_ledger) = spans[0], spans[-1]
+            spans = [(first_ledger, stop_ledger)]
         piece_span = (piece.first_ledger, piece.stop_ledger)
         overlaps = [_intersect_spans(piece_span, span) for span in spans]
         selected_spans = [

@@ -19,7 +19,8 @@ _MAX_WAIT_SECONDS = 0.002  # upstream: `journalMaxGroupWaitMSec`
 
 
 class _Follower:
-    """A thread that waits until its position is durable, or until it leads."""
+    """A thread that waits until its position is durable, or until it leads: it acquires `gate`,
+    which is locked until another thread releases it."""
 
     __slots__ = ("gate", "leads", "position")
 
@@ -94,7 +95,8 @@ class GroupCommit:
             raise
 
     def _await_followers(self) -> None:
-        """Wait briefly for the threads that the last commit released; start the clock."""
+        """Wait until as many threads wait as the last commit released, or briefly; then start the
+        time of this commit."""
         all_gathered = None
         with self._lock:
             wait_seconds = self._wait_deadline - time.monotonic()
@@ -136,4 +138,5 @@ class GroupCommit:
 
 
 def _covers(durable: LogMark, position: LogMark | None) -> bool:
+    """Return whether the position is durable; a caller without one always leads."""
     return position is not None and position <= durable

@@ -64,11 +64,11 @@ class Replay:
         `CorruptionError` if the file named by the mark is missing, or for an invalid length, an
         invalid record, or a master key that differs from the storage's."""
         mark = reached = read_last_mark(ledger_dirs, mark_index)
-        files = [each for each in list_journal_files(current) if each[0] >= mark.journal_id]
-        if mark.journal_id > 0 and (not files or files[0][0] != mark.journal_id):
+        paths = {id_: path for id_, path in list_journal_files(current) if id_ >= mark.journal_id}
+        if mark.journal_id > 0 and mark.journal_id not in paths:
             missing_path = current / journal_name(mark.journal_id)
             raise CorruptionError(missing_path, None, "lastMark refers to this file; it is missing")
-        for journal_id, path in files:
+        for journal_id, path in paths.items():
             start = mark.position if journal_id == mark.journal_id else 0
             reached = LogMark(journal_id, self._replay_file(path, start))
         _log.info("%s: replayed %d records up to %s", current, self.record_count, tuple(reached))

@@ -92,7 +92,8 @@ class JournalWriter(Closeable):
         forks.register(self)
         existing_files = list_journal_files(self.current)
         if existing_files:
-            first_id = existing_files[-1][0] + 1
+            last_id, _ = existing_files[-1]
+            first_id = last_id + 1
         elif first_id is None:
             first_id = int(options.clock() * 1000) + 1  # as upstream, which counts on from the time
         self._open_file(first_id)

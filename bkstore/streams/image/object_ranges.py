@@ -76,7 +76,9 @@ class ObjectRanges:
 
 
 def _format_slice(row: Any) -> str:
-    return f"[{row[1]}, {row[2]})"
+    """Return the offsets of a (stream, start, end) row as text."""
+    _, start, end = row
+    return f"[{start}, {end})"
 
 
 def _checked_rows(ranges: list[Iterable[int]]) -> Int64Array:
@@ -91,7 +93,7 @@ def _checked_rows(ranges: list[Iterable[int]]) -> Int64Array:
         raise InvalidArgument("ranges must be [stream, start, end] of 64-bit numbers each")
     invalid_rows = np.flatnonzero((rows < 0).any(axis=1) | (rows[:, 1] > rows[:, 2]))
     if invalid_rows.size:
-        row = rows[invalid_rows[0]]
-        problem = "a negative number" if (row < 0).any() else "its start after its end"
-        raise InvalidArgument(f"range [{row[0]}, {row[1]}, {row[2]}] has {problem}")
+        stream, start, end = row = rows[invalid_rows[0]].tolist()
+        problem = "a negative number" if min(row) < 0 else "its start after its end"
+        raise InvalidArgument(f"range [{stream}, {start}, {end}] has {problem}")
     return rows[rows[:, 1] < rows[:, 2]]

@@ -51,8 +51,8 @@ class NodeSearch:
                 self._advance_cursor(offset)
                 continue
             position, slice_range = self._cursor, self._known_slices[self._cursor]
-            if slice_range is not None and slice_range[1] > offset:
-                start, end = slice_range
+            start, end = (0, 0) if slice_range is None else slice_range
+            if end > offset:
                 if start > offset or (start < offset and not contains):
                     return None  # slices ascend, so no later one begins at the offset
                 self._found_any = True
@@ -138,7 +138,8 @@ class NodeSearch:
         if position not in self._known_slices:
             self._known_slices[position] = slice_range
             if slice_range is not None:
-                insort(self._known_starts, (slice_range[0], position))
+                start, _ = slice_range
+                insort(self._known_starts, (start, position))
 
     # -- loading
 

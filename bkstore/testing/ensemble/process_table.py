@@ -30,9 +30,12 @@ def read_process(pid: int) -> ProcessState | None:
     (True, False)
     """
     fields = _read_stat(pid) if _PROC.exists() else _ask_ps(pid)
-    if fields is None or fields[0][0] in _ENDED:
+    if fields is None:
         return None
-    return ProcessState(int(fields[1]), fields[0][0] in _STOPPED)
+    state, parent = fields
+    if state[0] in _ENDED:
+        return None
+    return ProcessState(int(parent), state[0] in _STOPPED)
 
 
 def stop_process(pid: int) -> None:

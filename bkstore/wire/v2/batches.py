@@ -158,12 +158,12 @@ def group_requests(
 def _group_headers(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64Array:
     """Return the packet header of each message that can be part of a group, -1 for others."""
     group_headers = np.full(offsets.size, -1, np.int64)
-    # the rows of messages that are long enough for a header and ids
+    # Only messages that are long enough for a header and ids.
     long_rows = np.flatnonzero(sizes >= _READ_SIZE)
     offsets, sizes = offsets[long_rows], sizes[long_rows]
     headers = integers_at_every_offset(data, ">u4")[offsets].astype(np.int64)
     versions, opcodes = headers >> 24, headers >> 16 & 0xFF
-    # each kind of request by its header and size, then by ids that are not negative
+    # Each kind of request by its header and size; of these, those with ids that are not negative.
     is_known_version = (versions >= 1) & (versions <= CURRENT_VERSION)
     is_read = is_known_version & (opcodes == Opcode.READ_ENTRY) & (sizes == _READ_SIZE)
     is_read &= headers & _FENCING == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -70,7 +71,7 @@ def _unjudged_reason(verdict: LedgerVerdict) -> str | None:
 
 def _surplus_rows(verdict: LedgerVerdict) -> Iterator[Row]:
     """Yield a row per bookie with entries that are not due on it."""
-    for bookie, entries in sorted(verdict.surplus, key=lambda pair: pair[0]):
+    for bookie, entries in sorted(verdict.surplus, key=itemgetter(0)):
         yield bookie, *_id_cells(verdict), len(entries), entries.groups
 
 
