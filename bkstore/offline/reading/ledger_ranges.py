@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -160,3 +160,18 @@ def _first_unsorted(scope: Int64Array, ledger: Int64Array, third: Int64Array | N
     if descends.any():
         first_rows.append(int(borders[np.argmax(descends)]))
     return min(first_rows, default=None)
+
+
+def search_ledger(
+    scope: Int64Array,
+    ledger: Int64Array,
+    key: tuple[int, int],
+    side: Literal["left", "right"] = "right",
+) -> int:
+    """Return the index of the first of sorted rows whose ledger is above `key` (scope, ledger), or
+    with `side` "left" at least `key`; the row count if there is none."""
+    scopes, ledgers = (column.view(np.uint64) for column in (scope, ledger))
+    key_scope, key_ledger = map(np.uint64, key)
+    start = int(np.searchsorted(scopes, key_scope, "left"))  # of the rows of the key's scope
+    stop = int(np.searchsorted(scopes, key_scope, "right"))
+    return start + int(np.searchsorted(ledgers[start:stop], key_ledger, side))

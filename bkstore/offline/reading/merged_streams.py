@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bkstore.ids import Int64Array
-from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, ledger_pair_at
-from bkstore.offline.reading.row_stream import search_ledger
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, ledger_pair_at, search_ledger
 
 if TYPE_CHECKING:
     import pyarrow as pa

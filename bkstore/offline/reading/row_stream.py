@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,12 @@ from bkstore.offline.reading.dump_file import (
 from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.file_parts import FilePart, locate_part
 from bkstore.offline.reading.freed_memory import keep_freed_memory
-from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, OrderCheck, ledger_pair_at
+from bkstore.offline.reading.ledger_ranges import (
+    LEDGER_COLUMNS,
+    OrderCheck,
+    ledger_pair_at,
+    search_ledger,
+)
 from bkstore.offline.reading.read_tasks import FileRead
 from bkstore.tables.dump import DUMP_TABLES
 
@@ -142,18 +147,3 @@ def _select_rows(part: FilePart, scope: Int64Array, ledger: Int64Array) -> tuple
     if part.last_ledger is not None and ledger_pair_at(scope, ledger, -1) > part.last_ledger:
         stop = search_ledger(scope, ledger, part.last_ledger)
     return start, stop
-
-
-def search_ledger(
-    scope: Int64Array,
-    ledger: Int64Array,
-    key: tuple[int, int],
-    side: Literal["left", "right"] = "right",
-) -> int:
-    """Return the index of the first of sorted rows whose ledger is above `key` (scope, ledger), or
-    with `side` "left" at least `key`; the row count if there is none."""
-    scopes, ledgers = (column.view(np.uint64) for column in (scope, ledger))
-    key_scope, key_ledger = map(np.uint64, key)
-    start = int(np.searchsorted(scopes, key_scope, "left"))  # of the rows of the key's scope
-    stop = int(np.searchsorted(scopes, key_scope, "right"))
-    return start + int(np.searchsorted(ledgers[start:stop], key_ledger, side))

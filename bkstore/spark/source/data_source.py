@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.index.api import Finding
 from bkstore.offline.dump.plan import BookiePlan, DumpSource, fingerprint, plan_bookie
-from bkstore.spark.source.filters import Bounds, passing_intervals
+from bkstore.spark.source.filters import Bounds
 from bkstore.spark.source.options import SourceOptions, parse_options
 from bkstore.spark.source.rows import TablePartition, has_ledgers, read_partition
 from bkstore.tables import BOOKIE_FINDINGS, ENTRIES, ENTRY_LOGS, LOG_LEDGERS, Schema
@@ -79,24 +79,13 @@ class BookieReader(DataSourceReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's
         """Apply the filters that this source supports to `bounds`, and yield the others."""
+        has_ledger_ids = has_ledgers(self.options.table)
         for pushed_filter in filters:
-            if not self._apply_filter(pushed_filter):
+            narrowed = self.bounds.with_filter(pushed_filter, has_ledger_ids)
+            if narrowed is None:
                 yield pushed_filter
-
-    def _apply_filter(self, pushed_filter: Filter) -> bool:
-        """Narrow the bounds by a filter; return whether it is supported."""
-        attribute: tuple[str, ...] = getattr(pushed_filter, "attribute", ())
-        value: Any = getattr(pushed_filter, "value", None)
-        comparison, column = type(pushed_filter).__name__, ".".join(attribute)
-        if column == "bookie" and comparison in ("EqualTo", "In"):
-            self.bounds = self.bounds.with_bookies(value if comparison == "In" else [value])
-            return True
-        if column not in ("scope_id", "ledger_id") or not has_ledgers(self.options.table):
-            return False
-        intervals = passing_intervals(comparison, value)
-        if intervals is not None:
-            self.bounds = self.bounds.with_id_filter(column, intervals)
-        return intervals is not None
+            else:
+                self.bounds = narrowed
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the partitions of the selected bookies. Reads names, sizes, lists of ledgers.

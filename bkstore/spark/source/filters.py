@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.dump.plan import DumpPiece
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 Interval = tuple[int, int]
 """Inclusive, signed."""
@@ -40,6 +43,18 @@ class Bounds:
     bookies: frozenset[str] | None = None
     scopes: tuple[Interval, ...] = _EVERY_ID
     ledgers: tuple[Interval, ...] = _EVERY_ID
+
+    def with_filter(self, pushed_filter: Filter, has_ledger_ids: bool) -> Bounds | None:
+        """Return the bounds narrowed by a filter of Spark; None if it is not supported."""
+        attribute: tuple[str, ...] = getattr(pushed_filter, "attribute", ())
+        value: Any = getattr(pushed_filter, "value", None)
+        comparison, column = type(pushed_filter).__name__, ".".join(attribute)
+        if column == "bookie" and comparison in ("EqualTo", "In"):
+            return self.with_bookies(value if comparison == "In" else [value])
+        if column not in ("scope_id", "ledger_id") or not has_ledger_ids:
+            return None
+        intervals = passing_intervals(comparison, value)
+        return None if intervals is None else self.with_id_filter(column, intervals)
 
     def with_id_filter(self, column: str, intervals: Iterable[Interval]) -> Bounds:
         """Return the bounds with one more condition on `scope_id` or `ledger_id`."""

@@ -13,8 +13,7 @@ import struct
 import time
 from threading import RLock
 
-from bkstore.arguments import host_name
-from bkstore.errors import BookieUnavailable, CorruptionError, InvalidArgument, SystemRefused
+from bkstore.errors import BookieUnavailable, CorruptionError, SystemRefused
 from bkstore.files.os_errors import is_transient
 from bkstore.wire import v3
 from bkstore.wire.client.interrupt_repair import release_owned
@@ -28,29 +27,6 @@ _WRITABLE = select.POLLOUT
 
 _RECEIVE_BYTES = 256 << 10
 _MAX_START_TLS_ANSWER = 1024  # bytes; the server has not proved its identity yet
-
-
-def parse_address(address: str | tuple[str, int]) -> tuple[str, int]:
-    """Return (host, port) from ``"host:port"``, ``"[v6]:port"`` or a pair.
-
-    >>> parse_address("[::1]:3181"), parse_address(("localhost", 3181))
-    (('::1', 3181), ('localhost', 3181))
-    """
-    if isinstance(address, str):
-        host, _, number = address.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        port = int(number) if number.isascii() and number.isdigit() else -1
-    else:
-        try:
-            host, port = address
-        except (TypeError, ValueError):
-            host, port = "", -1
-    try:
-        if host and type(port) is int and 0 < port < 2**16:
-            return host_name("host", host), port
-    except InvalidArgument:
-        pass
-    raise InvalidArgument(f"{address!r} is not an address: a host and a port in 1..65535")
 
 
 class SocketStream:

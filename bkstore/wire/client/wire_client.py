@@ -21,9 +21,9 @@ from bkstore.ids import LedgerId, as_entry_ids, check_integer
 from bkstore.index.api import Closeable, LedgerLike
 from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids
 from bkstore.storage.batch_limits import check_fencing_key, check_limits
+from bkstore.wire.client.addresses import parse_address
 from bkstore.wire.client.pending_requests import LAST_ENTRY, PendingRequest
 from bkstore.wire.client.reconnection import ConnectionSettings, ReconnectingLink
-from bkstore.wire.client.socket_stream import parse_address
 from bkstore.wire.client.v2_dialect import V2Dialect
 from bkstore.wire.client.v3_dialect import DiskSpace, LacUpdate, V3Dialect
 from bkstore.wire.frames import MAX_FRAME_BYTES

@@ -9,7 +9,7 @@ from typing import Any
 from bkstore.arguments import instance, optional
 from bkstore.errors import InvalidArgument
 from bkstore.index.api import Closeable
-from bkstore.wire.client.socket_stream import parse_address
+from bkstore.wire.client.addresses import parse_address
 from bkstore.wire.client.wire_client import WireClient
 
 _check_addresses = optional(instance(Mapping))

@@ -14,7 +14,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.testing.factories import BookieFactory
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
-from bkstore.wire.client.socket_stream import parse_address
+from bkstore.wire.client.addresses import parse_address
 from bkstore.wire.frames import frame
 from bkstore.wire.server import Address, BookieServer
 from tests.wire.server.held_syncs import HeldSyncs
