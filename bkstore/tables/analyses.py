@@ -13,8 +13,10 @@ VIOLATIONS = make_schema(
     "category scope_id? ledger_id? qualified_name? first_entry? bookie? missing_entries?"
     " first_missing? last_missing? missing? missing_groups? detail",
     hide="first_missing last_missing missing_groups",
+    hide_idle="ledger_id first_entry missing_entries missing",
     drop_first="missing_entries",
-    may_cut="missing detail",
+    may_cut="missing",
+    wrap="detail",
     nothing="",
 )
 """The violations that an audit found. `missing` is null if there are too many ranges to list;

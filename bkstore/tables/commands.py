@@ -161,7 +161,8 @@ FINDINGS = make_schema(
     "findings",
     "severity detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?",
     hide_idle="ledger_id first_entry last_entry entries offset",
-    may_cut="detail file",
+    may_cut="file",
+    wrap="detail",
     nothing="no findings",
 )
 """Oddities and damage. `entries` is the number of entries in first..last that are affected."""
@@ -175,7 +176,8 @@ CHECK_FINDINGS = make_schema(
     " entries? groups:rows?",
     show="bookie severity kind detail file offset",
     hide_idle="file offset",
-    may_cut="file detail",
+    may_cut="file",
+    wrap="detail",
     nothing="",
 )
 """One row per finding of `bkstore check`. `entries` is the number affected in first..last, and
@@ -224,7 +226,8 @@ LOSSES = make_schema(
     " groups:rows?",
     show="kind detail file offset bytes",
     hide_idle="bytes",
-    may_cut="detail file",
+    may_cut="file",
+    wrap="detail",
     nothing="",
 )
 """One row per loss (`bkstore salvage`). kind "bytes": `bytes` of `file` from `offset` on cannot be

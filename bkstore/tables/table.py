@@ -34,9 +34,10 @@ class ScreenColumns(NamedTuple):
     columns: in the order of the screen. caption: printed above the header while all rows have the
     same value. hide_idle: left out while every row has null, or zero if the column cannot be null.
     drop_first: left out first if space is short, before the last columns. may_cut: may be
-    shortened, the first of them last. wrap: the column that is wrapped to several lines at the end
-    of the terminal, and never left out. as_records: rows are shown as fields, one per line.
-    keep_idle: columns are shown even if every row has the value that `COLUMNS` declares idle.
+    shortened, the first of them last. wrap: the column that is wrapped to several lines on a
+    terminal, beside the others or below them, and never left out. as_records: rows are shown as
+    fields, one per line. keep_idle: columns are shown even if every row has the value that
+    `COLUMNS` declares idle.
     """
 
     columns: tuple[str, ...]

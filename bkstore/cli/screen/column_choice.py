@@ -13,14 +13,16 @@ from bkstore.tables.columns import COLUMNS
 from bkstore.tables.table import ConstantColumn, ScreenColumns
 
 COLUMN_GAP = "   "
-_MIN_CUT_WIDTH = 12  # characters that a cut column keeps
+MIN_CUT_WIDTH = 12  # characters that a cut column keeps
 
 
 class RequestedColumns(NamedTuple):
-    """The columns that the user asked for, in order; `wide` shows all columns without cutting."""
+    """The columns that the user asked for, in order; `wide` shows all columns without cutting.
+    `varied` columns are those that differ in later rows, so that none is in a caption."""
 
     columns: Sequence[str] | None = None
     wide: bool = False
+    varied: Sequence[str] = ()
 
     @property
     def is_default(self) -> bool:
@@ -67,7 +69,7 @@ class ColumnChoice:
         self.screen = _requested_screen(schema, requested)
         self._idle_values = _idle_values(schema) if requested.is_default else {}
         self.constant_values: dict[str, str] = {}
-        self._varied_columns: set[str] = set()  # had several values, or one that is not idle
+        self._varied_columns = {*requested.varied}  # had several values, or one that is not idle
 
     def update(self, table: Table) -> list[str]:
         """Take a table of at least one row into account, and return the columns to show."""
@@ -166,7 +168,7 @@ def columns_that_fit(widths: Mapping[str, int], screen: ScreenColumns, room: int
 def min_width(name: str, width: int, screen: ScreenColumns) -> int:
     """Return the width below which a column is not cut."""
     may_cut = name in (*screen.may_cut, screen.wrap)
-    return min(width, max(_MIN_CUT_WIDTH, len(name))) if may_cut else width
+    return min(width, max(MIN_CUT_WIDTH, len(name))) if may_cut else width
 
 
 def narrow_to_fit(widths: Mapping[str, int], screen: ScreenColumns, room: int) -> dict[str, int]:

@@ -16,6 +16,7 @@ from typing import IO, Any
 from bkstore.cli.screen.cells import entries_cell, format_cell, payload_cell
 from bkstore.cli.screen.column_choice import (
     COLUMN_GAP,
+    MIN_CUT_WIDTH,
     ColumnChoice,
     RequestedColumns,
     columns_that_fit,
@@ -56,6 +57,9 @@ _ENTRY_COLUMNS = {
     "surplus_groups": "surplus_groups",
 }
 """Columns of entry ids that are shown as text, and the column that has their sequence groups."""
+
+_MIN_WRAP_WIDTH, _INDENT = 24, "    "
+"""A column that is wrapped to less than this is printed below each row instead, indented."""
 
 _RUNS_IN_COLUMN, _RUNS_IN_RECORD = 9, 30  # up to so many runs of entries are listed
 
@@ -122,6 +126,7 @@ class Screen:
         self._has_shown_scope = False
         self._wanted_columns: list[str] | None = None  # of the last header, with those left out
         self._widths: dict[str, int] = {}  # of the columns shown
+        self._wraps_below = False  # the wrapped column is below each row, not beside the others
         self._record_count = 0
 
     @property
@@ -131,6 +136,8 @@ class Screen:
         known_names = {*self._widths, *choice.constant_values, *choice.idle_columns}
         if self._screen_columns.as_records:
             known_names = {*self._screen_columns.columns}
+        if self._wraps_below:
+            known_names.add(self._screen_columns.wrap)
         # A complete `ledger_id` represents both other id columns, a shortened one only the scope.
         if "ledger_id" in known_names:
             known_names |= {"scope_id"} if self._has_shown_scope else {"scope_id", "qualified_name"}
@@ -149,11 +156,32 @@ class Screen:
             return
         wanted = self._column_choice.update(table)
         texts = {name: self._cell_texts(table, name) for name in wanted}
-        if self._screen_columns.wrap and self._out.is_terminal:
-            texts = _wrap_column(texts, self._screen_columns.wrap, self._out.width)
+        texts_below: list[str] = []
+        wrapped = self._screen_columns.wrap
+        if wrapped in texts and self._out.is_terminal:
+            room = self._room_to_wrap(texts)
+            if self._wanted_columns is None:
+                self._wraps_below = max_width(texts[wrapped]) > room < _MIN_WRAP_WIDTH
+            if self._wraps_below:
+                wanted, texts_below = [n for n in wanted if n != wrapped], texts.pop(wrapped)
+            else:
+                texts = _wrap_column(texts, wrapped, room)
         if wanted != self._wanted_columns or not self._still_fits(texts):
             self._begin_table(wanted, texts)
-        self._write_rows({name: texts[name] for name in self._widths})
+        self._write_rows({name: texts[name] for name in self._widths}, texts_below)
+
+    def _room_to_wrap(self, texts: Mapping[str, list[str]]) -> int:
+        """Return the width of the column that is wrapped: what the others leave it. Those that may
+        be cut take at most half of what the ones before them left."""
+        widths = {name: max_width([name, *cells]) for name, cells in texts.items()}
+        widths.pop(self._screen_columns.wrap, None)
+        room = self._out.width
+        for name in sorted(widths, key=lambda each: each in self._cut_columns):
+            if name in self._cut_columns:
+                half = max(room // 2 - len(COLUMN_GAP), MIN_CUT_WIDTH, len(name))
+                widths[name] = min(widths[name], half)
+            room -= widths[name] + len(COLUMN_GAP)
+        return max(room, 1)
 
     def finish(self) -> None:
         """Write the header if there were no rows."""
@@ -216,7 +244,7 @@ class Screen:
             return [to_text(values.value)] * len(values)
         return list(map(to_text, plain_values(values)))
 
-    def _write_rows(self, texts: dict[str, list[str]]) -> None:
+    def _write_rows(self, texts: dict[str, list[str]], texts_below: list[str]) -> None:
         # The columns that may be cut come last (False < True), and get the space that is left.
         for name in sorted(texts, key=lambda each: each in self._cut_columns):
             if name in self._cut_columns:
@@ -231,7 +259,14 @@ class Screen:
                 texts[name] = [cut(text, room) for text in texts[name]]
             # Rows that were written keep their place: a column widens, and only the last narrows.
             self._widths[name] = max(self._widths[name], max_width(texts[name]))
-        self._out.stream.writelines(f"{line}\n" for line in self._table_lines(texts))
+        lines = self._table_lines(texts)
+        if texts_below:
+            lines = chain.from_iterable(map(self._with_text_below, lines, texts_below))
+        self._out.stream.writelines(f"{line}\n" for line in lines)
+
+    def _with_text_below(self, line: str, text: str) -> list[str]:
+        room = max(self._out.width - len(_INDENT), 1)
+        return [line, *(_INDENT + part for part in wrap_text(text, room) if part)]
 
     def _table_lines(self, texts: Mapping[str, list[str]]) -> Iterator[str]:
         """Yield the lines of cells with these texts, padded to the columns' widths."""
@@ -284,11 +319,9 @@ class Screen:
 
 
 def _wrap_column(texts: dict[str, list[str]], wrapped: str, room: int) -> dict[str, list[str]]:
-    """Return the cells of each column with those of the column `wrapped` split into lines that fit
-    `room` beside the others, whose cells are empty in the further lines."""
-    others = (max_width([name, *texts[name]]) for name in texts if name != wrapped)
-    wrapped_width = max(room - line_width(others) - len(COLUMN_GAP), 1)
-    lines_of_cells = [wrap_text(text, wrapped_width) for text in texts[wrapped]]
+    """Return the cells of each column with those of the column `wrapped` split into lines of `room`
+    characters beside the others, whose cells are empty in the further lines."""
+    lines_of_cells = [wrap_text(text, room) for text in texts[wrapped]]
     result = {}
     for name, cells in texts.items():
         padded = (_pad_below(cell, len(lines)) for cell, lines in zip(cells, lines_of_cells))

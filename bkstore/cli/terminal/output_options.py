@@ -16,6 +16,10 @@ from bkstore.tables import Schema, Table
 _FORMAT_OF_SUFFIX = {"": "table", ".txt": "table", **{f".{form}": form for form in FORMATS[1:]}}
 
 
+_COLUMNS_OF_BOOKIES = ("bookie", "layout")
+"""Columns that differ between bookies: with several, a table has them from its first row on."""
+
+
 def add_output(parser: Parser, schema: Schema | None) -> None:
     """Add --format, -o, --columns and --wide, for a command that writes tables of `schema`: None if
     that depends on other arguments, in which case the command must check the columns."""
@@ -122,13 +126,15 @@ def write_output(
     """Write tables in the format and to the destination that the arguments ask for. A table without
     rows is told on stderr unless `tells_empty`, called behind the last one, returns False: for
     commands that give a reason themselves."""
-    form, columns = output_format_from_args(args), RequestedColumns(args.columns, args.wide)
+    form = output_format_from_args(args)
+    has_several_bookies = len(getattr(args, "directories", ())) > 1
+    varied = _COLUMNS_OF_BOOKIES if has_several_bookies else ()
     write_tables(
         schema,
         tables,
         form,
         args.output,
         private=private,
-        requested=columns,
+        requested=RequestedColumns(args.columns, args.wide, varied),
         tells_empty=tells_empty,
     )

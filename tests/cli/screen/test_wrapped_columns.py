@@ -1,0 +1,102 @@
+"""Long texts of a terminal's tables: wrapped beside the other columns, or below each row."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from bkstore.cli.screen.column_choice import RequestedColumns
+from bkstore.cli.screen.tables import Screen
+from bkstore.tables import CHECK_FINDINGS, VIOLATIONS, Table
+from bkstore.tables.columns import make_schema
+from tests.cli.screen.drawn_tables import lines_of, terminal, without_styles
+
+NOTES = make_schema(
+    "notes", "bookie file offset detail", may_cut="file", wrap="detail", drop_first="offset"
+)
+DETAIL = "the records of this log end with a torn one"
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("COLUMNS", "NO_COLOR"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def _notes(file: str, detail: str = DETAIL) -> Table:
+    return Table(NOTES, {"bookie": ["b1"], "file": [file], "offset": [1028], "detail": [detail]})
+
+
+def test_beside_the_other_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines of a text are below each other; a path gets at most half of the room, and keeps
+    its end."""
+    path = "bookies/rack-1/bookie-1/ledgers/current/0.log"
+
+    lines = without_styles(lines_of(terminal(72, monkeypatch), _notes(path)))
+    assert [
+        "the records of this log end",
+        "with a torn one",
+    ] == [line[lines[0].index("detail") :] for line in lines[2:]]
+    assert lines[2][9 : lines[0].index("offset") - 3].startswith("…")
+    assert lines[2][9 : lines[0].index("offset") - 3].endswith("/current/0.log")
+
+
+def test_below_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the other columns leave less than 24 characters, a text has lines of its own."""
+    rows = [_notes("1.log"), _notes("2.log", "short")]
+
+    assert [
+        "bookie   file    offset",
+        "───────────────────────",
+        "b1       1.log     1028",
+        "    the records of this log end with a",
+        "    torn one",
+        "b1       2.log     1028",
+        "    short",
+    ] == without_styles(lines_of(terminal(42, monkeypatch), *rows))
+
+
+def test_a_text_below_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is shown, so `--wide` need not be named for it."""
+    screen = Screen(terminal(42, monkeypatch), NOTES)
+    screen.write(_notes("1.log"))
+
+    assert [] == screen.hidden
+
+
+def test_short_texts_stay_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that fits is a column, however little room there is."""
+    lines = without_styles(lines_of(terminal(42, monkeypatch), _notes("1.log", "short")))
+
+    assert ["b1       1.log     1028   short"] == lines[2:]
+
+
+def test_columns_that_vary_later_are_in_no_caption() -> None:
+    """With several bookies the first rows already have the column of bookies."""
+    schema = make_schema("sizes", "bookie bytes", caption="bookie")
+    tables = [Table(schema, {"bookie": [name], "bytes": [1]}) for name in ("b1", "b2")]
+    lines = lines_of(io.StringIO(), *tables, shown=RequestedColumns(varied=("bookie",)))
+
+    assert ["bookie   bytes", "b1           1", "b2           1"] == [lines[0], *lines[2:]]
+
+
+def test_pipes_have_whole_texts() -> None:
+    """Elsewhere than on a terminal nothing is wrapped."""
+    lines = lines_of(io.StringIO(), _notes("a" * 90))
+
+    assert [f"b1       {'a' * 90}     1028   {DETAIL}"] == lines[2:]
+
+
+@pytest.mark.parametrize("schema", [CHECK_FINDINGS, VIOLATIONS], ids=lambda schema: schema.name)
+def test_findings_are_whole(schema: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text of a finding is complete on a terminal of 80 characters."""
+    assert schema in (CHECK_FINDINGS, VIOLATIONS)
+    columns = {name: [None] for name in schema.names}
+    columns |= {"detail": [f"{DETAIL}; " * 3], "file": ["bookie-1/ledgers/current/0.log"]}
+    columns |= {"bookie": ["bookie-1"], "offset": [123456], "missing": [None]}
+    table = Table(schema, {name: columns[name] for name in schema.names})
+    lines = without_styles(lines_of(terminal(80, monkeypatch), table))
+
+    assert 3 == " ".join(line.replace("…", " ") for line in lines).count("torn")
