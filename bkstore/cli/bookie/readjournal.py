@@ -5,9 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from bkstore.cli.terminal.metadata_options import (
+    add_payload_digests,
+    opened_digest_types,
+    print_digest_types,
+)
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
@@ -21,9 +27,10 @@ from bkstore.cli.terminal.table_output import tables_of_rows
 from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import refuse_inputs
-from bkstore.formats.entry import explicit_lac_or_none, record_header
+from bkstore.formats.entry import DigestTypes, explicit_lac_or_none
 from bkstore.formats.journal import SPECIAL_VERSIONS, JournalRecord, decode_record
 from bkstore.formats.state_checks import explicit_lac_oddity, master_key_oddity
+from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.journal.last_mark import JOURNAL_SUFFIX, list_journal_files
@@ -53,6 +60,7 @@ def add_arguments(parser: Parser) -> None:
     )
     add("--journal-dir", metavar="N", type=int, help="number of the journal directory, from 0")
     add("-m", "--msg", action="store_true", help="include the payloads")
+    add_payload_digests(parser)
     add_show_keys(parser)
     add_output(parser, JOURNAL_RECORDS)
 
@@ -82,11 +90,13 @@ def _write_records(
     files: list[_Journal], args: argparse.Namespace, bookie: BookieDir | None = None
 ) -> list[Finding]:
     findings: list[Finding] = []
-    tables = _record_tables(files, args.msg, findings)
-    if not args.show_keys:
-        tables = map(hide_keys, tables)
-    tables = check_unchanged_at_end(tables, bookie)
-    write_output(args, JOURNAL_RECORDS, tables, private=args.show_keys)
+    with opened_digest_types(args) as digest_types:
+        tables = _record_tables(files, digest_types if args.msg else None, findings)
+        if not args.show_keys:
+            tables = map(hide_keys, tables)
+        tables = check_unchanged_at_end(tables, bookie)
+        write_output(args, JOURNAL_RECORDS, tables, private=args.show_keys)
+    print_digest_types(digest_types, args)
     return findings
 
 
@@ -125,19 +135,48 @@ def _parse_journal_id(text: str) -> int:
 
 
 def _record_tables(
-    files: list[_Journal], with_payloads: bool, findings: list[Finding]
+    files: list[_Journal], digest_types: DigestTypes | None, findings: list[Finding]
 ) -> Iterator[Table]:
+    """Yield the rows of all files, with payloads if there are `digest_types`."""
     for file in files:
         scan = scan_journal(file.path, skip_invalid=True)
-        rows = _record_rows(file, scan, with_payloads, findings)
-        yield from tables_of_rows(JOURNAL_RECORDS, rows, _ROWS_PER_TABLE)
+        rows = _record_rows(file, scan, findings)
+        if digest_types is None:
+            cells: Iterator[tuple[Any, ...]] = ((*row, None) for row, _ in rows)
+        else:
+            cells = _rows_with_payloads(rows, digest_types)
+        yield from tables_of_rows(JOURNAL_RECORDS, cells, _ROWS_PER_TABLE)
         findings += scan.findings
 
 
-def _record_rows(
-    file: _Journal, scan: JournalScan, with_payloads: bool, findings: list[Finding]
+def _rows_with_payloads(
+    rows: Iterator[tuple[tuple[Any, ...], JournalRecord]], digest_types: DigestTypes
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a file's records; append a finding for each run of alike problems."""
+    while batch := list(islice(rows, _ROWS_PER_TABLE)):
+        payloads = _payloads([record for _, record in batch], digest_types)
+        yield from ((*row, payload) for (row, _), payload in zip(batch, payloads))
+
+
+def _payloads(records: list[JournalRecord], digest_types: DigestTypes) -> list[bytes | None]:
+    """Return the payload of each added entry, without its digest, and the bodies of unknown
+    records; None for the others."""
+    payloads = [record.body if record.kind == "unknown" else None for record in records]
+    adds_of_ledger: dict[LedgerId, list[int]] = {}
+    for number, record in enumerate(records):
+        if record.kind == "add":
+            adds_of_ledger.setdefault(record.ledger, []).append(number)
+    for ledger, numbers in adds_of_ledger.items():
+        bodies = [records[number].body for number in numbers]
+        for number, payload in zip(numbers, digest_types.payloads(ledger, bodies)):
+            payloads[number] = payload
+    return payloads
+
+
+def _record_rows(
+    file: _Journal, scan: JournalScan, findings: list[Finding]
+) -> Iterator[tuple[tuple[Any, ...], JournalRecord]]:
+    """Yield the cells of each record of a file but its payload, and the record; append a finding
+    for each run of alike problems."""
     file_cells = (file.path.name, file.dir_index, file.journal_id, scan.version)
     damage_runs = DamageRuns(findings)
     for offset, record_bytes in scan:
@@ -151,7 +190,7 @@ def _record_rows(
             damage_runs.end_runs()  # later problems are findings of their own
         else:
             damage_runs.add(Finding(*problem, str(file.path), offset, record.ledger))
-        yield (*file_cells, offset, *_record_cells(record, len(record_bytes), with_payloads))
+        yield (*file_cells, offset, *_record_cells(record, len(record_bytes))), record
 
 
 def _find_problem(
@@ -169,18 +208,14 @@ def _find_problem(
     return None if oddity is None else ("oddity", oddity)
 
 
-def _record_cells(record: JournalRecord, size: int, with_payloads: bool) -> tuple[Any, ...]:
-    """Return the cells of a record; what its kind does not have is null."""
-    payload = master_key = explicit_lac = None
-    if record.kind == "add" and with_payloads:
-        payload = record.body[record_header(record.body).size :]
-    elif record.kind == "unknown" and with_payloads:
-        payload = record.body
-    elif record.kind == "master_key":
+def _record_cells(record: JournalRecord, size: int) -> tuple[Any, ...]:
+    """Return the cells of a record but its payload; what its kind does not have is null."""
+    master_key = explicit_lac = None
+    if record.kind == "master_key":
         master_key = record.body
     elif record.kind == "explicit_lac":
         explicit_lac = record.body
     ids = (record.kind, *record.ledger.signed, record.entry_id)
     lac_entry = None if explicit_lac is None else explicit_lac_or_none(explicit_lac)
     state_cells = (master_key, explicit_lac, lac_entry)
-    return (*ids, size, record.lac, record.length, *state_cells, payload)
+    return (*ids, size, record.lac, record.length, *state_cells)

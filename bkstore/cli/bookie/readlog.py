@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +14,15 @@ from bkstore.cli.terminal.ledger_options import (
     index_has_ledger,
     ledger_from_args,
 )
-from bkstore.cli.terminal.metadata_options import add_digest_metadata, opened_digests
+from bkstore.cli.terminal.metadata_options import (
+    add_payload_digests,
+    opened_digest_types,
+    print_digest_types,
+)
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import check_unchanged_at_end, report_findings
 from bkstore.cli.terminal.standard_streams import print_stderr
-from bkstore.counts import format_count, join_words
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import DigestTypes, rows_of_ledgers
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
@@ -42,7 +44,7 @@ def add_arguments(parser: Parser) -> None:
     add("--start-pos", metavar="P", type=int, help="only records that reach to this offset")
     add("--end-pos", metavar="P", type=int, help="only records that begin at or before this offset")
     add("-m", "--msg", action="store_true", help="include the payloads")
-    add_digest_metadata(parser)
+    add_payload_digests(parser)
     add_output(parser, LOG_RECORDS)
 
 
@@ -55,8 +57,7 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidArgument("--entry-id and --ledger-scope-id need a ledger")
     findings: list[Finding] = []
     ledgers_in_logs: set[LedgerId] = set()  # at most the chosen one
-    with open_logs(args) as (bookie, logs), opened_digests(args.metadata) as read_digest:
-        digest_types = DigestTypes(lambda ledger_id: read_digest(ledger_id)[0])
+    with open_logs(args) as (bookie, logs), opened_digest_types(args) as digest_types:
         tables = _record_tables(logs, args, ledger, findings, ledgers_in_logs, digest_types)
         write_output(
             args,
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         is_indexed = False
         if ledger is not None and bookie is not None and not ledgers_in_logs:
             is_indexed = index_has_ledger(bookie, ledger)
-    _print_digest_types(digest_types, args)
+    print_digest_types(digest_types, args)
     code = report_findings(findings)
     if ledger is None or ledgers_in_logs:
         return code
@@ -137,24 +138,3 @@ def _payloads(batch: LogBatch, digest_types: DigestTypes) -> list[bytes | None]:
         for row, payload in zip(rows.tolist(), digest_types.payloads(ledger, records)):
             payloads[row] = payload
     return payloads
-
-
-def _print_digest_types(digest_types: DigestTypes, args: argparse.Namespace) -> None:
-    """Print the digest types by which the digests were removed from the payloads."""
-    types = Counter(trial.digest_type for trial in digest_types.trials.values())
-    source = "by trial" if args.metadata is None else "by metadata or trial"
-    if types:
-        counts = join_words([f"{each} ({format_count(n, 'ledger')})" for each, n in types.items()])
-        print_stderr(f"digest types, {source}: {counts}")
-    if digest_types.untold:
-        lowest, count = min(digest_types.untold), len(digest_types.untold)
-        subject = f"ledger {lowest}"
-        if count > 1:
-            subject = f"{format_count(count, 'ledger')}, from {lowest} on"
-        advice = (
-            "pass --metadata METADATA" if args.metadata is None else "it is not in METADATA either"
-        )
-        print_stderr(
-            f"{subject}: unknown digest type ({advice}): the digest is shown as the beginning of "
-            "each payload"
-        )

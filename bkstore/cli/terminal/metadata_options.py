@@ -4,14 +4,18 @@ that choose ledgers by what the metadata state of their owners."""
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bkstore.errors import BkstoreError, NoSuchLedger
+from bkstore.cli.terminal.standard_streams import print_stderr
+from bkstore.counts import format_count, join_words
+from bkstore.errors import BkstoreError, InvalidArgument, NoSuchLedger
 
 if TYPE_CHECKING:
+    from bkstore.formats.entry import DigestTypes
     from bkstore.ids import LedgerId
     from bkstore.ledger_metadata import OwnerFilter
 
@@ -78,6 +82,61 @@ def opened_digests(
             return metadata.digest_type, metadata.password
 
         yield read_digest
+
+
+def add_payload_digests(parser: argparse.ArgumentParser) -> None:
+    """Add --digest-type and --metadata, for commands that show payloads of many ledgers."""
+    from bkstore.formats.entry.digest import DIGEST_NUMBERS  # loads numpy
+
+    parser.add_argument(
+        "--digest-type",
+        choices=[*DIGEST_NUMBERS, "MAC"],
+        help="with --msg: the type of all digests, which precede the payloads (default: found for "
+        "each ledger by trial)",
+    )
+    add_digest_metadata(parser)
+
+
+@contextmanager
+def opened_digest_types(args: argparse.Namespace) -> Iterator[DigestTypes]:
+    """Yield the digest types of ledgers: the given one, else those of the metadata, else by trial.
+    Raises `InvalidArgument` for a given type together with metadata."""
+    from bkstore.formats.entry import DigestTypes
+
+    if args.digest_type is None:
+        with opened_digests(args.metadata) as read_digest:
+            yield DigestTypes(lambda ledger: read_digest(ledger)[0])
+        return
+    if args.metadata is not None:
+        raise InvalidArgument("--digest-type and --metadata exclude each other")
+    given_type = "HMAC" if args.digest_type == "MAC" else args.digest_type
+    yield DigestTypes(lambda _: given_type)
+
+
+def print_digest_types(digest_types: DigestTypes, args: argparse.Namespace) -> None:
+    """Print the digest types by which the digests were removed from the payloads, unless they were
+    given, and the ledgers whose type is unknown."""
+    if args.digest_type is not None:
+        return
+    types = Counter(trial.digest_type for trial in digest_types.trials.values())
+    source = "by trial" if args.metadata is None else "by metadata or trial"
+    if types:
+        counts = join_words([f"{each} ({format_count(n, 'ledger')})" for each, n in types.items()])
+        print_stderr(f"digest types, {source}: {counts}")
+    if digest_types.untold:
+        lowest, count = min(digest_types.untold), len(digest_types.untold)
+        subject = f"ledger {lowest}"
+        if count > 1:
+            subject = f"{format_count(count, 'ledger')}, from {lowest} on"
+        advice = (
+            "pass --digest-type TYPE or --metadata METADATA"
+            if args.metadata is None
+            else "it is not in METADATA either"
+        )
+        print_stderr(
+            f"{subject}: unknown digest type ({advice}): the digest is shown as the beginning of "
+            "each payload"
+        )
 
 
 def add_owner_options(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,5 @@
-"""Payloads of `readledger` and `readlog` if no digest type is given: by trial, by metadata."""
+"""Payloads of `readledger`, `readlog` and `readjournal` without digests: the type by trial, by
+metadata, or given."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from bkstore import Bookie
+from bkstore.cli.bookie import readjournal
 from bkstore.cli.main import main
 from bkstore.formats.entry import Coder, master_key
 from bkstore.storage.ledger_storage import LedgerStorage
@@ -126,7 +129,10 @@ def test_readlog(bookie: Path, capsys: Capsys, tmp_path: Path) -> None:
         len(payload) for payload in _payloads(rows, UNTOLD)
     ]
     assert f"digest types, by trial: {counts}\n" in err
-    assert f"ledger {UNTOLD}: unknown digest type (pass --metadata METADATA)" in err
+    assert (
+        f"ledger {UNTOLD}: unknown digest type (pass --digest-type TYPE or --metadata METADATA)"
+        in err
+    )
 
     words = ("--metadata", _metadata(tmp_path / "metadata.json", UNTOLD))
     _, rows, err = _run(capsys, "readlog", bookie, "-m", *words)
@@ -135,6 +141,88 @@ def test_readlog(bookie: Path, capsys: Capsys, tmp_path: Path) -> None:
     assert "digest types, by metadata or trial: " in err
     assert "HMAC (2 ledgers)" in err
     assert "cannot be told" not in err
+
+
+def test_readlog_with_a_given_type(bookie: Path, capsys: Capsys) -> None:
+    """It holds for all ledgers; "MAC" is the client's name of HMAC. No line says what was given."""
+    for name in ("HMAC", "MAC"):
+        words = ("--ledger-id", UNTOLD, "--digest-type", name)
+        code, rows, err = _run(capsys, "readlog", bookie, "-m", *words)
+
+        assert (0, PAYLOADS[1::2], "") == (code, _payloads(rows, UNTOLD), err)
+
+
+def _journal(path: Path) -> Path:
+    """Write a bookie with ledgers of all types in turns, the untold one last; return its path."""
+    records = {
+        ledger: Coder(digest_type, "pw").encode_many(ledger, range(6), PAYLOADS)
+        for ledger, digest_type in LEDGERS.items()
+    }
+    with Bookie.open(path, "sorted") as bookie:
+        for entry in range(6):
+            for ledger in LEDGERS:
+                bookie.add_entry(records[ledger][entry], master_key("pw"))
+        for record in Coder("HMAC", "pw").encode_many(UNTOLD, range(6), PAYLOADS)[1::2]:
+            bookie.add_entry(record, master_key("pw"))
+    return path
+
+
+def test_readjournal(tmp_path: Path, capsys: Capsys) -> None:
+    """Ledgers whose records alternate have each their own type; records that add no entry have no
+    payload."""
+    bookie = _journal(tmp_path / "bookie")
+    code, rows, err = _run(capsys, "readjournal", bookie, "-m")
+    adds = [row for row in rows if row["kind"] == "add"]
+
+    assert 0 == code
+    assert dict.fromkeys(LEDGERS, PAYLOADS) == {
+        ledger: _payloads(adds, ledger) for ledger in LEDGERS
+    }
+    assert [len(payload) + 20 for payload in PAYLOADS[1::2]] == [
+        len(payload) for payload in _payloads(adds, UNTOLD)
+    ]
+    assert len(rows) > len(adds)
+    assert {None} == {row["payload"] for row in rows if row["kind"] != "add"}
+    counts = "CRC32C (1 ledger), HMAC (1 ledger), DUMMY (1 ledger) and CRC32 (1 ledger)"
+    assert f"digest types, by trial: {counts}\n" in err
+    assert f"ledger {UNTOLD}: unknown digest type" in err
+
+
+def test_readjournal_with_a_known_type(tmp_path: Path, capsys: Capsys) -> None:
+    """By metadata, or given; not both. Without -m there are no payloads and no such lines."""
+    bookie = _journal(tmp_path / "bookie")
+    metadata = ("--metadata", _metadata(tmp_path / "metadata.json", UNTOLD))
+    _, rows, err = _run(capsys, "readjournal", bookie, "-m", *metadata)
+    adds = [row for row in rows if row["kind"] == "add"]
+
+    assert PAYLOADS[1::2] == _payloads(adds, UNTOLD)
+    assert PAYLOADS == _payloads(adds, 7)
+    assert "unknown digest type" not in err
+
+    _, rows, err = _run(capsys, "readjournal", bookie, "-m", "--digest-type", "MAC")
+    adds = [row for row in rows if row["kind"] == "add"]
+
+    assert ("", PAYLOADS[1::2]) == (err, _payloads(adds, UNTOLD))
+
+    code, _, err = _run(capsys, "readjournal", bookie, "--digest-type", "MAC", *metadata)
+    assert (2, True) == (code, "--digest-type and --metadata exclude each other" in err)
+
+    _, rows, err = _run(capsys, "readjournal", bookie)
+    assert ("", {None}) == (err, {row["payload"] for row in rows})
+
+
+def test_readjournal_finds_types_across_batches(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A type that was found holds for later batches of rows, in which no trial could tell it."""
+    monkeypatch.setattr(readjournal, "_ROWS_PER_TABLE", 7)
+    bookie = _journal(tmp_path / "bookie")
+    _, rows, _ = _run(capsys, "readjournal", bookie, "-m")
+    adds = [row for row in rows if row["kind"] == "add"]
+
+    assert dict.fromkeys(LEDGERS, PAYLOADS) == {
+        ledger: _payloads(adds, ledger) for ledger in LEDGERS
+    }
 
 
 def test_readlog_without_payloads_says_nothing(bookie: Path, capsys: Capsys) -> None:
