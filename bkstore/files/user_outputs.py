@@ -132,6 +132,7 @@ def refuse_inputs(target: StrPath, inputs: Iterable[StrPath]) -> None:
     if _is_stream(path):
         return
     real_path = os.path.realpath(path)
+    # The target and every directory above it, by path and by inode.
     path_and_parents = [real_path, *map(str, PurePath(real_path).parents)]
     inodes = list(map(_device_and_inode, path_and_parents))
     for source in inputs:

@@ -201,8 +201,10 @@ class LogMetadata:
             raise CorruptionError(None, 26, f"{count} ledgers in {len(data)} bytes of metadata")
         if min(log_id, total, remaining) < 0:
             raise CorruptionError(None, 2, f"log {log_id} of {total} and {remaining} bytes")
-        rows = np.frombuffer(data, ">i8", 2 * count, _METADATA.size).reshape(count, 2).tolist()
-        for number, size in rows:
+        rows = np.frombuffer(data, ">i8", 2 * count, _METADATA.size).reshape(count, 2)
+        ledgers: dict[LedgerId, int] = {}
+        for number, size in rows.tolist():
             if number < 0 or size < 0:
                 raise CorruptionError(None, _METADATA.size, f"ledger {number} has {size} bytes")
-        return cls(log_id, total, remaining, {LedgerId.of(row[0]): row[1] for row in rows})
+            ledgers[LedgerId.of(number)] = size
+        return cls(log_id, total, remaining, ledgers)

@@ -74,9 +74,8 @@ class _Table:
         """Return sorted, distinct entries and their locations; O(1) if nothing was put since."""
         self.seal_tail()
         if self.pending:
-            row_blocks = [(self.entries, self.locations), *self.pending]
-            entries = np.concatenate([block[0] for block in row_blocks])
-            locations = np.concatenate([block[1] for block in row_blocks])
+            entry_blocks, location_blocks = zip((self.entries, self.locations), *self.pending)
+            entries, locations = np.concatenate(entry_blocks), np.concatenate(location_blocks)
             entries, locations = sorted_distinct(entries, locations, "first")
             self.entries, self.locations, self.pending = entries, locations, []
             entries.flags.writeable = locations.flags.writeable = False

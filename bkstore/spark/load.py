@@ -208,9 +208,11 @@ class SparkLoadEngine:
         partition_count = max(self._range_count(job.source), min_count)
         rows = self._entry_rows(job.source).repartition(partition_count, *keys)
         expected = rows.groupBy(*keys).agg(f.max("location").alias("expected"))
+        # What the new index has, as the data source reads it.
         entries = self._spark.read.format("bookie").load(str(data))
         location = f.shiftleft(entries["log_id"], 32).bitwiseOR(entries["position"])
         stored = entries.select(*keys, location.alias("found")).repartition(partition_count, *keys)
+        # Rows of either side only have a null on the other, which differs too.
         joined = expected.join(stored, list(keys), "full_outer")
         differs = ~joined["expected"].eqNullSafe(joined["found"])
         first_difference = f.min(f.when(differs, f.struct(*keys, "expected", "found")))

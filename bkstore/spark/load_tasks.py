@@ -142,6 +142,7 @@ def _last_of_each_key(batches: Iterable[IndexBatch]) -> Iterator[IndexBatch]:
     for rows in batches:
         if waiting is not None:
             rows = IndexBatch(*(np.concatenate(pair) for pair in zip(waiting, rows)))
+        # A row is the last of its key if any id differs in the next row.
         _, scope_id, ledger_id, entry_id, _ = rows
         is_last = entry_id[1:] != entry_id[:-1]
         is_last |= ledger_id[1:] != ledger_id[:-1]

@@ -65,6 +65,7 @@ def count_fitting(
     total_size = FRAME_OVERHEAD + int(sizes.sum()) + RECORD_OVERHEAD * int(sizes.size)
     if compat is None and total_size <= max_size:
         return count
+    # The size of the response after each record; as many fit as are within the limit.
     frame_sizes = FRAME_OVERHEAD + np.cumsum(sizes[:count] + RECORD_OVERHEAD)
     if compat is not None:
         size_left = max(0, max_size - int(frame_sizes[0]))

@@ -309,6 +309,7 @@ class CrashFiles(Files):
             if options is not None:
                 options.enable_statistics()
                 self._wal_syncs[key] = (options, 0)
+            # A database that is opened again keeps the lengths that were synced before.
             _, synced_lengths = self._state.databases.get(key, ("", log_lengths(path)))
             self._state.databases[key] = (os.path.abspath(path), synced_lengths)
 

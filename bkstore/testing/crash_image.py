@@ -107,6 +107,7 @@ def _apply_surviving_sectors(
     earlier write was lost. Add the sectors lost now to `lost_sectors`."""
     end = offset + len(data)
     sectors = range(offset // SECTOR_BYTES, -(-end // SECTOR_BYTES))
+    # Choose what survives: everything, the first sectors, or each sector by chance.
     pattern = rng.choice(("all or none", "prefix", "scattered"))
     keep_all, prefix_length = rng.random() < chance, rng.randint(0, len(sectors))
     kept_count = prefix_length if pattern == "prefix" else len(sectors) * keep_all

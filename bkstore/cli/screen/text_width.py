@@ -76,6 +76,7 @@ def wrap_text(text: str, room: int) -> list[str]:
         if width(lines[-1]) + width(word) <= room:
             lines[-1] += word
             continue
+        # A word wider than a line: fill the line, and break after a sign if there is one.
         for character in word:
             if width(character) + width(lines[-1]) > room:
                 kept = _SPLIT_PATTERN.match(lines[-1])

@@ -108,6 +108,7 @@ class RangeReader:
         """Request a chunk, the first of the unread entries: at most a share of about
         `share_entries` from each bookie, and none from the next segment on."""
         metadata = self._access.metadata
+        # Stop at the next segment, which has another ensemble.
         segment_starts = (segment.first_entry for segment in metadata.segments)
         end = min((start for start in segment_starts if start > unread.start), default=unread.stop)
         unread = unread[: end - unread.start]

@@ -179,19 +179,21 @@ class _Client:
         singles, batches = self._prepare_writes(names)
         rows = self._draws.draw(len(names))
         ledger_numbers, entry_numbers = (part.tolist() for part in self._plan.keys.split_rows(rows))
-        makers: dict[str, Callable[[LedgerId, int], _Step]] = {
-            "read": self._read_step,
-            "batch": self._batch_step,
-            "write": lambda *_: _Step("write", self._target.write_one, (next(singles),), 1),
-            "add": lambda *_: _Step(
-                "add", self._target.write, (next(batches),), self._plan.batch_entries
-            ),
-            "delete": lambda *_: self._delete_step(*next(deletions)),
-        }
-        return [
-            makers[operation](self._plan.keys.ledgers[ledger_number], entry_number)
-            for operation, ledger_number, entry_number in zip(names, ledger_numbers, entry_numbers)
-        ]
+        steps: list[_Step] = []
+        for operation, ledger_number, entry_id in zip(names, ledger_numbers, entry_numbers):
+            ledger_id = self._plan.keys.ledgers[ledger_number]
+            if operation == "read":
+                steps.append(self._read_step(ledger_id, entry_id))
+            elif operation == "batch":
+                steps.append(self._batch_step(ledger_id, entry_id))
+            elif operation == "write":
+                steps.append(_Step("write", self._target.write_one, (next(singles),), 1))
+            elif operation == "add":
+                count = self._plan.batch_entries
+                steps.append(_Step("add", self._target.write, (next(batches),), count))
+            else:
+                steps.append(self._delete_step(*next(deletions)))
+        return steps
 
     def _leave_full_ledger(self) -> None:
         """Begin a new ledger if this one is full: all its writes were those of earlier chunks, so
@@ -221,6 +223,7 @@ class _Client:
         written = np.array(
             [{"write": 1, "add": batch_entries}.get(operation, 0) for operation in names]
         )
+        # The first entry id of each write, counted on from those written before.
         first_entries = self._ledger_entries + np.cumsum(written) - written
         self._ledger_entries += int(written.sum())
         is_single = np.array([operation == "write" for operation in names])

@@ -91,6 +91,7 @@ def panel_grid(experiment: Experiment, panel: Panel, rows: Rows) -> Grid:
         cell_of[as_text(row[panel.x]), series] = as_text(row[panel.y]) + (
             "" if tick is None else f" ({as_text(tick)})"
         )
+    # A row per x value, in an order that suits every series; a series may lack some.
     series_texts = list(dict.fromkeys(series for _, series in cell_of))
     x_texts = merge_orders([x for x, own in cell_of if own == series] for series in series_texts)
     cells = [[x, *(cell_of.get((x, each), "") for each in series_texts)] for x in x_texts]

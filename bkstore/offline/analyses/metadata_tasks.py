@@ -242,6 +242,7 @@ def _plan_tasks(
     running_cost = np.cumsum(costs)
     total_cost = running_cost[-1]
     task_count = max(1, -(-int(total_cost) // groups_per_task))
+    # Cut where the running cost passes each task's share of the total.
     ideal_ends = total_cost * np.arange(1, task_count) / task_count
     cuts = np.searchsorted(running_cost, ideal_ends, "right")
     bounds = np.unique(np.concatenate(([0], cuts, [len(ledgers)]))).tolist()

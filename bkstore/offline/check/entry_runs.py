@@ -116,18 +116,26 @@ def _make_finding(
     """Return the finding on the runs of one ledger."""
     ledger = LedgerId.from_signed(*runs[0, :2].tolist())
     _, _, first, last, counts, offsets = runs.T
-    ends = (int(first[0]), int(last[-1]))
-    count, lowest_offset = int(counts.sum()), int(offsets.min())
+    first_entry, last_entry, count = int(first[0]), int(last[-1]), int(counts.sum())
     entry_set = None
-    if 0 <= ends[0] and ends[1] <= MAX_ENTRY_ID:
+    if 0 <= first_entry and last_entry <= MAX_ENTRY_ID:
         entry_set = Availability.from_runs(first, last + 1)
         subject = format_entries_of(ledger, entry_set)
     else:  # ids that no client can have written
         subject = f"{format_count(count, 'entry', 'entries')} of ledger {ledger} within "
-        subject += f"{ends[0]}..{ends[1]}"
-    message = f"{subject}: {detail}"
-    location = (file, lowest_offset, ledger)
-    return CheckFinding(kind, severity, message, *location, *ends, count, entry_set)
+        subject += f"{first_entry}..{last_entry}"
+    return CheckFinding(
+        kind,
+        severity,
+        f"{subject}: {detail}",
+        file,
+        int(offsets.min()),
+        ledger,
+        first_entry,
+        last_entry,
+        count,
+        entry_set,
+    )
 
 
 def _finding_of_other_ledgers(

@@ -236,11 +236,13 @@ def _cut_index(
 ) -> Iterator[tuple[int, int, LedgerId, LedgerId | None]]:
     """Yield (start, stop, first ledger, ledger before which it ends) of slices of the ledgers, cut
     at `cuts`, which an earlier dump had, and where a slice has more than twice `piece_rows`."""
+    # The parts between the earlier cuts: their indexes in `ledgers`, and their first ledgers.
     earlier = [ledger for ledger in cuts if ledger > _LOWEST_LEDGER]
     bounds = [0, *(bisect_left(ledgers, ledger) for ledger in earlier), len(ledgers)]
     firsts: list[LedgerId | None] = [_LOWEST_LEDGER, *earlier, None]
     for (start, stop), (first, last) in zip(pairwise(bounds), pairwise(firsts)):
         part_weights = weights[start:stop]
+        # A part stays one piece, as in the earlier dump, unless it has grown too much.
         target = piece_rows if not cuts or sum(part_weights) > 2 * piece_rows else sum(part_weights)
         for part_start, part_stop in _split_evenly(part_weights, max(target, 1)):
             is_last = start + part_stop == stop

@@ -150,11 +150,13 @@ class LogRows:
 
     def _load_stretch(self) -> None:
         """Load the next stretch (16 MiB of the log): merge its segments, which are sorted each."""
-        stretch = self._segments[0][0]  # a segment is (stretch, first row, row count)
+        stretch, _, _ = self._segments[0]
+        segments: list[Segment] = []
+        while self._segments and self._segments[0][0] == stretch:
+            segments.append(self._segments.popleft())
         row_blocks = []
         with open_spill(self._path) as spill:
-            while self._segments and self._segments[0][0] == stretch:
-                _, first_row, count = self._segments.popleft()
+            for _, first_row, count in segments:
                 data = spill.read(first_row * _ROW_BYTES, count * _ROW_BYTES)
                 row_blocks.append(np.frombuffer(data, np.int64).reshape(-1, _COLUMNS))
         rows = np.concatenate(row_blocks)

@@ -116,6 +116,7 @@ def _database_part(
         rows = sum(known) if len(known) == len(counts) else None
         key_bytes = 24 if has_scoped_keys else 16
         row_bytes = None if rows is None else rows * (key_bytes + _LOCATION_BYTES)
+    # What its files take is known even if its rows are not.
     files = _file_sizes(path)
     file_bytes, disk_bytes = (sum(sizes_of_files) for sizes_of_files in zip((0, 0), *files))
     stored = (len(files), file_bytes, disk_bytes, rows, row_bytes)

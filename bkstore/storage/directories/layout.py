@@ -183,6 +183,7 @@ def _from_conf(path: Path, root: Path | None) -> BookieFolders:
     for role, role_dirs in currents.items():
         if len({current.resolve() for current in role_dirs}) < len(role_dirs):
             raise UnsupportedLayout(f"{path}: lists a {role} directory twice")
+    # Without index directories the ledger directories have the index.
     ledger, journal = currents["ledger"], currents["journal"]
     index = currents["index"] or list(ledger)
     configured = {actual / "current": directory for directory, actual in actual_paths.items()}

@@ -334,9 +334,11 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
     count = data.size - SIZE_FIELD_BYTES - V1_HEADER + 1
     if count <= 0:
         return np.empty(0, np.int64)
+    # Most offsets fall out by the size alone: it must fit a record and the file.
     sizes = integers_at_every_offset(data, ">i4")[:count].astype(np.int64)
     max_sizes = bytes_left - SIZE_FIELD_BYTES - np.arange(count)
     offsets = np.flatnonzero((sizes >= V1_HEADER) & (sizes <= max_sizes))
+    # Version 1: the first four words are ledger, entry, LAC and length.
     word_offsets = range(SIZE_FIELD_BYTES, SIZE_FIELD_BYTES + 32, 8)
     words = (read_int64s(data, offsets, word_offset) for word_offset in word_offsets)
     first_words, second_words, lac, length = words

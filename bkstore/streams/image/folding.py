@@ -84,6 +84,7 @@ class Fold:
     def _count_usable(self, object_indexes: Int64Array, object_count: int) -> int:
         """Return how many of the objects may become one: those before the first with the second
         piece of a stream that the node does not own all of. `object_indexes` are the pieces'."""
+        # Pieces that must stay apart: of streams in several pieces, that other nodes own in part.
         is_fixed = ~self.is_only_piece & self._has_other_owners_per_row(self.streams)
         for row in np.flatnonzero(is_fixed).tolist():
             stream = self._get_stream(self.streams[row])
@@ -91,8 +92,9 @@ class Fold:
             is_fixed[row] = stream is not None and not _owns_range(
                 self._node_id, stream, start, end
             )
+        # Stop before the object with the second piece of such a stream.
         for stream_id in np.unique(self.streams[is_fixed]).tolist():
-            second_piece = np.flatnonzero(self.streams == stream_id)[1]
+            _first_piece, second_piece, *_ = np.flatnonzero(self.streams == stream_id)
             object_count = min(object_count, int(object_indexes[second_piece]))
         return object_count
 

@@ -194,6 +194,7 @@ class StreamLookup(Closeable):
             return LookupResult("invalid", [], covered_to=None, satisfied=False, stats=stats)
         if limit == 0 or start == end:
             return LookupResult("ok", [], covered_to=None, satisfied=False, stats=stats)
+        # Find the objects, and check that they follow each other without a gap.
         context = self._new_context(image, metadata, end, stats)
         objects = build_chain(context, metadata, start, end, limit)
         check_answer(objects, start, limit)

@@ -392,6 +392,7 @@ class Ensemble(Closeable):
         return state
 
     def _format_once(self) -> None:
+        """Create the cluster's nodes in ZooKeeper when the ensemble is started first."""
         if not self._formatted:
             try:
                 ZooKeeperStore.format(self.uri, timeout=self._timeout).close()

@@ -70,11 +70,13 @@ def encode_batch(
     lacs, length = _lac_of_each(lac, entry_ids), check_integer(length, "length")
     if length < 0:
         raise InvalidArgument(f"length {length} before the first entry")
+    # Headers first: the length of an entry counts the payload bytes up to it.
     sizes = np.fromiter(map(len, bodies), np.int64, entry_ids.size)
     if length + int(sizes.sum()) >= 1 << 63:
         raise InvalidArgument(f"length {length} and {int(sizes.sum())} bytes do not fit 63 bits")
     headers = _encode_headers(ledger_id, digest.number, entry_ids, lacs, np.cumsum(sizes) + length)
     sizes += headers.shape[1] + digest.size
+    # The frames follow each other in one buffer.
     frame_sizes = sizes + SIZE_FIELD_BYTES
     ends = np.cumsum(frame_sizes)
     out = np.empty(int(ends[-1]) if entry_ids.size else 0, np.uint8)
@@ -201,6 +203,7 @@ def decode_records(
             matches &= (table["ledger"] == number) & (scopes == scope)
         candidates = np.flatnonzero(matches)
         is_verified[_verify_rows(digest, batch, headers[candidates], rows[candidates])] = True
+    # What is left of a record after header and digest is the payload.
     entries, lacs, lengths, starts = columns.values()
     offsets, sizes = batch.offsets + starts, batch.sizes - starts
     decoded = DecodedBatch(batch, entries, lacs, lengths, offsets, sizes, {})

@@ -123,13 +123,15 @@ class _Intervals:
 
 
 def _find_intervals(buffer: ByteArray, starts: Int64Array, ends: Int64Array) -> _Intervals:
-    """Return the restart intervals of all blocks, in order."""
+    """Return the restart intervals of all blocks, in order. A block ends with its restart points,
+    a hash index if it has one, and their number, with flags in its high bits."""
     if (ends - starts < 8).any():  # one restart point, and the number of them
         raise CorruptionError(None, None, "data block is too short for a restart point")
     words32 = _unaligned(buffer, "<u4")
     packed = words32[ends - 4].astype(np.int64)
     if (packed & FEATURE_BITS).any():
         raise UnsupportedLayout("data block with features of a later RocksDB is not supported")
+    # Where the array of restart points ends: before the number, and before a hash index.
     array_ends = ends - 4
     has_hash = (packed & HASH_INDEX_BIT) != 0
     if has_hash.any():
@@ -146,7 +148,8 @@ def _find_intervals(buffer: ByteArray, starts: Int64Array, ends: Int64Array) -> 
     interval_starts = starts[blocks] + words32[array_starts[blocks] + 4 * within]
     interval_ends = np.append(interval_starts[1:], 0)
     interval_ends[firsts + counts - 1] = array_starts
-    is_empty = (counts == 1) & (array_starts == starts)  # a block without rows
+    # The first interval starts with the block; none is empty, except in a block without rows.
+    is_empty = (counts == 1) & (array_starts == starts)
     descends = interval_ends <= interval_starts
     if (interval_starts[firsts] != starts).any() or (descends & ~is_empty[blocks]).any():
         raise CorruptionError(None, None, "data block has restart points out of order")
@@ -257,6 +260,7 @@ def _read_words(
             key_words.append(before[word])
             continue
         new = big_endian[suffix_ends - 8 * (words + 1 - word)].astype(np.uint64)
+        # Some keys share bytes of this word with the key before: take these from it, by a mask.
         if before is not None and highest > 8 * word:
             mask = _MASKS[words][word][shared]
             new &= mask

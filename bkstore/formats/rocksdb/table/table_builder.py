@@ -226,9 +226,11 @@ def _key_bytes(words: UInt64Array) -> bytes:
 
 def _make_session_identity() -> bytes:
     """Return the name of a session that wrote one file: RocksDB's caches tell files apart by it."""
-    upper, lower = secrets.randbelow(36**8), secrets.randbits(62)
-    return "".join(
-        _BASE_36[number // 36**place % 36]
-        for number, digits in ((upper, 8), (lower, 12))
-        for place in reversed(range(digits))
-    ).encode()
+    text = _base_36(secrets.randbelow(36**8), digits=8) + _base_36(secrets.randbits(62), digits=12)
+    return text.encode()
+
+
+def _base_36(number: int, digits: int) -> str:
+    """Return a number in base 36, with leading zeros."""
+    places = reversed(range(digits))
+    return "".join(_BASE_36[number // 36**place % 36] for place in places)

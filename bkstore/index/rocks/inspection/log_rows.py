@@ -35,6 +35,7 @@ class RowSummary:
         self.tombstones += sum(int((rows.kinds == kind).sum()) for kind in DELETIONS)
         self.range_tombstones += int((rows.kinds == ValueType.RANGE_DELETION).sum())
         first, last = int(rows.sequences.min()), int(rows.sequences.max())
+        # Extend the range of keys and of sequence numbers by those of these rows.
         keys = [rows.key(row) for row in range(rows.sequences.size)]
         first_key, last_key = min(keys), max(keys)
         if self.first_key is not None and self.last_key is not None:

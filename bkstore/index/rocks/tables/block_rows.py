@@ -168,6 +168,7 @@ class TableRows:
             if offset + size + TRAILER_BYTES > end:
                 reason = f"block of {size} bytes at {offset} is not inside the file"
                 raise CorruptionError(self._table.path, offset, reason)
+        # Blocks that lie together, with small gaps at most, are cut out of one read.
         first, last = offsets[0], offsets[-1] + sizes[-1] + TRAILER_BYTES
         total = sum(sizes) + TRAILER_BYTES * len(sizes)
         if min(offsets) == first and total <= last - first <= total + _MAX_GAP_BYTES:
@@ -189,8 +190,10 @@ class TableRows:
             raise CorruptionError(None, None, "data block has no rows")
         row_ends = np.cumsum(rows_of_block)
         separators = self._separators[:, first : first + rows_of_block.size]
+        # The last row of each block is at or below the separator of the block.
         lower, equal = compare_keys(rows.keys[:, row_ends - 1], separators)
         are_inside = bool((lower | equal).all())
+        # The first row of each block is above the separator before it; block 0 has none before it.
         first_rows = (row_ends - rows_of_block)[0 if first else 1 :]
         if first_rows.size:
             before = slice(max(first - 1, 0), max(first - 1, 0) + first_rows.size)

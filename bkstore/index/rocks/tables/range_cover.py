@@ -35,6 +35,7 @@ class RangeCover:
         """Cut the deletes into fragments: some 5 us each."""
         self.bounds: list[bytes] = []
         self.sequences: list[int] = []
+        # Sweep over all starts and stops: between two of them the newest open delete counts.
         pending = sorted(delete for delete in deletes if delete.start < delete.stop)
         stops = sorted(delete.stop for delete in pending)
         starts = [delete.start for delete in pending]

@@ -72,6 +72,7 @@ def _decode(path: Path, batch: BatchRows, words: int) -> VersionedRows:
     """Return the rows of one part, in the order written."""
     kept = np.flatnonzero(batch.kinds != ValueType.RANGE_DELETION)
     kinds, key_offsets = batch.kinds[kept], batch.key_offsets[kept]
+    # Keys have the width of the database, values that of a location, and deletes have none.
     is_put = kinds == ValueType.VALUE
     is_odd = batch.key_sizes[kept] != WORD_BYTES * words
     is_odd |= batch.value_sizes[kept] != np.where(is_put, _VALUE_BYTES, 0)

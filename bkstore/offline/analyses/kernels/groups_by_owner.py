@@ -174,6 +174,7 @@ def _unite_overlaps(rows: GroupsByOwner) -> GroupsByOwner:
     overlaps_previous &= rows.groups.first[1:] < rows.groups.ends[:-1]
     if not overlaps_previous.any():
         return rows
+    # Copy the rows in sections; those of an owner with an overlap are replaced by their union.
     sections, copied_rows = [], 0
     for owner in np.unique(rows.owner[1:][overlaps_previous]).tolist():
         begin, end = np.searchsorted(rows.owner, [owner, owner + 1]).tolist()
