@@ -61,5 +61,5 @@ def _check_same_cookies(dirs: OwnedDirectories, local: Cookie, stored: Cookie) -
     for field in ("bookie_id", "journal_dirs", "ledger_dirs", "index_dirs", "instance_id"):
         local_value, stored_value = getattr(local, field), getattr(stored, field)
         if local_value != stored_value:
-            values = f"{local_value!r}, the cluster's says {stored_value!r}"
-            raise UnsupportedLayout(f"{dirs.all[0]}: the cookie says {field} {values}")
+            values = f"{local_value!r}, the cluster's cookie has {stored_value!r}"
+            raise UnsupportedLayout(f"{dirs.all[0]}: the cookie has {field} {values}")

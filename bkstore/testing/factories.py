@@ -72,7 +72,7 @@ class _Factory(Generic[_T]):
         for instance in self._instances:
             if instance.item is item:
                 return instance
-        raise InvalidArgument("this factory did not make it")
+        raise InvalidArgument("it was not made by this factory")
 
     def path_of(self, item: _T) -> Path:
         return self._find_instance(item).path

@@ -71,7 +71,7 @@ class ServerFactory:
         for known, settings in self._servers:
             if known is server:
                 return settings | {"port": server.address.port}
-        raise InvalidArgument("this factory did not make it")
+        raise InvalidArgument("it was not made by this factory")
 
     def close_all(self) -> list[BkstoreError]:
         """Stop all servers without answering pending requests; return the errors of that."""

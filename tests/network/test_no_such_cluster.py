@@ -86,7 +86,7 @@ CONDITIONS: dict[str, Callable[..., Given]] = {
     ),
     "another manager": _with_layout(
         b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1",
-        " says flat, the service URI says hierarchical",
+        " has flat, the service URI has hierarchical",
     ),
     "no layout": _with_layout(b"x\ny:1", ": offset 0"),
     "access list": _forbidden,

@@ -311,7 +311,7 @@ REFUSED = {
     "an empty disk": "no cookie here, but the cluster has one",
     "one of two disks is empty": "no cookie here",
     "another id": "the cookie is of bookie 'b1', not of 'b2'",
-    "other directories": "the cookie says ledger_dirs",
+    "other directories": "the cookie has ledger_dirs",
     "without a cluster": "of no cluster, not of cluster a0b1",
 }
 

@@ -201,7 +201,7 @@ def test_cookies_of_a_start(tmp_path: Path) -> None:
     assert "one" == validate_cookies(cluster, _place(tmp_path), "b1")
     for field in ("journal_dirs", "ledger_dirs", "index_dirs"):
         cluster.known = SimpleNamespace(cookie=replace(written, **{field: ("/elsewhere",)}))
-        with pytest.raises(UnsupportedLayout, match=f"the cookie says {field}"):
+        with pytest.raises(UnsupportedLayout, match=f"the cookie has {field}"):
             validate_cookies(cluster, _place(tmp_path), "b1")
     (tmp_path / "l" / "current" / "0.log").write_bytes(b"")
     cluster.known = None

@@ -110,9 +110,9 @@ def _check_options(parser: Parser, args: argparse.Namespace) -> None:
     if problem is not None:
         parser.error(f"argument --columns: {problem}")
     if args.detail and args.by != "bookie":
-        parser.error("argument --detail: is for --by bookie")
+        parser.error("argument --detail: requires --by bookie")
     if args.detail and args.columns:
-        parser.error("argument --detail: shows all columns, and --columns some")
+        parser.error("argument --detail: shows all columns; omit --columns")
 
 
 def _requested_table(args: argparse.Namespace) -> UsageTable:
@@ -140,8 +140,8 @@ def run(args: argparse.Namespace) -> int:
         write_output(args, schema, tables)
     for directory, outcome in fleet.outcomes:
         if outcome.unknown_count:
-            unknown = format_count(outcome.unknown_count, "ledger is", "ledgers are")
-            print_stderr(f"{directory}: of {args.live_ledgers}, {unknown} not in its index")
+            unknown = format_count(outcome.unknown_count, "ledger")
+            print_stderr(f"{directory}: its index lacks {unknown} of {args.live_ledgers}")
     return fleet.exit_code(fleet.report_findings(lambda outcome: outcome.findings))
 
 

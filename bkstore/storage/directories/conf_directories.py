@@ -124,7 +124,7 @@ def _find_copy(conf: Path, directory: Path, top: Path, bookie_dirs: list[Path]) 
     if longest == 0:
         raise UnsupportedLayout(
             f"{conf}: names {directory}, which is not here; {top} has no folder {directory.name!r} "
-            f"with a current/; give the directories' place (root=, --root)"
+            f"with a current/; give the folder that has the directories (root=, --root)"
         )
     if len(matches) > 1:
         names = ", ".join(map(str, matches))

@@ -63,7 +63,7 @@ class EnsembleFactory:
             if own is ensemble:
                 own.close()
                 return self(path=own.path, **options)
-        raise InvalidArgument("this factory did not make it")
+        raise InvalidArgument("it was not made by this factory")
 
     def close_all(self) -> list[BkstoreError]:
         """Close all ensembles; return the errors of that."""

@@ -155,9 +155,8 @@ class GarbageEndpoints:
         paths = sorted(set(listed.strip().split(","))) if listed.strip() else sorted(databases)
         unknown = [path for path in paths if path not in databases]
         if unknown or not paths:
-            reason = f"{unknown[0]} is none" if unknown else "there is none"
-            reason += f" of the bookie's entry location databases {[*databases]}"
-            raise HttpError(400, reason)
+            known = f"the bookie's entry location databases are {[*databases]}"
+            raise HttpError(400, f"{unknown[0]} is unknown: {known}" if unknown else known)
         for path in paths:
             compact = partial(self._collector.compact_locations, databases[path])
             self._background.start(_COMPACTION_PREFIX + path, compact)

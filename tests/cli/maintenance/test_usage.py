@@ -81,7 +81,7 @@ def test_a_bookie(tmp_path: Path, capsys: Capsys, kind: StorageKind) -> None:
     assert log - 40 * RECORD == row["other_bytes"]
     assert (40 * 24 if kind == "db" else 40 * 8) == row["index_row_bytes"]
     assert row["index_row_bytes"] < row["index_file_bytes"]
-    assert f"{top}: of {live}, 1 ledger is not in its index\n" == err
+    assert f"{top}: its index lacks 1 ledger of {live}\n" == err
 
 
 def test_a_sum_of_which_a_part_is_not_known(tmp_path: Path, capsys: Capsys) -> None:

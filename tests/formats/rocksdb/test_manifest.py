@@ -201,7 +201,7 @@ def test_tags_that_change_no_files() -> None:
         ("ca01", "a column family besides"),
         ("9003 01 02", "blob files"),
         ("9103 01 02", "blob files"),
-        ("01 03 616263", "keys in the order of 'abc'"),
+        ("01 03 616263", "keys in the order of comparator 'abc'"),
         ("8640 01 01", "timestamps"),
         ("0b 01", "tag 11 at offset 0"),
         ("04 05 f403 01", "tag 500 at offset 2"),

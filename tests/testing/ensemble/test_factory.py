@@ -148,7 +148,7 @@ def test_factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         make(path=tmp_path / "broken")
     assert [] == make.close_all()
     assert ["start", "close"] == first.calls == again.calls == make._ensembles[-1][0].calls
-    with pytest.raises(InvalidArgument, match="did not make it"):
+    with pytest.raises(InvalidArgument, match="not made by this factory"):
         make.reopen(_Told(tmp_path))
 
 

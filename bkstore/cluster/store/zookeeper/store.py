@@ -156,7 +156,7 @@ class ZooKeeperStore(KeyValueStore, Closeable):
             raise UnsupportedLayout(message)
         if self.uri.manager not in (None, layout.manager):
             raise UnsupportedLayout(
-                f"{layout_path} says {layout.manager}, the service URI says {self.uri.manager}"
+                f"{layout_path} has {layout.manager}, the service URI has {self.uri.manager}"
             )
         return LedgerTree(layout.manager)
 

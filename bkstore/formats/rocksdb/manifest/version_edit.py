@@ -109,7 +109,9 @@ def _take_text(values: dict[str, Any], tag: int, text: bytes) -> None:
     if tag == _COMPARATOR:
         values["comparator"] = text.decode("utf-8", "replace")
         if values["comparator"] != BYTEWISE_COMPARATOR:
-            raise UnsupportedLayout(f"keys in the order of {values['comparator'][:80]!r}")
+            raise UnsupportedLayout(
+                f"keys in the order of comparator {values['comparator'][:80]!r}"
+            )
     elif tag == _IDENTITY:
         values["identity"] = text.decode("utf-8", "replace")
     elif tag == _FULL_HISTORY and text:

@@ -110,7 +110,7 @@ def _refuse_unsupported(values: dict[str, bytes]) -> None:
     comparator = values.get("rocksdb.comparator", _BYTEWISE)
     if comparator != _BYTEWISE:
         order = comparator.decode("utf-8", "replace")
-        raise UnsupportedLayout(f"table file in the order {order!r} is not supported")
+        raise UnsupportedLayout(f"table file with comparator {order!r} is not supported")
     if _number(values, "rocksdb.merge.operands"):
         raise UnsupportedLayout("table file with merge operands is not supported")
     if "rocksdb.timestamp_min" in values or "rocksdb.timestamp_max" in values:

@@ -226,7 +226,7 @@ def test_no_cluster(zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[st
     wrong = uri.replace("+flat", "+hierarchical")
     for place, reason in (
         (new_uri(zookeeper), "LAYOUT does not exist: has the cluster been initialized?"),
-        (wrong, "LAYOUT says flat, the service URI says hierarchical"),
+        (wrong, "LAYOUT has flat, the service URI has hierarchical"),
     ):
         assert 2 == main(["metadata", "list", place])
         err = capsys.readouterr().err

@@ -165,7 +165,7 @@ def test_values_that_are_too_large(stores: tuple[ZooKeeperStore, ZooKeeperStore]
     ("layout", "reason"),
     [
         (None, "LAYOUT does not exist: has the cluster been initialized?"),
-        (b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1", "LAYOUT says flat"),
+        (b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1", "LAYOUT has flat"),
         (b"2\norg.apache.bookkeeper.meta.MSLedgerManagerFactory:1", "MSLedgerManagerFactory is"),
         (b"7\nx", "LAYOUT: offset 0: LAYOUT's version is '7'"),
     ],
