@@ -227,7 +227,7 @@ def test_a_missing_layout_is_written(zookeeper: ZooKeeperServer, manager: str) -
         assert [LedgerId.of(7)] == store.ledgers()
     other = "flat" if manager == "hierarchical" else "hierarchical"
     if manager:
-        with pytest.raises(UnsupportedLayout, match=f"LAYOUT says {manager}"):
+        with pytest.raises(UnsupportedLayout, match=f"LAYOUT has {manager}"):
             ZooKeeperStore(f"zk+{other}://{zookeeper.address}{root}")
 
 
