@@ -165,7 +165,8 @@ COMMAND_GROUPS = {
             "the ledger metadata of a cluster: listed, one ledger's, or as a file",
             "bkstore metadata list zk+hierarchical://localhost:2181/ledgers\n"
             "bkstore metadata show metadata.json 7\n"
-            "bkstore metadata export zk://localhost:2181/ledgers -o metadata.json",
+            "bkstore metadata export zk://localhost:2181/ledgers -o metadata.json\n"
+            "bkstore metadata delete zk://localhost:2181/ledgers --from leaks.csv --apply",
         ),
         "leaks": Command(
             "pulsar.leaks",

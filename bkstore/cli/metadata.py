@@ -39,7 +39,7 @@ _ROWS_PER_TABLE = 1000
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the three subcommands and their arguments."""
+    """Declare the four subcommands and their arguments."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="metadata_command")
     what = "the ledgers of a cluster, one row each"
     listing = commands.add_parser("list", help=what, description=what)
@@ -71,6 +71,14 @@ def add_arguments(parser: Parser) -> None:
         help="include the metadata of Pulsar that refer to ledgers, from zk://HOST:PORT/ROOT or a "
         "copied folder (without LOCATION: in the same ZooKeeper or folder as METADATA)",
     )
+    _add_delete(commands)
+
+
+def _add_delete(commands: Any) -> None:
+    from bkstore.cli.pulsar import delete
+
+    what = "delete the ledgers of a reviewed list of `bkstore leaks`"
+    delete.add_arguments(commands.add_parser("delete", help=what, description=what))
 
 
 def _parse_pulsar(text: str) -> Any:
@@ -87,6 +95,10 @@ def _add_metadata(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the subcommand; the exit code is 1 if the metadata of a ledger cannot be read."""
+    if args.metadata_command == "delete":
+        from bkstore.cli.pulsar import delete
+
+        return delete.run(args)
     from bkstore.cluster.store.opening import opened_metadata
 
     if args.output is not None:

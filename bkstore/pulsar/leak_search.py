@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from bkstore.cluster.store.api import MetadataStore, Versioned
-from bkstore.errors import CorruptionError
+from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.ledger_metadata import LedgerOwner, read_owner
@@ -29,8 +29,8 @@ from bkstore.pulsar.ledger_classes import (
     classify_stored,
 )
 from bkstore.pulsar.reading import read_references
-from bkstore.pulsar.references import LedgerReference, PulsarReferences
-from bkstore.pulsar.sources.nodes import PulsarNodes
+from bkstore.pulsar.references import LedgerReference, NodeKind, PulsarReferences
+from bkstore.pulsar.sources.nodes import MANAGED_LEDGERS, SCHEMAS, PulsarNodes
 
 DAY_MILLISECONDS = 24 * 60 * 60 * 1000
 PROBLEM_CLASSES: frozenset[LedgerClass] = frozenset({"dangling", "leaked", "offloaded-copy"})
@@ -84,15 +84,19 @@ class LeakSearch:
         # A copy does not have the ledgers that are made after it, and that running brokers list.
         self._may_miss_new = store_is_copy and nodes.is_live
         self._owners: dict[LedgerOwner, LedgerOwner] = {}
+        self.findings: list[Finding] = []
 
     def run(self) -> LeakReport:
-        """Read both trees, read the suspects again, and return the classes. Raises what the stores
-        raise if they do not answer."""
+        """Read both trees, read the suspects again, and return the classes. `findings` are then the
+        report's. Raises `UnsupportedLayout` if the nodes have no topics at all, so that they may
+        not be Pulsar's, and what the stores raise if they do not answer."""
+        self._check_root()
         stored = {ledger.ledger: ledger for ledger in self._read_stored(self._store.ledgers())}
         references = read_references(self._nodes)
         if self._as_of is None and self._nodes.read_at is not None:
             self._now = min(self._now, self._nodes.read_at)
         self._read_other_managed_ledgers(stored.values(), references)
+        self._doubt_other_clusters(stored, references)
         first_results = list(self._classify(stored, references))
         suspects = [each for each in first_results if each.ledger_class in PROBLEM_CLASSES]
         settled = [each for each in first_results if each.ledger_class not in PROBLEM_CLASSES]
@@ -104,6 +108,7 @@ class LeakSearch:
             for ledger in stored.values()
             if ledger.problem is not None
         ]
+        self.findings = findings
         counts = Counter(each.ledger_class for each in ledgers)
         return LeakReport(ledgers, findings, counts, self._now)
 
@@ -129,6 +134,32 @@ class LeakSearch:
         return StoredLedger(
             ledger_id, owner, metadata.state, metadata.ctime, length, versioned.version
         )
+
+    def _check_root(self) -> None:
+        has_topics = next(self._nodes.list_children([MANAGED_LEDGERS])) is not None
+        if self._nodes.is_complete and not has_topics:
+            path = self._nodes.location_of(MANAGED_LEDGERS)
+            raise UnsupportedLayout(
+                f"{path} does not exist: is the root of Pulsar's metadata right?"
+            )
+
+    def _doubt_other_clusters(
+        self, stored: dict[LedgerId, StoredLedger], references: PulsarReferences
+    ) -> None:
+        """Doubt everything if no ledger that is referred to is there: the nodes may be those of the
+        Pulsar of another cluster."""
+        needed = [
+            ledger_id
+            for ledger_id, reference in references.ledgers.items()
+            if not reference.bookkeeper_deleted
+        ]
+        if not stored or not needed or any(LedgerId(0, each) in stored for each in needed):
+            return
+        path = self._nodes.location_of(MANAGED_LEDGERS)
+        reason = "none of the ledgers that Pulsar refers to is in BookKeeper: is this its Pulsar?"
+        references.findings.append(Finding("oddity", reason, path))
+        for tree in (MANAGED_LEDGERS, SCHEMAS):
+            references.doubts.setdefault((NodeKind.TREE, tree), reason)
 
     def _read_other_managed_ledgers(
         self, stored: Iterable[StoredLedger], references: PulsarReferences

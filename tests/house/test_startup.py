@@ -43,7 +43,7 @@ CORE = {
     "xxhash",
 }
 BELOW = [("streams", "lookup"), ("streams", "compare")]
-BELOW += [("metadata", "list"), ("metadata", "show"), ("metadata", "export")]
+BELOW += [("metadata", word) for word in ("list", "show", "export", "delete")]
 BELOW += [("ensemble", name) for name in ("up", "status", "fault", "heal", "down")]
 
 

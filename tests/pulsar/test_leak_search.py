@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bkstore.cluster.store.key_value_store import MemoryStore
-from bkstore.errors import CorruptionError
+from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.pulsar import LeakReport, LeakSearch, MemoryNodes, NodeValue
@@ -228,6 +228,23 @@ def test_replaced_compacted_ledger() -> None:
 
     assert "undetermined" == classes(search(store_of([ledger(4, {})]), open_cursor))[7]
     assert "dangling" == classes(search(store_of([]), closed_cursor))[7]
+
+
+def test_other_cluster() -> None:
+    """If nothing that Pulsar refers to is there, it may be another cluster's: nothing is a leak."""
+    other = {topic_path("other"): managed_ledger(50, listed(1, deleted=True))}
+    report = search(
+        store_of([ledger(1, owned()), ledger(2, owned()), ledger(3, schema_of())]), other
+    )
+
+    assert {1: "offloaded-copy", 2: "undetermined", 3: "undetermined", 50: "dangling"} == classes(
+        report
+    )
+    assert ["is this its Pulsar" in finding.detail for finding in report.findings] == [True]
+    none = {topic_path("other"): managed_ledger(listed(50, deleted=True))}
+    assert "leaked" == classes(search(store_of([ledger(2, owned())]), none))[2]
+    with pytest.raises(UnsupportedLayout, match="is the root of Pulsar's metadata right"):
+        search(store_of(STORED), {"/schemas/shop/orders/paid": locator(7)})
 
 
 class ChangingNodes(MemoryNodes):

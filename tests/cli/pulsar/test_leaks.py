@@ -127,7 +127,9 @@ def test_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"damage: {damaged}: {topic_path('paid')}: offset 0: ManagedLedgerInfo" in err
     empty = write_file(tmp_path / "empty.json", tree, [])
     assert 1 == run(capsys, empty)[0]
-    assert 3 == run(capsys, write_file(tmp_path / "none.json", {}, []))[0]
+    assert 3 == run(capsys, write_file(tmp_path / "none.json", {topic_path("x"): b""}, []))[0]
+    assert 2 == main(["leaks", write_file(tmp_path / "absent.json", {}, STORED)])
+    assert "does not exist: is the root of Pulsar's metadata right?" in capsys.readouterr().err
 
 
 def test_screen(file: str, capsys: pytest.CaptureFixture[str]) -> None:
