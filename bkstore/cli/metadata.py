@@ -82,7 +82,7 @@ def _add_delete(commands: Any) -> None:
 
 
 def _parse_pulsar(text: str) -> Any:
-    from bkstore.cli.pulsar.leaks import parse_pulsar
+    from bkstore.cli.pulsar.location_options import parse_pulsar
 
     return parse_pulsar(text) if text else ""
 

@@ -1,7 +1,8 @@
 """Commands for operators of Apache Pulsar over BookKeeper.
 
 `leaks` lists the ledgers that nobody needs any more, as rows of `leak_rows`; `delete` deletes those
-of a reviewed list, which `leak_list` reads. `durations` parses times and durations.
+of a reviewed list, which `leak_list` reads. `durations` parses times and durations,
+`location_options` where Pulsar's metadata are.
 """
 
-__all__ = ["delete", "durations", "leak_list", "leak_rows", "leaks"]
+__all__ = ["delete", "durations", "leak_list", "leak_rows", "leaks", "location_options"]

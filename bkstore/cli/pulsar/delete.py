@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.cli.pulsar.durations import parse_duration
-from bkstore.cli.pulsar.leaks import PULSAR_HELP, parse_pulsar, pulsar_location
+from bkstore.cli.pulsar.location_options import PULSAR_HELP, parse_pulsar, pulsar_location
 from bkstore.cli.terminal.metadata_options import METADATA_HELP, parse_metadata_location
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import report_findings

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.pulsar.durations import parse_duration, parse_time
+from bkstore.cli.pulsar.location_options import PULSAR_HELP, parse_pulsar, pulsar_location
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
@@ -23,19 +24,13 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.cli.terminal.table_output import tables_of_rows
-from bkstore.errors import BkstoreError
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.tables import LEAKS
 
 if TYPE_CHECKING:
     from bkstore.pulsar import LeakReport
     from bkstore.pulsar.ledger_classes import ClassifiedLedger
-    from bkstore.pulsar.sources.opening import PulsarUri
 
-PULSAR_HELP = (
-    "Pulsar's metadata: zk://HOST:PORT/ROOT, a copied folder, or a file of `bkstore metadata "
-    "export --pulsar` (default: in the same ZooKeeper, folder or file as METADATA)"
-)
 _PAUSE_SECONDS = 5.0
 _ROWS_PER_TABLE = 1000
 
@@ -71,25 +66,6 @@ def add_arguments(parser: Parser) -> None:
     add("--all", action="store_true", help="also show referenced ledgers, and young ones without")
     add_owner_options(parser)
     add_output(parser, LEAKS)
-
-
-def parse_pulsar(text: str) -> PulsarUri | Path:
-    """Return where Pulsar's metadata are, for use as argparse's `type`; raises
-    `ArgumentTypeError`."""
-    from bkstore.pulsar.sources.opening import parse_pulsar_location
-
-    try:
-        return parse_pulsar_location(text)
-    except BkstoreError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def pulsar_location(args: argparse.Namespace) -> PulsarUri | Path:
-    """Return the location of --pulsar, by default where METADATA are."""
-    from bkstore.pulsar.sources.opening import default_pulsar_location
-
-    location: PulsarUri | Path | None = args.pulsar
-    return default_pulsar_location(args.metadata) if location is None else location
 
 
 def run(args: argparse.Namespace) -> int:
