@@ -9,7 +9,6 @@ from enum import IntEnum
 from typing import Any
 
 import cramjam
-import lz4.block
 import numpy as np
 import numpy.typing as npt
 
@@ -125,6 +124,8 @@ def compress(compression: CompressionType, contents: bytes | memoryview) -> byte
     if compression is CompressionType.NONE:
         return bytes(contents)
     if compression is CompressionType.LZ4:
+        import lz4.block  # only writers need it
+
         # With a dictionary, even an empty one, LZ4 finds matches by a table of positions of 32
         # bits, as in RocksDB. Without one it takes 16 bits for less than 64 KiB; blocks of rows
         # are a third larger then.
