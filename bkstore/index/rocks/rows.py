@@ -11,24 +11,20 @@ from pathlib import Path
 from struct import Struct
 
 import numpy as np
-from rocksdict import SstFileWriter
 
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import FLAGS_KEY, LedgerData
-from bkstore.ids import MAX_ENTRY_ID, EntryLocations, Int64Array, LedgerId
-from bkstore.index.api import Finding, Findings, IndexBatch, check_put, sorted_distinct
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
+from bkstore.index.api import Finding, Findings, IndexBatch
 from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import (
     NARROW_KEY,
     UNFLUSHED_ENTRIES,
     WIDE_KEY,
-    encode_locations,
-    entry_keys,
     ledger_key,
     read_table_totals,
 )
-from bkstore.index.rocks.options import location_options
 
 _unpack_int64 = Struct(">q").unpack
 
@@ -290,34 +286,3 @@ def _to_index_batch(
     zeros = np.broadcast_to(np.int64(0), locations.shape)
     scopes = id_columns[0] if is_scoped else zeros
     return IndexBatch(zeros, scopes, id_columns[-2], id_columns[-1], locations)
-
-
-# -- writing tables
-
-
-def group_by_ledger(rows: IndexBatch, is_scoped: bool) -> dict[LedgerId, EntryLocations]:
-    """Return checked (entries, locations) by ledger: of scope 0, or if `is_scoped` of others. A
-    ledger may be in several runs of rows, whose columns are joined."""
-    merged: dict[LedgerId, EntryLocations] = {}
-    for ledger_id, entries, locations in rows.by_ledger():
-        if bool(ledger_id.scope) != is_scoped:
-            continue
-        if ledger_id in merged:
-            entries = np.concatenate((merged[ledger_id][0], entries))
-            locations = np.concatenate((merged[ledger_id][1], locations))
-        merged[ledger_id] = check_put(entries, locations)
-    return merged
-
-
-def write_sst_file(file: Path, rows_by_ledger: dict[LedgerId, EntryLocations]) -> int:
-    """Write one sorted table file and return its number of rows; the last of equal entries wins."""
-    writer = SstFileWriter(location_options())
-    writer.open(str(file))
-    count = 0
-    for ledger_id in sorted(rows_by_ledger):
-        entry_ids, locations = sorted_distinct(*rows_by_ledger[ledger_id], "last")
-        for key, value in zip(entry_keys(ledger_id, entry_ids), encode_locations(locations)):
-            writer[key] = value
-        count += entry_ids.size
-    writer.finish()
-    return count

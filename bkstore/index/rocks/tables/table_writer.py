@@ -21,7 +21,7 @@ class TableFileWriter:
     `files`, and synced by `finish`; close it.
 
     Raises `WriteFailed` if the system refuses: an unfinished file stays then. Memory: 16 bytes a
-    row of the file. Some 70 ns a row.
+    row of the file. Some 120 ns a row.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top:
