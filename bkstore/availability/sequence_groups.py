@@ -211,25 +211,25 @@ def clip_with_rows(groups: Groups, lo: Int64Array, hi: Int64Array) -> tuple[Grou
     """Return the pieces of `clip`, and the index of the group of each. For example, the sequences
     0-2, 5-7, 10-12 clipped to [1, 12) are a head 1-2, the whole 5-7, and a tail 10-11."""
     # A group of one sequence is treated as a stripe of a period that its extent does not reach.
-    period = np.maximum(groups.period, groups.ends - groups.first)
-    period = np.where(groups.period > 0, groups.period, period)
-    offset = (lo - groups.first) % period
-    # Distances from lo, not ids: near 2^63 an id plus a size would overflow.
-    span = hi - lo
-    # `lo` may be inside a sequence: the rest of that sequence is the head.
-    head_size = np.minimum(groups.size - offset, span)
-    has_head = (offset > 0) & (head_size > 0)
-    # Whole sequences begin at the next start; `hi` may cut the last one.
-    whole_start = np.where(offset > 0, period - offset, 0)
-    last_start = whole_start + (span - 1 - whole_start) // period * period
-    tail_cut = (last_start >= whole_start) & (groups.size > span - last_start)
-    last = np.where(tail_cut, last_start - period, last_start)
-    has_whole = last >= whole_start
-    whole_period = np.where(last > whole_start, period, 0)
+    extent = groups.ends - groups.first
+    period = np.where(groups.period > 0, groups.period, extent)
+    # All starts are distances from `lo`, not ids: near 2^63 an id plus a size would overflow.
+    length = hi - lo
+    # `lo` may be inside a sequence, `skipped` ids after its start: the rest of it is the head.
+    skipped = (lo - groups.first) % period
+    head_size = np.minimum(groups.size - skipped, length)
+    has_head = (skipped > 0) & (head_size > 0)
+    # Whole sequences begin at the next start. `hi` may cut the last sequence, which is the tail.
+    first_start = np.where(skipped > 0, period - skipped, 0)
+    last_start = first_start + (length - 1 - first_start) // period * period
+    has_tail = (last_start >= first_start) & (groups.size > length - last_start)
+    last_whole_start = np.where(has_tail, last_start - period, last_start)
+    has_whole = last_whole_start >= first_start
+    whole_period = np.where(last_whole_start > first_start, period, 0)
     pieces = (
         single_sequences(lo, lo + head_size),
-        Groups(lo + whole_start, lo + last, groups.size, whole_period),
+        Groups(lo + first_start, lo + last_whole_start, groups.size, whole_period),
         single_sequences(lo + last_start, hi),
     )
-    rows = np.repeat(np.arange(lo.size), has_head.astype(np.int64) + has_whole + tail_cut)
-    return interleave(pieces, (has_head, has_whole, tail_cut)), rows
+    rows = np.repeat(np.arange(lo.size), has_head.astype(np.int64) + has_whole + has_tail)
+    return interleave(pieces, (has_head, has_whole, has_tail)), rows

@@ -52,6 +52,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def _add_up(up: Parser) -> None:
+    """Add the arguments of ``ensemble up``."""
     up.intermixed = True
     up.add_argument(
         "bookies",

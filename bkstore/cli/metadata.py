@@ -110,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_list(args: argparse.Namespace, store: MetadataStore) -> int:
+    """Print a row per ledger that the owner filter chooses, then the unreadable ones."""
     damaged: list[str] = []
     scope = None if args.all_scopes else scope_from_args(args)
     underreplicated = _marked_ledgers(store, damaged)

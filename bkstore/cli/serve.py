@@ -305,6 +305,7 @@ def _open_bookie(
 
 
 def _server_tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:
+    """Return the TLS context of the server's options, None without a certificate."""
     from bkstore.wire.server import server_tls
 
     if args.tls_certificate is None:

@@ -102,6 +102,7 @@ class DamageRuns:
     def __init__(
         self, findings: list[Finding], max_runs: int = MAX_RUNS, noun: str = "records"
     ) -> None:
+        """Add findings to the list, after `max_runs` runs of a kind one for the rest."""
         self._findings = findings
         self._max_runs = max_runs
         self._noun = noun

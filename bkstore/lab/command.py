@@ -162,6 +162,7 @@ def _parse_picture_path(text: str) -> Path:
 
 
 def _parse_positive(text: str) -> float:
+    """Return a number above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -172,6 +173,7 @@ def _parse_positive(text: str) -> float:
 
 
 def _parse_integer(text: str, minimum: int, fault: str) -> int:
+    """Return a whole number of at least `minimum`; `fault` is the error below it."""
     try:
         value = int(text)
     except ValueError:

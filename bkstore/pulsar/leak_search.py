@@ -177,6 +177,7 @@ class LeakSearch:
     def _classify(
         self, stored: dict[LedgerId, StoredLedger], references: PulsarReferences
     ) -> Iterator[ClassifiedLedger]:
+        """Yield the class of each stored ledger, then of each that is referred to, not stored."""
         for ledger in stored.values():
             yield classify_stored(ledger, references, self._now, self._grace)
         for ledger_id, reference in references.ledgers.items():
@@ -188,6 +189,7 @@ class LeakSearch:
     def _classify_missing(
         self, ledger_id: int, reference: LedgerReference
     ) -> ClassifiedLedger | None:
+        """Return the class of a missing ledger; undetermined if the copy may be too old."""
         missing = classify_missing(ledger_id, reference)
         if missing is None or not self._may_miss_new:
             return missing

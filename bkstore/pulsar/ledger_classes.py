@@ -90,6 +90,7 @@ def classify_stored(
 def _classify_referenced(
     stored: StoredLedger, reference: LedgerReference, references: PulsarReferences, now: int
 ) -> ClassifiedLedger:
+    """Return the class of a stored ledger that Pulsar refers to: used, or offloaded already."""
     owner = _merge_owners(stored.owner, reference.owner)
     if not reference.bookkeeper_deleted:
         return ClassifiedLedger(stored.ledger, "referenced", owner, stored, reference)

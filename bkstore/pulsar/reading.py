@@ -128,6 +128,8 @@ def _read_cursor(
     value: NodeValue | CorruptionError | None,
     references: PulsarReferences,
 ) -> None:
+    """Add the ledgers that a subscription's node refers to: its positions, compaction, delayed
+    messages."""
     topic = topic_key(owner)
     assert topic is not None
     cursor_name = decode_element(path.rpartition("/")[2])
@@ -151,6 +153,7 @@ def _read_cursor(
 
 
 def _read_schemas(nodes: PulsarNodes, paths: list[str], references: PulsarReferences) -> None:
+    """Add the ledgers of the versions that each schema's locator lists."""
     for path, value in zip(paths, nodes.read_many(paths)):
         namespace, _, topic = path.removeprefix(f"{SCHEMAS}/").rpartition("/")
         schema = f"{namespace}/{decode_element(topic)}"

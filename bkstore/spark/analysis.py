@@ -317,6 +317,7 @@ def _create_rows_view(spark: SparkSession, name: str, table: Any) -> None:
 
 
 def _run_shuffled(rows: DataFrame, job: KernelJob, schema: str) -> DataFrame:
+    """Run a kernel over rows that Spark shuffles and sorts."""
     # The rows of a key have to be adjacent; the order of the keys does not matter.
     order = (*job.input.keys, *job.input.order)
     rows = rows.repartition(*job.input.keys).sortWithinPartitions(*order)

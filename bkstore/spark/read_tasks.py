@@ -158,6 +158,7 @@ class _SerializingTaskRunner:
         self._run_task = run_task
 
     def __call__(self, pickled_lists: Iterable[bytes]) -> Iterator[bytes]:
+        """Run tasks, and yield their rows as Arrow streams in bytes."""
         import pyarrow as pa
 
         tasks = (task for pickled_list in pickled_lists for task in _unpickle(pickled_list))

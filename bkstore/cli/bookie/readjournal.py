@@ -89,6 +89,7 @@ def _run_file(args: argparse.Namespace) -> int:
 def _write_records(
     files: list[_Journal], args: argparse.Namespace, bookie: BookieDir | None = None
 ) -> list[Finding]:
+    """Write the records of the journal files; return findings. Master keys only if asked for."""
     findings: list[Finding] = []
     with opened_digest_types(args) as digest_types:
         tables = _record_tables(files, digest_types if args.msg else None, findings)

@@ -72,6 +72,7 @@ def _cached_metadata(
 
 
 def _metadata_rows(files: Iterator[_FileMetadata]) -> Iterator[tuple[Any, ...]]:
+    """Yield a row per ledger of each log, one with nulls for a log without ledgers."""
     for dir_index, file_name, source, metadata in files:
         totals = (metadata.total_size, metadata.remaining_size, metadata.usage)
         log_cells = (dir_index, metadata.log_id, file_name, source, *totals)

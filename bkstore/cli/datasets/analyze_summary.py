@@ -107,6 +107,7 @@ def _summarize_holes(table: pa.Table, inputs: Inputs) -> _Summary:
 
 
 def _by_bookie(table: pa.Table, inputs: Inputs) -> _Summary:
+    """Summarize sizes; unread bookies and damage are findings."""
     unread, damage = len(inputs.dump.unread_bookies), _sum_of(table, "damage")
     entries = _counted(_sum_of(table, "entries"), "entry", "entries")
     parts = [f"{_counted(table.num_rows - unread, 'bookie')}, {entries}"]
@@ -124,6 +125,7 @@ def _by_scope(table: pa.Table, _: Inputs) -> _Summary:
 
 
 def _by_ledger(table: pa.Table, _: Inputs) -> _Summary:
+    """Summarize the number of ledgers, replicas and bytes."""
     counts = (
         f"{_counted(table.num_rows, 'ledger')}, {_counted(_sum_of(table, 'replicas'), 'replica')}"
     )
@@ -132,6 +134,7 @@ def _by_ledger(table: pa.Table, _: Inputs) -> _Summary:
 
 
 def _summarize_occupancy(table: pa.Table, inputs: Inputs) -> _Summary:
+    """Summarize garbage, and logs that a few live bytes keep."""
     garbage, pinned = _counted(_sum_of(table, "garbage_bytes"), "byte"), _sum_of(table, "pinned")
     logs = _counted(table.num_rows, "entry log")
     pinned_text = f"{pinned:,} pinned by less than {inputs.options.pinned:g}"
@@ -139,6 +142,7 @@ def _summarize_occupancy(table: pa.Table, inputs: Inputs) -> _Summary:
 
 
 def _summarize_fragmentation(table: pa.Table, _: Inputs) -> _Summary:
+    """Summarize how many entries are in one stretch of a log."""
     entries, stretches = _sum_of(table, "entries"), _sum_of(table, "stretches")
     stretch_count = _counted(stretches, "stretch", "stretches")
     mean = f"{entries / stretches if stretches else 0:,.1f} each"
@@ -153,6 +157,7 @@ def _summarize_sequences(table: pa.Table, _: Inputs) -> _Summary:
 
 
 def _summarize_comparison(table: pa.Table, inputs: Inputs) -> _Summary:
+    """Summarize the entries common to both dumps, added and removed."""
     dumps = filter(None, (inputs.dump, inputs.other))
     bookie_ids = [{bookie["id"] for bookie in dump.manifest["bookies"]} for dump in dumps]
     if not set.intersection(*bookie_ids):

@@ -80,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_counts(out: Path, result: DumpResult, since: Path | None) -> None:
+    """Print the rows of each table, and the pieces that were reused."""
     counts = ", ".join(
         format_count(count, "entry" if table == "entries" else table.removesuffix("s"), table)
         for table, count in result.rows.items()

@@ -53,6 +53,7 @@ def _loss_row(loss: Loss) -> tuple[Any, ...]:
 
 
 def _describe_result(result: SalvageResult) -> str:
+    """Return one line about the new directory and the losses."""
     rewrite = result.rewrite
     ledgers = format_count(rewrite.ledgers, "ledger")
     saved = f"{format_count(rewrite.entries, 'entry', 'entries')} of {ledgers}"

@@ -88,6 +88,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def _add_readers(parser: Parser) -> None:
+    """Add the arguments of ``--by cache``."""
     parser.add_argument(
         "--readers",
         metavar="N",

@@ -46,6 +46,7 @@ class UsageTable(NamedTuple):
 
 
 def _by_bookie(bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+    """Yield the one row of a bookie."""
     _complete_totals(usage.logs())
     ledgers, index_parts = usage.ledgers(), usage.index()
     # Bytes of location rows: if those of one part are unknown, so is their sum.
@@ -70,6 +71,7 @@ def _complete_totals(logs: Iterable[LogUsage]) -> None:
 
 
 def _by_log(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+    """Yield a row per entry log."""
     for log_usage in usage.logs():
         log, record_bytes, live_bytes = log_usage.log, log_usage.record_bytes, log_usage.live_bytes
         log_cells = (log.dir_index, log.log_id, log.path.rpartition("/")[2], log.bytes)
@@ -80,6 +82,7 @@ def _by_log(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows
 
 
 def _by_ledger(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+    """Yield a row per ledger."""
     _complete_totals(usage.logs())
     for row in usage.ledgers():
         ids = (*row.ledger.signed, row.ledger.qualified_name)
@@ -88,6 +91,7 @@ def _by_ledger(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> R
 
 
 def _by_scope(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+    """Yield a row per scope."""
     _complete_totals(usage.logs())
     for row in usage.scopes():
         sizes = (row.bytes, row.live_bytes, row.bytes - row.live_bytes)

@@ -91,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _search(args: argparse.Namespace) -> LeakReport:
+    """Compare the ledgers of the metadata store with Pulsar's references."""
     from bkstore.cluster.store.opening import opened_metadata
     from bkstore.pulsar import LeakSearch
     from bkstore.pulsar.sources.opening import opened_pulsar

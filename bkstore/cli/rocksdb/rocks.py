@@ -61,6 +61,7 @@ class _View(NamedTuple):
 
 
 def _chosen_view(args: argparse.Namespace) -> _View:
+    """Return the view that the options choose: its schema, and the files it can be of."""
     if args.properties is not None:
         return _View("--properties", args.properties, ROCKS_PROPERTIES, (".sst",))
     if args.rows is not None:
@@ -115,6 +116,7 @@ def _tables(
     databases: list[ChosenDatabase],
     options: Any,
 ) -> Iterator[Table]:
+    """Yield the rows of all databases as tables."""
     all_rows = (row for database in databases for row in rows(database, options))
     yield from tables_of_rows(schema, all_rows, _ROWS_PER_TABLE)
 

@@ -160,8 +160,10 @@ class Screen:
         wrapped = self._screen_columns.wrap
         if wrapped in texts and self._out.is_terminal:
             room = self._room_to_wrap(texts)
+            # If there is too little room beside the other columns, wrapped texts go below the row.
             if self._wanted_columns is None:
-                self._wraps_below = max_width(texts[wrapped]) > room < _MIN_WRAP_WIDTH
+                has_too_little = room < _MIN_WRAP_WIDTH and room < max_width(texts[wrapped])
+                self._wraps_below = has_too_little
             if self._wraps_below:
                 wanted, texts_below = [n for n in wanted if n != wrapped], texts.pop(wrapped)
             else:

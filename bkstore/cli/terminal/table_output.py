@@ -211,6 +211,7 @@ class _ScreenWriter(_TextWriter):
         self.screen.write(table)
 
     def finish(self) -> None:
+        """End the last table; tell of a result without rows, and of columns that were not shown."""
         if self._is_empty and not self._keeps_header:
             super().finish()
             if self.schema.nothing and self._tells_empty():

@@ -157,6 +157,7 @@ def _print_paragraph(text: str) -> None:
 
 
 def _make_cluster(top: Path) -> DemoCluster:
+    """Make the cluster of the demo, and print which replicas it has lost."""
     from bkstore.cli.trials.demo_data import make_cluster
 
     _print_paragraph("1. Three bookies of three storages, ledgers striped over them, and faults")
@@ -276,6 +277,7 @@ def _run_analyses(engine: str, dump_path: Path, metadata: Path | None) -> dict[s
 
 @contextmanager
 def _start_engine(engine: str) -> Iterator[Engine]:
+    """Provide the engine of this name, DuckDB or Spark."""
     if engine == "DuckDB":
         from bkstore.offline.analyses import LocalEngine
 
@@ -289,6 +291,7 @@ def _start_engine(engine: str) -> Iterator[Engine]:
 
 
 def _print_analyses(tables: Mapping[str, pa.Table]) -> None:
+    """Print the first rows of the most telling analyses."""
     from bkstore.offline.analyses import ANALYSES
 
     for name in _SHOWN_ANALYSES:

@@ -86,6 +86,8 @@ class BatchReader:
         """Ask the replicas of `start` in turn; return the entries of the first that has it."""
 
         def read_from_first(replicas: list[str]) -> list[Entry]:
+            """Return the batch of the first replica that answers; raises with all answers
+            otherwise."""
             answers: list[BookieAnswer[list[Entry]]] = []
             for bookie in replicas:
                 answer = self.access.call_bookie(

@@ -187,6 +187,7 @@ class LedgerAccess:
         the error that `bookie_answers.combine_errors` returns."""
 
         def read_from_first(replicas: list[str]) -> Entry:
+            """Return the entry of the first replica with it; raises with all answers otherwise."""
             answers = []
             for bookie in replicas:
                 answer = self.read_from(bookie, entry_id, fence=fence)

@@ -79,6 +79,7 @@ class GarbageMetrics:
         yield from self._bkstore_metrics()
 
     def _bkstore_metrics(self) -> Iterator[Metric]:
+        """Yield the metrics that BookKeeper does not have."""
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
         stats = self._collector.stats
@@ -94,6 +95,7 @@ class GarbageMetrics:
 
 
 def _make_summary(name: str, help_text: str, runtime: OpStats) -> Metric:
+    """Return a timer in milliseconds, of passes that succeeded and of those that failed."""
     from prometheus_client.metrics_core import SummaryMetricFamily
 
     family = SummaryMetricFamily(name, help_text, labels=("success",))

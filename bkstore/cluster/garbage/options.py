@@ -56,6 +56,7 @@ class GarbageOptions:
     entry_location_compaction_interval: float = -1.0
 
     def __post_init__(self) -> None:
+        """Raise `InvalidArgument` for settings with which a real bookie does not start."""
         check_fields(self, _FIELD_CHECKS)
         kinds: tuple[CompactionKind, ...] = ("minor", "major")
         for kind in kinds:

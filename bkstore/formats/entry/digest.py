@@ -75,6 +75,7 @@ def _crc32(header: bytes, payload: bytes) -> bytes:
 
 
 def _crc32c() -> Callable[[bytes, bytes], bytes]:
+    """Return the function that computes a CRC32C digest; loads the library."""
     from google_crc32c import extend  # `import bkstore` loads nothing but numpy
 
     def compute(header: bytes, payload: bytes) -> bytes:

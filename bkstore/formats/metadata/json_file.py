@@ -229,6 +229,7 @@ def _read_optional(fields: _Fields, key: str, json_path: str, convert: Callable[
 
 
 def _decode_mark(fields: _Fields, json_path: str) -> tuple[LedgerId, UnderreplicatedMark]:
+    """Return a ledger's mark from its JSON object."""
     marked_at = fields.get("marked_at")
     is_number = isinstance(marked_at, (int, float)) and not isinstance(marked_at, bool)
     if marked_at is not None and not (is_number and 0 <= marked_at < 2**53):

@@ -73,6 +73,7 @@ def decode(
 
 
 def _parse_message(data: bytes, version: int, body: int) -> Any:
+    """Return the protobuf message, in text format in version 2, else binary."""
     message = LedgerMetadataFormat()
     if version == 2:
         proto_text.parse_into(data, body, message, "ledger metadata")

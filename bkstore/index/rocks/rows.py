@@ -158,6 +158,7 @@ def _ledger_of(path: Path, key: bytes, is_scoped: bool) -> LedgerId:
 
 
 def _decode_row(path: Path, key: bytes, value: bytes) -> LedgerData:
+    """Return the ledger's data; an error names the row by its key."""
     try:
         return ledgerdata.decode(value)
     except CorruptionError as error:

@@ -38,6 +38,8 @@ def _count_positives(bloom_filter: BloomFilter, ids: Int64Array) -> int:
 
 
 def _rbloom_filter(module: Any) -> FilterLibrary:
+    """Return the operations on rbloom's filters."""
+
     def build(ids: list[int], rate: float) -> Any:
         bloom_filter = module.Bloom(len(ids), rate)
         bloom_filter.update(ids)
@@ -50,6 +52,8 @@ def _rbloom_filter(module: Any) -> FilterLibrary:
 
 
 def _fastbloom_filter(module: Any) -> FilterLibrary:
+    """Return the operations on fastbloom's filters, which take ids in batches."""
+
     def build(ids: list[int], rate: float) -> Any:
         bloom_filter = module.FilterBuilder(len(ids), rate).build_bloom_filter()
         bloom_filter.add_int_batch(ids)
@@ -62,6 +66,7 @@ def _fastbloom_filter(module: Any) -> FilterLibrary:
 
 
 def _installed_filters(run: LabRun) -> dict[str, FilterLibrary]:
+    """Return this package's filter, and those of the other libraries that are installed."""
     ours = FilterLibrary(BloomFilter.of, _count_positives, lambda built: built.nbytes, np.asarray)
     filters = {_OURS: ours}
     for name, make_filter in (("rbloom", _rbloom_filter), ("fastbloom_rs", _fastbloom_filter)):

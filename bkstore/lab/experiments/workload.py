@@ -257,6 +257,7 @@ def summarize(rows: Rows) -> list[str]:
 
 
 def _summarize_sides(rows: Rows) -> Iterator[str]:
+    """Yield a sentence per side: its rate, and what an operation costs."""
     for total in (row for row in rows if row["operation"] == ALL and not row["point"]):
         given = "" if total["written"] is None else f"{as_text(total['written'])} bytes written, "
         yield (

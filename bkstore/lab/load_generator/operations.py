@@ -63,6 +63,7 @@ class OperationMix(NamedTuple):
 
 
 def _parse_weights(text: str) -> list[float]:
+    """Return the shares in a text such as ``80:20``."""
     try:
         weights = [float(part) for part in text.split(":")]
     except ValueError:

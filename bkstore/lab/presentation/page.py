@@ -83,6 +83,7 @@ def _html_tables(experiment: Experiment, document: Document) -> Iterator[str]:
 
 
 def _grid_table(grid: Grid) -> str:
+    """Return a grid as an HTML table."""
     classes = [' class="words"' if i in grid.left_aligned else "" for i in range(len(grid.headers))]
     head = "".join(f"<th{c}>{escape(text)}</th>" for c, text in zip(classes, grid.headers))
     body = "".join(

@@ -114,6 +114,7 @@ def parse_index_class(text: str) -> tuple[str, IndexSide]:
         raise ArgumentTypeError(f"{text}: called with (path, writable=True): {error}") from None
 
     def open_index(directory: Path, writable: bool) -> EntryIndex:
+        """Open an index of the class; raises if it is no `EntryIndex`."""
         index = index_class(directory / "index", writable=writable)
         if not isinstance(index, EntryIndex):
             raise BkstoreError(f"{text} does not make an EntryIndex, but {type(index).__name__}")

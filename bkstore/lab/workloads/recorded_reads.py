@@ -83,6 +83,7 @@ def read_recording(source: StrPath) -> Trace:
 
 
 def _parse_line(source: StrPath, line_number: int, line: str) -> tuple[LedgerId, int, int]:
+    """Return (ledger id, first entry, number of entries) of a line of a recording."""
     try:
         scope, ledger, first_entry, count = map(int, line.split())
         ledger_id = LedgerId(scope, ledger)

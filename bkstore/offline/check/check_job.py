@@ -226,6 +226,7 @@ class Check:
                 self.progress("logs", bytes_done, total_bytes, self.coverage.total("records"))
 
     def _log_check_context(self, rows_path: Path) -> LogCheckContext:
+        """Return what a process needs to check a log."""
         bookie = self.bookie
         return LogCheckContext(
             bookie.path,

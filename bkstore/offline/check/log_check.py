@@ -290,6 +290,7 @@ class _LogCheck:
         return findings
 
     def _garbage_finding(self, ledger: LedgerId, severity: Severity, reason: str) -> CheckFinding:
+        """Return the finding on the records of a ledger that is not in the index."""
         garbage = self._garbage[ledger]
         records = format_count(garbage.records, "record")
         return CheckFinding(

@@ -70,6 +70,7 @@ class DirectorySide:
             yield ComparedLedger(ledger_id, entries, self._read_state(ledger_id))
 
     def _read_state(self, ledger_id: LedgerId) -> ComparedState | BkstoreError:
+        """Return the ledger's state, or the error that it cannot be read."""
         index = self._bookie.index
         try:
             state = index.state(ledger_id)

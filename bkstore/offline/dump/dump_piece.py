@@ -209,6 +209,7 @@ class _IndexPiece:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def _write_ledgers(self) -> None:
+        """Write the rows of the piece's ledgers, some at a time."""
         rows: list[tuple[Any, ...]] = []
         known_findings = set(self.findings)
         for ledger_id in self.index.ledgers():

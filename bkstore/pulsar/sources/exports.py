@@ -62,6 +62,7 @@ def encode_nodes(
 
 
 def _node_fields(path: str, value: NodeValue | CorruptionError) -> dict[str, Any]:
+    """Return a node as the fields of its JSON object."""
     if isinstance(value, CorruptionError):
         return {"path": path, "problem": str(value)}
     return {
@@ -93,6 +94,7 @@ def decode_nodes(data: bytes, file: str = "") -> MemoryNodes | None:
 
 
 def _decode_node(row: dict[str, Any], json_path: str) -> tuple[str, NodeValue | CorruptionError]:
+    """Return the path and value of a node in an exported file, or why the export lacks it."""
     path = _typed(row.get("path"), f"{json_path}.path", str)
     if not path.startswith("/"):
         raise CorruptionError(None, None, f"{json_path}.path is not a path")

@@ -52,6 +52,7 @@ class FolderNodes:
             yield self._read(self.location_of(path))
 
     def _read(self, file: str) -> NodeValue | CorruptionError | None:
+        """Return a node's value, None without such a node, or the error that it cannot be read."""
         with convert_read_errors(file):
             try:
                 value_file = f"{file}/{OWN_VALUE}" if os.path.isdir(file) else file

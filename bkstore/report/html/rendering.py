@@ -66,6 +66,7 @@ def render_template(name: str, **values: Any) -> str:
 
 @cache
 def _template_environment() -> Environment:
+    """Return the environment of the package's templates; an undefined name is an error."""
     jinja2 = require_jinja()
     environment: Environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bkstore.report", "template"),

@@ -108,6 +108,7 @@ def _rank_bookies(tables: Tables) -> Ranking:
 
 
 def _rank_ledgers_and_scopes(tables: Tables) -> list[Ranking]:
+    """Return the lists of the biggest ledgers, and of the scopes if there are several."""
     rankings = []
     if "bytes_by_ledger" in tables:
         table = tables["bytes_by_ledger"]

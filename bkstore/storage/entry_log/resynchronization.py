@@ -54,6 +54,7 @@ class LogBytes(Closeable):
     """One entry log file, open for reading; `size` is that at opening."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open the file; what is appended later is not read."""
         self.path = Path(path)
         with convert_read_errors(self.path):
             self._fd = open_regular(self.path)

@@ -307,6 +307,7 @@ class JournalWriter(Closeable):
         self._lock, self._commit = threading.Lock(), GroupCommit(self.mark)
 
     def _check_usable(self) -> None:
+        """Raise if the journal is closed, or an earlier write failed."""
         if self._closed:
             raise forks.closed_error(f"{self.current}: the journal")
         if self._failure is not None:

@@ -24,6 +24,7 @@ class GarbageCollector:
     records only to compact. Threads: one at a time; adds and reads continue meanwhile."""
 
     def __init__(self, write_path: WritePath, dir_index: int = 0) -> None:
+        """Collect the garbage of one directory: the logs and index of a write path."""
         self._path = write_path
         self._dir_index = dir_index
         self._closed_logs: dict[int, LogMetadata] = {}

@@ -85,6 +85,7 @@ class _Opener:
         self._undo = undo
 
     def _open_logger(self, currents: Sequence[Path]) -> EntryLogger:
+        """Open the entry logs of directories; they are closed again if opening fails later."""
         logger = EntryLogger(
             currents,
             size_limit=self._options.entry_log_size,

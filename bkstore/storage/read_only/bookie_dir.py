@@ -157,6 +157,7 @@ class BookieDir(Closeable):
         return self._index or self._ensure_index()
 
     def _ensure_index(self) -> EntryIndex:
+        """Return the index, opened at its first use; raises why it cannot be opened."""
         with self._index_lock:
             if self._index is None:
                 if self._closed:
@@ -182,6 +183,7 @@ class BookieDir(Closeable):
             self.index_error = error
 
     def _open_index(self) -> EntryIndex:
+        """Open index files or databases, by the layout."""
         if self.layout == "idx":
             from bkstore.index.hierarchical import HierarchicalIndex
 

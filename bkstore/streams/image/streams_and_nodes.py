@@ -51,6 +51,7 @@ class Stream:
     ranges: tuple[OwnershipRange, ...]
 
     def __post_init__(self) -> None:
+        """Raise `InvalidArgument` unless ids, offsets and ranges fit together."""
         name = f"stream {self.stream_id}"
         if self.stream_id < 0 or not 0 <= self.start_offset <= self.end_offset:
             offsets = f"{self.start_offset}..{self.end_offset}"
@@ -91,6 +92,7 @@ class Node:
     order_and_object_ids: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
+        """Raise `InvalidArgument` if two objects share an order id."""
         for (order_id, one), (next_order_id, other) in pairwise(self.order_and_object_ids):
             if order_id == next_order_id:
                 objects = f"objects {one} and {other}"

@@ -153,6 +153,7 @@ def _is_current(path: Path, fd: int) -> bool:
 
 
 def _decode_state(data: bytes, path: Path) -> EnsembleState:
+    """Return the state in the file's JSON text; raises `CorruptionError` if it is invalid."""
     fields = parse_json(data, path)
     if not isinstance(fields, dict) or fields.get("format") != _FORMAT_VERSION:
         raise CorruptionError(path, None, f"not an ensemble's state in format {_FORMAT_VERSION}")
@@ -192,6 +193,7 @@ def _decode_text(fields: dict[str, Any], field: str, path: Path) -> str | None:
 
 
 def _decode_number(row: dict[str, Any], field: str, path: Path) -> int | None:
+    """Return a port or process id, or None; raises `CorruptionError` for anything else."""
     value, highest = row.get(field), 65535 if field == "port" else 2**31 - 1
     if value is not None and (type(value) is not int or not 0 <= value <= highest):
         raise CorruptionError(path, None, f"{field} {value!r:.60} is not a valid number")

@@ -99,6 +99,7 @@ def _send_sigterm(pid: int, status: EnsembleStatus) -> None:
 
 
 def _is_lock_held(path: Path) -> bool:
+    """Return whether a process has the lock of an ensemble's directory."""
     try:
         fd = open_lock_file(path / LOCK_NAME, 0)
     except OSError:

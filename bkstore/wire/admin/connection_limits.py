@@ -49,6 +49,7 @@ class StreamedAnswer:
     """A long answer that is being sent, with the times when its last chunks were taken."""
 
     def __init__(self, transport: asyncio.BaseTransport | None) -> None:
+        """Begin as if the client had just taken all of the timed chunks."""
         self.transport = transport
         self.is_writing = self.has_ended = False
         now = asyncio.get_running_loop().time()

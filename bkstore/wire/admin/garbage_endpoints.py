@@ -49,6 +49,7 @@ class BackgroundJobs:
         return True
 
     def _run_job(self, kind: str, job: Callable[[], None]) -> None:
+        """Run a job in its thread; failures go to the log."""
         try:
             job()
         except (BkstoreError, OSError) as error:

@@ -71,6 +71,7 @@ class SaslUsers:
     allowed_ids: str = DEFAULT_ALLOWED_IDS
 
     def __post_init__(self) -> None:
+        """Raise `InvalidArgument` for invalid passwords, or if no user may connect."""
         check_fields(self, {"passwords": instance(Mapping), "allowed_ids": text})
         passwords = {
             _check_secret("user name", name): _check_secret("password", password)

@@ -56,6 +56,7 @@ class EventThread:
             thread.join()
 
     def _run_calls(self) -> None:
+        """Run the calls in the order of their times, until the thread is closed."""
         while (call := self._next_call()) is not None:
             try:
                 call()

@@ -139,6 +139,8 @@ class TableFilter:
         return may_be
 
     def _probe(self, hashes: UInt64Array) -> npt.NDArray[np.bool_]:
+        """Return whether all bits of each hash are set: its upper half chooses a cache line, its
+        lower half, multiplied for each probe, a bit in that line."""
         first_bytes = _lines_of(hashes, self.lines.size // _LINE_BYTES) * _LINE_BYTES
         bit_hash = (hashes >> _HALF_BITS).astype(np.uint32)
         all_set = np.full(hashes.size, 1, np.uint8)

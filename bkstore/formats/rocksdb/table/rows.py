@@ -301,6 +301,7 @@ def _arrange(steps: list[_Step], rows_of_interval: Int64Array, words: int) -> Ve
     kept = None if is_full else np.arange(step_count) < rows_of_interval[:, None]
 
     def column(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return a column with a row's value for each step, in the order of rows."""
         matrix = np.empty(shape, arrays[0].dtype)
         for number, (step, array) in enumerate(zip(steps, arrays)):
             if step.active is None:

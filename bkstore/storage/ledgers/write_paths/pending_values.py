@@ -72,6 +72,7 @@ class LedgerValues(Generic[_T]):
     __slots__ = ("highest", "is_ordered", "lowest", "replaced", "run_starts", "runs", "values")
 
     def __init__(self, first: int) -> None:
+        """Make the values of a ledger, whose first entry is `first`."""
         self.values: dict[int, _T] = {}
         self.runs: list[EntryRun[_T]] = []
         self.run_starts: list[int] = []

@@ -114,6 +114,7 @@ class StorageErrorRules(StorageSuiteBase):
         assert expected == read_content(storage)
 
     def _assert_ledger_refused(self, storage: LedgerStorage, ledger: Any) -> None:
+        """Assert that every method refuses a value as a ledger id."""
         for call in (
             lambda: storage.read_entry(ledger, 0),
             lambda: storage.read_entries(ledger, 0),

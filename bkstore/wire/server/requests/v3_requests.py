@@ -152,6 +152,7 @@ def _read_response(
     entry: int | None = None,
     lac_update_millis: int | None = None,
 ) -> bytes:
+    """Return the frame that answers a read; fields without a value are left out."""
     response, body = _start_response(message, message.readRequest, status, "readResponse")
     if record is not None:
         body.body = bytes(record)
