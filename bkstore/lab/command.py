@@ -37,6 +37,9 @@ _DATA_OPTIONS = {
     "trace": ("FILE", "recorded reads as one more order of reading"),
 }
 
+_REFUSED_SIDE = "refused_side"
+"""The attribute of a --side that is given to an experiment without sides that are indexes."""
+
 
 def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
     """Run an experiment's command line and return the exit code. It is 2 for a refused option or
@@ -75,6 +78,10 @@ def _check_options(experiment: Experiment, options: argparse.Namespace) -> Docum
     for option in given_data:
         if option not in experiment.data_sources:
             raise InvalidArgument(f"--{option}: {experiment.name} takes none")
+    if getattr(options, _REFUSED_SIDE, None) is not None:
+        raise InvalidArgument(
+            f"--side: {experiment.name} takes no index of yours; layouts, deletes and workload do"
+        )
     if len(given_data) > 1:
         raise InvalidArgument("--dump and --trace both say what the data are: one of them, please")
     if options.pictures:
@@ -232,4 +239,6 @@ def make_parser(experiment: Experiment) -> Parser:
     add("--compare", type=Path, metavar="JSON", help="print what differs from this earlier result")
     if experiment.add_options is not None:
         experiment.add_options(parser)
+    if "--side" not in parser.options:
+        parser.add_argument("--side", dest=_REFUSED_SIDE, help=argparse.SUPPRESS)
     return parser

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.availability import Availability
+from bkstore.availability.entry_text import format_entries
 from bkstore.report.findings.health_classes import HEALTH_CLASSES, category_ranks, class_ranks
 from bkstore.report.findings.table_columns import count_ledgers, number_column
 from bkstore.report.html.value_formats import (
@@ -17,7 +19,6 @@ from bkstore.report.html.value_formats import (
     format_share,
     format_size,
     ledger_name,
-    ranges_text,
     scope_name,
 )
 from bkstore.report.sections import Section, ShownColumn
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 100
 """Maximum number of rows of each table on the page."""
 
+_LISTED_RUNS = 5  # of entries, in a cell
 _TEXT_KINDS = ("category", "class", "flag", "groups", "log", "long", "missing", "quorums", "text")
 _NUMBER_KEY = "n"
 _SORT_KEYS = {"ledger": "id", "scope": "id", **dict.fromkeys(_TEXT_KINDS, "t")}
@@ -161,23 +163,11 @@ def _ledger_cell(row: Mapping[str, Any]) -> TableCell:
     return TableCell("id", ledger_name(row["scope_id"] or 0, row["ledger_id"]))
 
 
-def _missing_cell(row: Mapping[str, Any]) -> TableCell:
-    if row["missing"]:
-        return TableCell("ranges", ranges_text(row["missing"]))
-    if row["missing_groups"] is None:  # unknown
+def _entries_cell(groups: list[list[int]] | None) -> TableCell:
+    """Return a cell of the entries of sequence groups; none, or null if they are not known."""
+    if not groups:
         return _NO_TEXT_CELL
-    return _groups_cell(row["missing_groups"])
-
-
-def _groups_cell(groups: list[list[int]]) -> TableCell:
-    """Return a cell of sequence groups: the span of each, and its stripe if it has one."""
-    words = [
-        f"{first}-{last + size - 1}" + (f" ({size} of {period})" if period else "")
-        for first, last, size, period in groups[:3]
-    ]
-    if len(groups) > 3:
-        words.append(f"and {counted(len(groups) - 3, 'more group')}")
-    return TableCell("ranges", ", ".join(words)) if words else _NO_TEXT_CELL
+    return TableCell("ranges", format_entries(Availability.from_groups(groups), _LISTED_RUNS))
 
 
 def _quorums_cell(row: Mapping[str, Any]) -> TableCell:
@@ -188,8 +178,8 @@ def _quorums_cell(row: Mapping[str, Any]) -> TableCell:
 _CELL_OF_ROW: dict[str, Callable[[Mapping[str, Any]], TableCell]] = {
     "ledger": _ledger_cell,
     "scope": lambda row: TableCell("id", scope_name(row["scope_id"])),
-    "missing": _missing_cell,
-    "groups": lambda row: _groups_cell(row["surplus_groups"]),
+    "missing": lambda row: _entries_cell(row["missing_groups"]),
+    "groups": lambda row: _entries_cell(row["surplus_groups"]),
     "class": lambda row: _chip_cell(row["class"]),
     "log": lambda row: TableCell("id", f"{row['log_id']:x}.log", title=row["file"]),
     "quorums": _quorums_cell,

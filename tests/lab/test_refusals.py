@@ -14,6 +14,7 @@ import pytest
 from bkstore import LedgerStorage
 from bkstore.errors import InvalidArgument, MissingDependency
 from bkstore.lab import Experiment, LabRun, Row, main
+from bkstore.lab.catalog import load_experiment
 from bkstore.lab.documents.document import Document, build_document, save_document
 from bkstore.lab.experiments.cache import EXPERIMENT as CACHE
 from bkstore.lab.experiments.keys import EXPERIMENT as KEYS
@@ -151,6 +152,15 @@ def test_a_dump_without_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingDependency, match="pip install"):
         read_index_load(tmp_path, 100)
+
+
+@pytest.mark.parametrize("name", ["cache", "batch", "pages", "lookups"])
+def test_a_foreign_index(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Experiments without sides that are indexes name those that have them; the others take it."""
+    experiment = replace(load_experiment(name), measure=_unmeasured)
+    message = _refused(experiment, ["--side", "my_module:MyIndex"], capsys)
+
+    assert f"--side: {name} takes no index of yours; layouts, deletes and workload do" in message
 
 
 # -- results that are none

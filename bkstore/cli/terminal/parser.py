@@ -122,6 +122,11 @@ class Parser(argparse.ArgumentParser):
             error.message += _suggest_word(str(value), map(str, action.choices or ()))
             raise
 
+    @property
+    def options(self) -> frozenset[str]:
+        """The names of all options, such as ``--help``."""
+        return frozenset(self._option_string_actions)
+
     def declare_once(self) -> None:
         """Declare the arguments if that has not been done yet."""
         if self.declare is not None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bkstore.availability import Availability
+from bkstore.availability.entry_text import format_entries
 from bkstore.ids import Int64Array
 from bkstore.report.findings.table_columns import id_pairs, number_column
-from bkstore.report.html.value_formats import counted, ranges_text
+from bkstore.report.html.value_formats import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,12 +33,9 @@ def describe_entries(
     affected = covered_at_least(ranges, _min_missing_replicas(category, violations[0], health))
     if not len(affected):  # an audit may count unanswered replicas as lost, without a row here
         affected = covered_at_least(ranges, 1)
-    total = sum((affected[:, 1] - affected[:, 0] + 1).tolist())
-    nouns = "entry" if total == 1 else f"{total:,} entries"
-    max_ranges = 1 if is_name_long else 2  # with "and N more ranges", the text must fit one line
-    if len(affected) < 4:
-        max_ranges = 3
-    return f"{nouns}: {ranges_text(affected.tolist(), max_ranges)}"
+    entries = Availability.from_ranges(affected)
+    max_runs = 2 if is_name_long and entries.range_count > 3 else 5
+    return f"{'entry' if len(entries) == 1 else 'entries'} {format_entries(entries, max_runs)}"
 
 
 def _describe_bounds(violations: list[dict[str, Any]]) -> str:

@@ -92,17 +92,6 @@ def scope_name(scope_id: int) -> str:
     return "0" if scope_id == 0 else f"{scope_id % 2**64:016x}"
 
 
-def ranges_text(ranges: Sequence[Sequence[int]], max_ranges: int = 4) -> str:
-    """Return at most `max_ranges` inclusive ranges as text, and the number of the others.
-
-    >>> ranges_text([[4, 5], [9, 9]]), ranges_text([[1, 1], [3, 3], [5, 8]], max_ranges=1)
-    ('4-5, 9', '1 and 2 more ranges')
-    """
-    texts = [f"{low}" if low == high else f"{low}-{high}" for low, high in ranges[:max_ranges]]
-    shown, more_count = ", ".join(texts), len(ranges) - max_ranges
-    return f"{shown} and {counted(more_count, 'more range')}" if more_count > 0 else shown
-
-
 def join_clauses(parts: Sequence[str]) -> str:
     """Return the parts joined to one sentence, an empty string if there are none.
 
