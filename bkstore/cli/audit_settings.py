@@ -73,13 +73,17 @@ def add_live_options(parser: Parser) -> None:
         help=f"timeout of connecting and of each answer ({_DEFAULT_TIMEOUT:g})",
     )
     add(
+        "--retries",
         "--looks",
+        dest="looks",
         metavar="N",
         type=int,
         help="retries for a bookie that does not answer (1, and 0 offline)",
     )
     add(
+        "--retry-delay",
         "--look-delay",
+        dest="look_delay",
         metavar="SECONDS",
         type=float,
         default=_DEFAULT_RECHECK_DELAY,

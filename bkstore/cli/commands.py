@@ -158,7 +158,7 @@ COMMAND_GROUPS = {
             "audit",
             "bookies' entries compared with ledger metadata, by the rules of BP-34",
             "bkstore audit metadata.json bookie-1=copies/1 bookie-2=copies/2\n"
-            "bkstore audit zk+hierarchical://localhost:2181/ledgers --looks 3",
+            "bkstore audit zk+hierarchical://localhost:2181/ledgers --retries 3",
         ),
         "metadata": Command(
             "metadata",

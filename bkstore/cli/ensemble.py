@@ -304,7 +304,9 @@ def _fault(args: argparse.Namespace) -> int:
     from bkstore.testing.ensemble.bookies_elsewhere import set_fault
 
     set_fault(args.dir, args.bookie, args.fault, args.seconds)
-    print_stderr(f"bkstore: bookie {args.bookie}: {args.fault}, until bkstore ensemble heal")
+    print_stderr(
+        f"bkstore: {args.bookie}: {args.fault}, until it is healed (bkstore ensemble heal)"
+    )
     return 0
 
 
@@ -314,7 +316,7 @@ def _heal(args: argparse.Namespace) -> int:
     from bkstore.testing.ensemble.bookies_elsewhere import heal
 
     heal(args.dir, args.bookie, args.fault)
-    bookies = "all bookies" if args.bookie is None else f"bookie {args.bookie}"
+    bookies = "all bookies" if args.bookie is None else args.bookie
     print_stderr(f"bkstore: {bookies}: {args.fault or 'all faults'} ended")
     return 0
 

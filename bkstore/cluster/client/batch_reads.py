@@ -36,7 +36,10 @@ class BatchReader:
         metadata = self.access.metadata
         ensemble_size, write_quorum = metadata.ensemble_size, metadata.write_quorum_size
         if ensemble_size != write_quorum:
-            return f"the ledger is striped: {write_quorum} of {ensemble_size} bookies have an entry"
+            return (
+                f"the ledger is striped: {write_quorum} of {ensemble_size} bookies have an entry; "
+                "read and scan take single entries"
+            )
         if not self.access.context.options.batch_reads:
             return "batch reads are disabled"
         return self.bookie_refusal

@@ -6,6 +6,7 @@ OUT gets `manifest.json` and a folder of files for each table. Format: `docs/for
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -239,9 +240,12 @@ def _read_failure(bookie_id: str, finding: Finding) -> Finding:
 
 def _check_distinct_names(bookie_ids: list[str]) -> None:
     """Raise `InvalidArgument` if two bookies would have the same file names."""
-    if len({file_name(bookie_id).casefold() for bookie_id in bookie_ids}) != len(bookie_ids):
+    names = Counter(file_name(bookie_id).casefold() for bookie_id in bookie_ids)
+    alike = [each for each in bookie_ids if names[file_name(each).casefold()] > 1]
+    if alike:
         raise InvalidArgument(
-            f"bookie ids are not distinct as file names: {', '.join(bookie_ids)}; give --bookie-id"
+            f"bookie ids are not distinct as file names: {', '.join(alike)}; pass NAME=DIR to give "
+            "a directory another id"
         )
 
 
