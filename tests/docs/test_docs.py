@@ -264,7 +264,7 @@ def test_rocksdb_page_location_rows(name: str, ledger: LedgerId) -> None:
     assert key == keys.entry_key(ledger, entry)
     assert [key] == keys.entry_keys(ledger, np.array([entry]))
     assert [value] == keys.encode_locations(np.array([location]))
-    assert keys.key_width(ledger) == len(key)
+    assert 8 * keys.key_words(ledger) == len(key)
 
 
 def test_rocksdb_page_ledger_rows() -> None:

@@ -1,15 +1,11 @@
-"""One RocksDB database: opened raw, read in arrays, with a check that every scan is complete.
+"""One database, read and written by RocksDB, in arrays, with a check that every scan is complete.
 Iterators stop *silently* at a block that fails its checksum, so each scan ends with a seek past its
-last row. RocksDB accepts a truncated manifest or write-ahead log, so both are checked before the
-database is opened (`manifest_file`). Numpy would cut or pad keys of other widths, so widths are
-checked. RocksDB's errors are plain exceptions with text, so they are translated (`errors`)."""
+last row. Numpy would cut or pad keys of other widths, so widths are checked."""
 
 from __future__ import annotations
 
-import time
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -17,164 +13,45 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 from rocksdict import (
-    AccessType,
     IngestExternalFileOptions,
-    Options,
     Rdict,
     RdictIter,
     ReadOptions,
     WriteBatch,
 )
 
-from bkstore import forks
-from bkstore.errors import BkstoreError, CorruptionError, SyncFailed, SystemRefused, WriteFailed
-from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.os_errors import convert_sync_errors, convert_write_errors, parse_rocksdb_error
-from bkstore.index.rocks import scratch_links
-from bkstore.index.rocks.errors import translate_errors
-from bkstore.index.rocks.files import after_fork, database_directory, manifest_file
-from bkstore.index.rocks.keys import VALUE_BYTES, may_have_odd_widths
-from bkstore.index.rocks.options import count_opening_threads, reading_options
+from bkstore.errors import BkstoreError, CorruptionError, SyncFailed, WriteFailed
+from bkstore.files.os_errors import convert_sync_errors, parse_rocksdb_error
+from bkstore.formats.rocksdb.keys import MAX_SEQUENCE
+from bkstore.ids import Int64Array, count_consecutive
+from bkstore.index.rocks.keys import (
+    UNFLUSHED_ENTRIES,
+    VALUE_BYTES,
+    key_bytes,
+    may_have_odd_widths,
+    read_table_totals,
+)
+from bkstore.index.rocks.open_database import OpenDatabase
+from bkstore.index.rocks.readable_database import DatabaseSizes, KeyColumns, KeysAndValues
+from bkstore.index.rocks.tables.damage import Damage, UnknownRange
 
-_SIDE_FILE = "rocksdict-config.json"
-_MAX_LIVE_TRIES = 20
+_SCANNED_PER_KEY = 3
 _KEYS_PER_CHUNK = 512  # keys joined at a time, while they are in the CPU cache
 _SPARE_BYTES = 8  # read with each key or value: not zeros if it is longer than it should be
 
-Words = npt.NDArray[Any]
+_FIRST_BLOCK_ROWS = 1 << 9
+"""Rows of the first block of keys after a seek: reading them costs about as much as the seek."""
+
+_MAX_BLOCK_ROWS = 1 << 16
+_WORD_BYTES = 8
+
+_Lines = npt.NDArray[Any]
 """Big-endian int64 words, one line for each row: the words of its key, or its location."""
 
-WordPair = tuple[Words, Words]
-"""The keys of rows, and their values."""
 
-
-class Database:
-    """A raw-mode RocksDB database, read-only or read-write. Read-only goes through a scratch
-    directory (`scratch_links.link_copy`) and is a snapshot; `oddities` has what the check of its
-    files found, as (file, offset, detail). Threads: reads may run concurrently; iterators hold the
-    interpreter lock. Fork: closed in the child, which may reopen it if `after_fork` permits."""
-
-    def __init__(
-        self,
-        path: Path,
-        options: Options | None = None,
-        live: bool = False,
-        files: Files = OS_FILES,
-    ) -> None:
-        """Open for writing with `options`, or for reading with None (`live`: while in use). A new
-        database's directory is created durably through `files`, which is notified of each sync;
-        RocksDB itself writes the files in it."""
-        self.path = path
-        self._files = files
-        self._sync_error: SyncFailed | None = None
-        self.oddities: list[tuple[Path, int | None, str]] = []
-        self._scratch = ""  # the directory of links that a reader opens
-        self._writable = options is not None
-        self._db: Rdict | None = None
-        self._odd_widths: bool | None = None
-        self._resources = ExitStack()
-        # Clean up even if `close` is not called: at collection, or at interpreter exit.
-        self._cleanup = weakref.finalize(self, self._resources.close)
-        forks.register(self)
-        try:
-            with self._translating_errors():
-                if options is not None:
-                    self._db = self._open_writing(options)
-                else:
-                    self._db = self._open_live() if live else self._open_reading()
-        except BaseException:
-            self._cleanup()
-            raise
-
-    # -- opening
-
-    def _open_writing(self, options: Options) -> Rdict:
-        """Create the directory if it is missing, then open the database in place for writing."""
-        after_fork.check_may_write(self.path)
-        with convert_write_errors(self.path):
-            self._files.makedirs(self.path)
-        database_directory.check_not_in_use(self.path)
-        database_directory.check_files(self.path)
-        self._files.database_opened(self.path, options)
-        database_directory.register_writer(self.path)
-        self._resources.callback(database_directory.unregister_writer, self.path)
-        after_fork.note_opened()  # a child forked from now on lacks RocksDB's threads
-        options.set_max_file_opening_threads(count_opening_threads(self.path))
-        return Rdict(str(self.path), options, column_families={"default": options})
-
-    def _open_reading(self) -> Rdict:
-        """Check manifest and logs, noting oddities, then open through a directory of links."""
-        database_directory.check_not_in_use(self.path)
-        manifest = database_directory.find_manifest(self.path)
-        contents = manifest_file.read_manifest(manifest)
-        if contents.torn_offset is not None:
-            self.oddities.append((manifest, contents.torn_offset, "manifest ends inside a record"))
-        for table_path in manifest_file.check_tables(contents, self.path):
-            detail = "table file that no manifest lists: left by a crash; RocksDB deletes it"
-            self.oddities.append((table_path, None, detail))
-        torn_tails = manifest_file.check_logs(contents, self.path)
-        for log_path, offset in torn_tails:
-            detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
-            self.oddities.append((log_path, offset, detail))
-        if contents.unsupported is not None:
-            detail = f"missing files would go unnoticed: it has {contents.unsupported}"
-            self.oddities.append((manifest, None, detail))
-        if contents.torn_offset is not None:
-            torn_tails.append((manifest, contents.torn_offset))
-        return self._open_links(torn_tails, open_files=None)
-
-    def _open_links(
-        self, torn_tails: Sequence[tuple[Path, int]], open_files: ExitStack | None
-    ) -> Rdict:
-        """Open through a scratch directory of links, after cutting `torn_tails` (file, offset). For
-        a database in use, `open_files` keeps its files open, and the linked logs are checked."""
-        scratch = self._resources.enter_context(scratch_links.link_copy(self.path, open_files))
-        self._scratch = str(scratch)
-        if open_files is not None:
-            contents = manifest_file.read_manifest(database_directory.find_manifest(scratch))
-            torn_tails = manifest_file.check_logs(contents, scratch)
-        scratch_links.truncate_torn_tails(scratch, torn_tails)
-        options = reading_options()
-        options.set_max_file_opening_threads(count_opening_threads(scratch))
-        after_fork.note_opened()
-        read_only = AccessType.read_only(error_if_log_file_exist=False)  # reads the logs
-        return Rdict(self._scratch, options, {"default": options}, read_only)
-
-    def _open_live(self) -> Rdict:
-        """Open while a writer goes on; retry if it removed a file meanwhile."""
-        for attempt in range(_MAX_LIVE_TRIES):
-            time.sleep(0.002 * attempt)
-            logs = list(self.path.glob("*.log"))
-            try:
-                with ExitStack() as open_files:
-                    database = self._open_links((), open_files)
-            except Exception as error:
-                self._resources.close()
-                if isinstance(error, SystemRefused) or attempt + 1 == _MAX_LIVE_TRIES:
-                    raise
-                continue
-            if scratch_links.CAN_REOPEN_UNLINKED or all(log_path.exists() for log_path in logs):
-                return database
-            database.close()  # it may lack rows of a log that was removed before it was read
-            self._resources.close()
-        raise database_directory.in_use_error(self.path, "changes too fast to be read")
-
-    def _translating_errors(self) -> AbstractContextManager[None]:
-        """Return a context that translates RocksDB's textual errors to `BkstoreError`s."""
-        return translate_errors(self.path, lambda: self._scratch)
-
-    @property
-    def _handle(self) -> Rdict:
-        if self._db is None:
-            raise forks.closed_error(f"{self.path}: the database")
-        return self._db
-
-    def _forked(self) -> None:
-        """Become closed: the child has neither the parent's locks nor RocksDB's threads. The handle
-        is leaked, as destroying it would wait forever for a thread; the scratch directory stays."""
-        forks.keep_forever((self._db, self._resources))
-        self._cleanup.detach()
-        self._db = None
+class Database(OpenDatabase):
+    """A database, read in arrays and written: `LedgersDatabase` and `LocationsDatabase` in one.
+    Threads: reads may run concurrently; iterators hold the interpreter lock."""
 
     # -- reading
 
@@ -192,44 +69,48 @@ class Database:
         with self._translating_errors():
             return cast(list[bytes | None], self._handle.get(cast(Any, keys)))
 
-    def keys(self, start: bytes, stop: bytes, key_width: int) -> Words:
-        """Return the keys of [start, stop) as words, `key_width` // 8 a row; about 140 ns a key.
-        Raises `CorruptionError` for keys of another width. If the tables may have one, or rows are
-        only in a write-ahead log, each key is measured: about 200 ns a key."""
+    def max_scanned(self, key_count: int) -> int:
+        """Return up to how many rows are read by `items` sooner than so many keys looked up."""
+        return _SCANNED_PER_KEY * key_count
+
+    def keys(self, start: bytes, stop: bytes, words: int) -> KeyColumns:
+        """Return the keys of [start, stop), int64[words, n]; about 140 ns a key. Raises
+        `CorruptionError` for keys of another width. If the tables may have one, or rows are only in
+        a write-ahead log, each key is measured: about 200 ns a key."""
+        key_width = _WORD_BYTES * words
         with self._translating_errors():
             end_check = self._handle.iter(_read_options(stop))
             rows = self._key_iterator(start, stop)
             if self._may_have_odd_widths(key_width):
                 rows = list(rows)
                 self._check_widths(rows, key_width)
-            words = _to_words(np.fromiter(rows, f"S{key_width + _SPARE_BYTES}"))
-            if words[:, -1].any():  # a longer key: the check finds it, and raises
+            lines = _to_words(np.fromiter(rows, f"S{key_width + _SPARE_BYTES}"))
+            if lines[:, -1].any():  # a longer key: the check finds it, and raises
                 self._check_widths(list(self._key_iterator(start, stop)), key_width)
-            self._check_end(end_check, start, words[-1, :-1].tobytes() if len(words) else None)
-        return words[:, :-1]
+            self._check_end(end_check, start, lines[-1, :-1].tobytes() if len(lines) else None)
+        return _columns(lines[:, :-1])
 
     def _key_iterator(self, start: bytes, stop: bytes) -> Iterable[bytes]:
         rows = self._handle.keys(from_key=start, read_opt=_read_options(stop))
         return cast(Iterable[bytes], rows)
 
-    def key_blocks(
-        self, start: bytes, stop: bytes, key_width: int, first_rows: int, max_rows: int
-    ) -> Iterator[Words]:
-        """Yield the result of `keys` in arrays of `first_rows` rows, then of twice as many, up to
-        `max_rows`; raises the `CorruptionError` for damage at the end, after the rows before it."""
+    def key_blocks(self, start: bytes, stop: bytes, words: int) -> Iterator[KeyColumns]:
+        """Yield the result of `keys` in arrays of some hundred rows, then of twice as many, up to
+        65,536; raises the `CorruptionError` for damage at the end, after the rows before it."""
+        key_width, block_rows = _WORD_BYTES * words, _FIRST_BLOCK_ROWS
         with self._translating_errors():
             end_check, last_key = self._handle.iter(_read_options(stop)), None
             keys, has_more = iter(self._key_iterator(start, stop)), True
         while has_more:
             with self._translating_errors():
                 _ = self._handle  # not closed meanwhile, nor by a fork
-                chunk_starts = range(0, first_rows, _KEYS_PER_CHUNK)
+                chunk_starts = range(0, block_rows, _KEYS_PER_CHUNK)
                 chunks = [self._join_keys(keys, key_width) for _ in chunk_starts]
-                words = np.frombuffer(b"".join(chunks), ">i8").reshape(-1, key_width // 8)
-            has_more, first_rows = len(words) >= first_rows, min(2 * first_rows, max_rows)
-            if len(words):
-                last_key = words[-1].tobytes()
-                yield words
+                lines = np.frombuffer(b"".join(chunks), ">i8").reshape(-1, words)
+            has_more, block_rows = len(lines) >= block_rows, min(2 * block_rows, _MAX_BLOCK_ROWS)
+            if len(lines):
+                last_key = lines[-1].tobytes()
+                yield _columns(lines)
         with self._translating_errors():
             self._check_end(end_check, start, last_key)
 
@@ -239,31 +120,70 @@ class Database:
             self._check_widths(chunk, key_width)
         return b"".join(chunk)
 
-    def values(
-        self, start: bytes, stop: bytes, key_width: int
-    ) -> tuple[Words, bytes | None] | None:
-        """Return the values of [start, stop) without their keys, and the last key below `stop`.
-        Half the cost of `items`, about 160 ns a row, as it makes no pairs. The caller must check
-        the number of values and the last key against what it expects; that also detects a scan that
-        ended early. None if keys may have other widths, or if a value is too long."""
+    def consecutive_values(self, start: bytes, stop: bytes, words: int) -> Int64Array:
+        """Return the values of `start` and the keys that follow it without a gap. Without a gap in
+        [start, stop) it costs half of `items`, about 160 ns a row, as it reads no keys."""
+        values = self._values_without_gap(start, stop, _WORD_BYTES * words)
+        if values is not None:
+            return values
+        blocks = list(self.items(start, stop, words, 1 << 62))
+        if not blocks:
+            return np.empty(0, np.int64)
+        keys, values = blocks[0]
+        first = int.from_bytes(start[-_WORD_BYTES:], "big")
+        return values[: count_consecutive(keys[-1], first)]
+
+    def _values_without_gap(self, start: bytes, stop: bytes, key_width: int) -> Int64Array | None:
+        """Return the values of [start, stop), None if there is a gap between their keys, no row, or
+        one that may have another width. This also detects a scan that ended early."""
         with self._translating_errors():
             if self._may_have_odd_widths(key_width):
                 return None
             snapshot = self._handle.snapshot()  # number and last key must be of the same state
             rows = snapshot.values(from_key=start, read_opt=_read_options(stop))
             value_type = f"S{VALUE_BYTES + _SPARE_BYTES}"
-            words = _to_words(np.fromiter(cast(Iterable[bytes], rows), value_type))
+            lines = _to_words(np.fromiter(cast(Iterable[bytes], rows), value_type))
             iterator = snapshot.iter(_read_options(stop))
             iterator.seek_to_last()
             iterator.status()
             last_key = _key_at(iterator) if iterator.valid() else None
-        has_long_value = words[:, -1].any()
-        return None if has_long_value else (words[:, 0], last_key)
+        if not len(lines) or lines[:, -1].any():
+            return None
+        # n distinct keys from the first on whose last is first + n - 1: there is no gap.
+        first = int.from_bytes(start[-_WORD_BYTES:], "big")
+        without_gap = start[:-_WORD_BYTES] + (first + len(lines) - 1).to_bytes(_WORD_BYTES, "big")
+        values: Int64Array = lines[:, 0].astype(np.int64)
+        return values if last_key == without_gap else None
 
-    def items(self, start: bytes, stop: bytes, key_width: int, batch: int) -> Iterator[WordPair]:
-        """Yield (keys, values) of [start, stop) in arrays of at most `batch` rows: all before any
-        damage, which then raises `CorruptionError`."""
-        value_width = VALUE_BYTES + _SPARE_BYTES
+    def items(
+        self,
+        start: bytes,
+        stop: bytes | None,
+        words: int,
+        batch: int,
+        damage: Damage = None,
+    ) -> Iterator[KeysAndValues]:
+        """Yield (keys, values) of [start, stop) (None: to the end) in arrays of at most `batch`
+        rows: all before any damage, which then raises `CorruptionError`, or with `damage` is
+        appended there: an iterator cannot pass it, so all rows after it are unknown."""
+        last_key: bytes | None = None
+        try:
+            for keys, values in self._items(start, stop, words, batch):
+                last_key = key_bytes(keys, -1)
+                yield keys, values
+        except CorruptionError as error:
+            if damage is None:
+                raise
+            first = start if last_key is None else last_key + b"\0"
+            file = error.file or str(self.path)
+            unknown = UnknownRange(file, error.offset, error.reason, first, stop, MAX_SEQUENCE)
+            damage.append(unknown)
+
+    def _items(
+        self, start: bytes, stop: bytes | None, words: int, batch: int
+    ) -> Iterator[KeysAndValues]:
+        """Yield the rows of `items`, and raise at damage."""
+        key_width, value_width = _WORD_BYTES * words, VALUE_BYTES + _SPARE_BYTES
         row_type = np.dtype([("k", f"S{key_width + _SPARE_BYTES}"), ("v", f"S{value_width}")])
         with self._translating_errors():
             end_check, last_key = self._handle.iter(_read_options(stop)), None
@@ -273,12 +193,11 @@ class Database:
             with self._translating_errors():
                 _ = self._handle  # not closed meanwhile, nor by a fork
                 rows_read, width_error = self._read_rows(rows, row_type, key_width, batch)
-            words = _to_words(rows_read)  # of the key, its spare word, the value, its spare word
-            keys, values = words[:, : key_width // 8], words[:, -2]
+            lines = _to_words(rows_read)  # of the key, its spare word, the value, its spare word
             has_more = len(rows_read) == batch and width_error is None
             if len(rows_read):
-                last_key = keys[-1].tobytes()
-                yield keys, values
+                last_key = lines[-1, :words].tobytes()
+                yield _columns(lines[:, :words]), lines[:, -2].astype(np.int64)
             if width_error is not None:
                 raise width_error
         with self._translating_errors():
@@ -286,7 +205,7 @@ class Database:
 
     def _read_rows(
         self, rows: Iterator[Any], row_type: np.dtype[Any], key_width: int, batch: int
-    ) -> tuple[Words, CorruptionError | None]:
+    ) -> tuple[_Lines, CorruptionError | None]:
         """Return (next rows, None), or the rows before one of another width, and the error. In
         `row_type` a spare word follows the key and the value: it is not 0 if one is too long."""
         next_rows: Iterable[Any] = islice(rows, batch)
@@ -360,17 +279,59 @@ class Database:
             iterator.status()
             return _key_at(iterator) if iterator.valid() else None
 
-    def read_end_rows(self) -> list[tuple[bytes, bytes]]:
+    def last_key(self, start: bytes, stop: bytes, words: int) -> bytes | None:
+        """Return the highest key of [start, stop), None if there is none. One seek."""
+        with self._translating_errors():
+            iterator = self._handle.iter(_read_options(stop))
+            iterator.seek_to_last()
+            iterator.status()
+            key = _key_at(iterator) if iterator.valid() else None
+        if key is None or key < start:
+            return None
+        self._check_widths([key], _WORD_BYTES * words)
+        return key
+
+    def key_prefixes(self, words: int) -> list[bytes]:
+        """Return what the keys are without their last word, each once, in order. One seek each."""
+        prefixes: list[bytes] = []
+        prefix_bytes = _WORD_BYTES * (words - 1)
+        next_number = 0  # prefixes as numbers are in the order of keys
+        while not next_number >> 8 * prefix_bytes:
+            key = self.seek(next_number.to_bytes(prefix_bytes, "big"))
+            if key is None:
+                break
+            self._check_widths([key], _WORD_BYTES * words)
+            prefixes.append(key[:prefix_bytes])
+            next_number = int.from_bytes(prefixes[-1], "big") + 1
+        return prefixes
+
+    def end_rows(self, words: int | None) -> list[tuple[bytes, bytes | None]]:
         """Return the first and the last row; empty if there are none."""
         with self._translating_errors():
             iterator = self._handle.iter()
-            end_rows = []
+            end_rows: list[tuple[bytes, bytes | None]] = []
             for seek in (iterator.seek_to_first, iterator.seek_to_last):
                 seek()
                 iterator.status()
                 if iterator.valid():
                     end_rows.append((_key_at(iterator), cast(bytes, iterator.value())))
             return end_rows
+
+    def sizes(self) -> DatabaseSizes:
+        """Return the sizes of the database, from RocksDB's properties."""
+        totals = read_table_totals(self.property)
+        return DatabaseSizes(
+            self.path,
+            int(self.property("live-sst-files-size") or 0),
+            totals.get("# entries", 0),
+            totals.get("# deletions", 0),
+            totals.get("# range deletions", 0),
+            int(self.property("estimate-num-keys") or 0),
+            int(self.property(UNFLUSHED_ENTRIES) or 0),
+            totals.get("raw key size", 0) + totals.get("raw value size", 0),
+            totals.get("index block size", 0),
+            totals.get("filter block size", 0),
+        )
 
     # -- writing
 
@@ -446,35 +407,21 @@ class Database:
             self._sync_error = error
             raise
 
-    def close(self) -> None:
-        """Close; idempotent. Removes the scratch directory, or rocksdict's side file. A writable
-        database flushes its rows to table files; if that fails, it raises `WriteFailed` and is
-        closed all the same: synced rows are in its write-ahead logs."""
-        database, self._db = self._db, None
-        if database is None:
-            return
-        try:
-            database.close()
-        except Exception as error:
-            if type(error) is not Exception or not self._writable:  # not an error of RocksDB's
-                raise
-            raise WriteFailed(self.path, parse_rocksdb_error(str(error))) from error
-        finally:
-            del database  # an Rdict that failed to close holds the lock until it is destroyed
-            self._cleanup()
-            if self._writable:
-                with convert_write_errors(self.path), suppress(FileNotFoundError):
-                    OS_FILES.unlink(self.path / _SIDE_FILE)
 
-
-def _read_options(stop: bytes) -> ReadOptions:
+def _read_options(stop: bytes | None) -> ReadOptions:
     options = ReadOptions()
-    options.set_iterate_upper_bound(stop)
+    if stop is not None:
+        options.set_iterate_upper_bound(stop)
     return options
 
 
-def _to_words(rows: npt.NDArray[Any]) -> Words:
+def _to_words(rows: npt.NDArray[Any]) -> _Lines:
     return rows.view(">i8").reshape(-1, rows.itemsize // 8)
+
+
+def _columns(lines: _Lines) -> KeyColumns:
+    """Return big-endian words, a line for each row, as a line for each word."""
+    return np.ascontiguousarray(lines.T, np.int64)
 
 
 def _key_at(iterator: RdictIter) -> bytes:

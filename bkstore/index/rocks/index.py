@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
+from typing import cast
 
 from bkstore import forks
 from bkstore.arguments import iterable
@@ -60,14 +61,21 @@ class RocksIndex(RocksReader):
             raise forks.closed_error(f"{self._current_dir}: this index")
         if not self._writable:
             raise ReadOnlyError("this index was opened read-only")
-        for database in self._databases.values():  # the failed sync of one ends writes to all
+        for database in self._open_databases():  # the failed sync of one ends writes to all
             database.check_writable()
         ledger_id = LedgerId.of(ledger)
         if ledger_id.scope:
             write_marker(self._current_dir, self._files)
         is_scoped = bool(ledger_id.scope)
-        locations = self._database("locations", is_scoped)
-        return ledger_id, locations, self._database("ledgers", is_scoped)
+        locations = self._writable_database("locations", is_scoped)
+        return ledger_id, locations, self._writable_database("ledgers", is_scoped)
+
+    def _writable_database(self, kind: str, is_scoped: bool) -> Database:
+        return cast(Database, self._database(kind, is_scoped))
+
+    def _open_databases(self) -> list[Database]:
+        """Return the databases of a writable index."""
+        return [cast(Database, database) for database in self._databases.values()]
 
     def _open_to_put(self, ledger: LedgerLike) -> tuple[LedgerId, Database]:
         """Return (ledger id, locations) to put entries into. An unknown ledger gets a row with an
@@ -113,7 +121,7 @@ class RocksIndex(RocksReader):
             self._open_to_put(ledger_id)  # the ledger becomes known, its databases are opened
         with scratch_directory("ingest", self._current_dir) as scratch:
             write_rows(scratch / "rows.sst", rows, is_scoped, self._files)
-            self._database("locations", is_scoped).ingest(scratch / "rows.sst")
+            self._writable_database("locations", is_scoped).ingest(scratch / "rows.sst")
         return rows.entry_id.size
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
@@ -150,14 +158,14 @@ class RocksIndex(RocksReader):
     def compact_locations(self) -> None:
         """Compact the `locations` databases, like `EntryLocationIndex.compact`, to free the space
         of rows deleted or put again. Reads and puts go on."""
-        for (kind, _), database in list(self._databases.items()):
-            if kind == "locations":
-                database.compact()
+        if self._writable:
+            for is_scoped in [scoped for kind, scoped in self._databases if kind == "locations"]:
+                self._writable_database("locations", is_scoped).compact()
 
     def flush(self) -> None:
         """Sync the write-ahead logs: every change is durable then. After `SyncFailed`, reopen."""
         if self._writable:
-            for database in self._databases.values():
+            for database in self._open_databases():
                 database.sync()
 
     def close(self) -> None:

@@ -31,12 +31,12 @@ ReadProperty = Callable[[str], str]
 """Returns the RocksDB property ``rocksdb.<name>``, "" if there is none."""
 
 
-NARROW_KEY, WIDE_KEY = _NARROW.size, _WIDE.size  # bytes of a location's key: scope 0, others
+NARROW_WORDS, WIDE_WORDS = 2, 3  # of 8 bytes, of a location's key: scope 0, others
 
 
-def key_width(ledger: LedgerId) -> int:
-    """Return the width of the ledger's location keys: 16 for scope 0, else 24."""
-    return WIDE_KEY if ledger.scope else NARROW_KEY
+def key_words(ledger: LedgerId) -> int:
+    """Return the words of the ledger's location keys: 2 for scope 0, else 3."""
+    return WIDE_WORDS if ledger.scope else NARROW_WORDS
 
 
 def ledger_key(ledger: LedgerId) -> bytes:
@@ -53,6 +53,15 @@ def entry_key(ledger: LedgerId, entry_id: int) -> bytes:
     """
     scope, number = ledger
     return _WIDE.pack(scope, number, entry_id) if scope else _NARROW.pack(number, entry_id)
+
+
+def key_bytes(keys: Int64Array, row: int) -> bytes:
+    """Return one of the keys in int64[words, n] as bytes.
+
+    >>> key_bytes(np.array([[5], [7]]), 0).hex()
+    '00000000000000050000000000000007'
+    """
+    return keys[:, row].astype(">i8").tobytes()
 
 
 def ledger_range(ledger: LedgerId, first: int = 0, last: int | None = None) -> tuple[bytes, bytes]:

@@ -13,29 +13,27 @@ from bkstore.availability import Availability, from_entries, grouping
 from bkstore.availability.many_sets import from_ids_of_many, split_by_owner
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
-from bkstore.index.rocks.database import Database, Words
-from bkstore.index.rocks.keys import key_width, ledger_range
-from bkstore.index.rocks.rows import decode_entry_ids
+from bkstore.index.rocks.keys import key_words, ledger_range
+from bkstore.index.rocks.readable_database import KeyColumns, LocationsDatabase
 
-_FIRST_BLOCK_ROWS = 1 << 9
-"""Rows of the first block after a seek: reading them costs about as much as the seek."""
-
-_MAX_BLOCK_ROWS = 1 << 16
+_MAX_PARTIAL_IDS = 1 << 16
 _NO_ENTRIES = np.empty(0, np.int64)
 
 LedgerAvailabilities = list[tuple[LedgerId, Availability]]
 
 
-def list_ledgers(database: Database, ledger_ids: list[LedgerId]) -> Iterator[LedgerAvailabilities]:
+def list_ledgers(
+    database: LocationsDatabase, ledger_ids: list[LedgerId]
+) -> Iterator[LedgerAvailabilities]:
     """Yield lists of (ledger, availability) of `ledger_ids`: sorted, distinct, of one key width.
     Raises `CorruptionError` at damage, after everything before it. Memory: a block of rows, and the
     groups of a ledger that is longer than a block."""
     progress = _ListingProgress(ledger_ids)
-    width = key_width(ledger_ids[0])
+    words = key_words(ledger_ids[0])
     _, stop = ledger_range(ledger_ids[-1])
     while progress.done_count < len(ledger_ids):
         start, _ = ledger_range(ledger_ids[progress.done_count])
-        for keys in database.key_blocks(start, stop, width, _FIRST_BLOCK_ROWS, _MAX_BLOCK_ROWS):
+        for keys in database.key_blocks(start, stop, words):
             yield progress.take(keys)
             if progress.is_seek_due:  # scan again from the next wanted ledger on
                 break
@@ -56,10 +54,10 @@ class _ListingProgress:
         self._partial_ids = _NO_ENTRIES
         self._partial_groups: list[Groups] = []
 
-    def take(self, keys: Words) -> LedgerAvailabilities:
+    def take(self, keys: KeyColumns) -> LedgerAvailabilities:
         """Take the next rows; return the ledgers that they complete."""
         run_indexes, owner = self._find_owners(keys)
-        entries = decode_entry_ids(keys)
+        entries = keys[-1]
         # Negative entry ids, and ids above the highest valid one, are not listed.
         is_listed = (owner >= 0) & (entries >= 0) & (entries <= MAX_ENTRY_ID)
         if not is_listed.all():
@@ -68,23 +66,23 @@ class _ListingProgress:
         next_index = int(run_indexes[-1])
         self.is_seek_due = next_index < 0
         if self.is_seek_due:
-            scope, number = (0, *keys[-1, :-1].tolist())[-2:]  # keys of scope 0 have no scope
+            scope, number = (0, *keys[:-1, -1].tolist())[-2:]  # keys of scope 0 have no scope
             last_ledger = tuple.__new__(LedgerId, (scope % (1 << 64), number % (1 << 64)))
             next_index = bisect_right(self._ledger_ids, last_ledger)
         return self._take_complete(entries, owner, max(next_index, self.done_count))
 
-    def _find_owners(self, keys: Words) -> tuple[list[int], Int64Array]:
+    def _find_owners(self, keys: KeyColumns) -> tuple[list[int], Int64Array]:
         """Return the index in `ledger_ids` of each run of one ledger's rows, and of each row; -1
         for a ledger that is not to be listed. A key has the words (scope,) ledger, entry."""
-        is_run_start = keys[1:, 0] != keys[:-1, 0]
-        if keys.shape[1] > 2:
-            is_run_start |= keys[1:, 1] != keys[:-1, 1]
+        is_run_start = keys[0, 1:] != keys[0, :-1]
+        if len(keys) > 2:
+            is_run_start |= keys[1, 1:] != keys[1, :-1]
         run_starts = np.concatenate(([0], np.flatnonzero(is_run_start) + 1))
-        run_ledgers = keys[run_starts, :-1].astype(np.int64).view(np.uint64)
-        scopes = run_ledgers[:, 0].tolist() if run_ledgers.shape[1] == 2 else [0] * run_starts.size
+        run_ledgers = keys[:-1, run_starts].view(np.uint64)
+        scopes = run_ledgers[0].tolist() if len(run_ledgers) == 2 else [0] * run_starts.size
         index_of = self._index_of.get
-        run_indexes = [index_of(pair, -1) for pair in zip(scopes, run_ledgers[:, -1].tolist())]  # type: ignore[call-overload]
-        run_lengths = np.diff(run_starts, append=len(keys))
+        run_indexes = [index_of(pair, -1) for pair in zip(scopes, run_ledgers[-1].tolist())]  # type: ignore[call-overload]
+        run_lengths = np.diff(run_starts, append=keys.shape[1])
         return run_indexes, np.repeat(np.array(run_indexes, np.int64), run_lengths)
 
     def _take_complete(
@@ -114,7 +112,7 @@ class _ListingProgress:
             sets += split_by_owner(*groups, complete_count - len(sets))
         # Rows of the ledger that may go on: kept as ids while they are few, else condensed.
         self._partial_ids = entries[complete_rows:]
-        if self._partial_ids.size >= _MAX_BLOCK_ROWS:
+        if self._partial_ids.size >= _MAX_PARTIAL_IDS:
             self._partial_groups.append(from_entries.from_ids(self._partial_ids))
             self._partial_ids = _NO_ENTRIES
         ledger_ids = self._ledger_ids[self.done_count : next_index]

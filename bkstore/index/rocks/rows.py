@@ -6,7 +6,6 @@ and the key, or becomes a finding if a bulk read goes on."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
@@ -17,55 +16,23 @@ from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import FLAGS_KEY, LedgerData
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, Findings, IndexBatch
-from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import (
-    NARROW_KEY,
-    UNFLUSHED_ENTRIES,
-    WIDE_KEY,
+    NARROW_WORDS,
+    VALUE_BYTES,
+    WIDE_WORDS,
+    key_bytes,
     ledger_key,
-    read_table_totals,
 )
+from bkstore.index.rocks.readable_database import (
+    KeyColumns,
+    KeysAndValues,
+    LedgersDatabase,
+    LocationsDatabase,
+    ReadableDatabase,
+)
+from bkstore.index.rocks.tables.damage import UnknownRange
 
 _unpack_int64 = Struct(">q").unpack
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseSizes:
-    """The sizes of one database, from RocksDB's properties. `table_bytes` is the size of the table
-    files in use. `table_entries` counts all entries in them, tombstones and hidden rows included;
-    `tombstones` counts all tombstones, `range_tombstones` those of a range, as a deleted ledger
-    leaves. `estimated_rows` is `estimate-num-keys`, which ignores range tombstones.
-    `unflushed_entries` entries are only in the write-ahead log. `row_bytes` counts keys and values
-    before compression (with the 8 bytes that RocksDB adds to a key), `index_block_bytes` and
-    `filter_block_bytes` the blocks beside them."""
-
-    path: Path
-    table_bytes: int
-    table_entries: int
-    tombstones: int
-    range_tombstones: int
-    estimated_rows: int
-    unflushed_entries: int
-    row_bytes: int
-    index_block_bytes: int
-    filter_block_bytes: int
-
-
-def read_database_sizes(database: Database) -> DatabaseSizes:
-    """Return the sizes of a database. Reads the properties of its tables, no row."""
-    totals = read_table_totals(database.property)
-    return DatabaseSizes(
-        database.path,
-        int(database.property("live-sst-files-size") or 0),
-        totals.get("# entries", 0),
-        totals.get("# deletions", 0),
-        totals.get("# range deletions", 0),
-        int(database.property("estimate-num-keys") or 0),
-        int(database.property(UNFLUSHED_ENTRIES) or 0),
-        totals.get("raw key size", 0) + totals.get("raw value size", 0),
-        totals.get("index block size", 0),
-        totals.get("filter block size", 0),
-    )
 
 
 def possible_row_keys(ledger: LedgerId) -> list[bytes]:
@@ -75,22 +42,24 @@ def possible_row_keys(ledger: LedgerId) -> list[bytes]:
     return [key] if ledger.scope else [key, key + bytes(8)]
 
 
-def check_end_rows(database: Database, kind: str, is_scoped: bool) -> None:
-    """Raise `CorruptionError` if the first or last row is not a bookie's. Two seeks."""
-    if kind == "locations":
-        key_widths = {WIDE_KEY if is_scoped else NARROW_KEY}
-    else:
-        key_widths = {16} if is_scoped else {8, 16}  # those of `possible_row_keys`
-    for key, value in database.read_end_rows():
-        if len(key) not in key_widths or (kind == "locations" and len(value) != 8):
-            detail = f"{kind} row with a key of {len(key)} and a value of {len(value)} bytes"
-            raise CorruptionError(database.path, None, f"not a bookie's database: {detail}")
+def check_end_rows(database: ReadableDatabase, kind: str, is_scoped: bool) -> None:
+    """Raise `CorruptionError` if the first or last row is not a bookie's. Two seeks at most."""
+    words = location_words(is_scoped) if kind == "locations" else None
+    key_widths = {8 * words} if words else {16} if is_scoped else {8, 16}  # `possible_row_keys`
+    for key, value in database.end_rows(words):
+        is_odd_value = kind == "locations" and value is not None and len(value) != VALUE_BYTES
+        if len(key) not in key_widths or is_odd_value:
+            sizes = f"a key of {len(key)}" + ("" if value is None else f", a value of {len(value)}")
+            detail = f"not a bookie's database: {kind} row with {sizes} bytes"
+            raise CorruptionError(database.path, None, detail)
 
 
 # -- the `ledgers` databases
 
 
-def read_ledger_rows(database: Database, is_scoped: bool) -> list[tuple[LedgerId, bytes, bytes]]:
+def read_ledger_rows(
+    database: LedgersDatabase, is_scoped: bool
+) -> list[tuple[LedgerId, bytes, bytes]]:
     """Return (ledger, key, value) of the ledger rows in order, without those of negative ids, such
     as the flags row, which upstream does not load either."""
     return [
@@ -105,7 +74,7 @@ def _has_negative_id(key: bytes) -> bool:
     return bool(key) and key[0] & 0x80 != 0
 
 
-def find_ledger_row(database: Database, ledger: LedgerId) -> LedgerData | None:
+def find_ledger_row(database: ReadableDatabase, ledger: LedgerId) -> LedgerData | None:
     """Return a ledger's row, or None; of two, that with the 16-byte key wins, as in a bookie."""
     for key in reversed(possible_row_keys(ledger)):
         value = database.get(key)
@@ -114,7 +83,7 @@ def find_ledger_row(database: Database, ledger: LedgerId) -> LedgerData | None:
     return None
 
 
-def read_storage_flags(database: Database) -> int | None:
+def read_storage_flags(database: ReadableDatabase) -> int | None:
     """Return the storage flags (bit 0 = needs integrity check), None if there is no flags row."""
     value = database.get(FLAGS_KEY)
     if value is not None and len(value) != 8:
@@ -122,7 +91,7 @@ def read_storage_flags(database: Database) -> int | None:
     return None if value is None else int.from_bytes(value, "big") & 0xFFFFFFFF
 
 
-def find_row_oddities(database: Database, is_scoped: bool) -> Iterator[Finding]:
+def find_row_oddities(database: LedgersDatabase, is_scoped: bool) -> Iterator[Finding]:
     """Yield a finding for each row that does not parse or is not as a bookie writes it."""
     path = str(database.path)
     for key, value in database.read_all():
@@ -168,23 +137,20 @@ def _decode_row(path: Path, key: bytes, value: bytes) -> LedgerData:
 # -- the `locations` databases
 
 
-def decode_entry_ids(keys: Words) -> Int64Array:
-    """Return the entry ids of location keys."""
-    entries: Int64Array = keys[:, -1].astype(np.int64)
-    return entries
+def location_words(is_scoped: bool) -> int:
+    """Return the words of the keys of a `locations` database."""
+    return WIDE_WORDS if is_scoped else NARROW_WORDS
 
 
-def decode_locations(database: Database, keys: Words, values: Words) -> Int64Array:
-    """Return the locations of rows; `CorruptionError` for one that is not positive."""
-    locations: Int64Array = values.astype(np.int64)
+def check_locations(database: LocationsDatabase, keys: KeyColumns, locations: Int64Array) -> None:
+    """Raise `CorruptionError` for a row whose location is not positive."""
     if locations.size and int(locations.min()) <= 0:
         row = int(np.flatnonzero(locations <= 0)[0])
-        detail = f"row {keys[row].tobytes().hex()}: location {locations[row]} is not positive"
+        detail = f"row {key_bytes(keys, row).hex()}: location {locations[row]} is not positive"
         raise CorruptionError(database.path, None, detail)
-    return locations
 
 
-def decode_location(database: Database, key: bytes, value: bytes) -> int:
+def decode_location(database: ReadableDatabase, key: bytes, value: bytes) -> int:
     """Return the location in a value; `CorruptionError` if it is not a valid one."""
     location: int = _unpack_int64(value)[0] if len(value) == 8 else 0  # 0 is no location
     if location <= 0:
@@ -193,97 +159,80 @@ def decode_location(database: Database, key: bytes, value: bytes) -> int:
     return location
 
 
-def list_ledgers_with_rows(database: Database, is_scoped: bool) -> list[LedgerId]:
-    """Return the ledgers that have location rows: one seek a ledger. Stops at negative ids."""
-    ledger_ids: list[LedgerId] = []
-    key_width = WIDE_KEY if is_scoped else NARROW_KEY
-    # A key is its ledger's prefix and an entry id; as numbers, prefixes are in the order of keys.
-    stop_prefix = 2**128 if is_scoped else 2**63
-    next_prefix = 0
-    while next_prefix < stop_prefix:
-        key = database.seek(next_prefix.to_bytes(key_width - 8, "big"))
-        if key is None or (not is_scoped and _has_negative_id(key)):
-            break
-        if len(key) != key_width:
-            detail = f"not a bookie's row: key of {len(key)} bytes: {key[:40].hex()}"
-            raise CorruptionError(database.path, None, detail)
-        ledger_prefix = key[:-8]
-        ledger_ids.append(_ledger_of(database.path, ledger_prefix, is_scoped))
-        next_prefix = int.from_bytes(ledger_prefix, "big") + 1
-    return ledger_ids
+def list_ledgers_with_rows(database: LocationsDatabase, is_scoped: bool) -> list[LedgerId]:
+    """Return the ledgers that have location rows, without negative ids."""
+    prefixes = database.key_prefixes(location_words(is_scoped))
+    return [
+        _ledger_of(database.path, prefix, is_scoped)
+        for prefix in prefixes
+        if is_scoped or not _has_negative_id(prefix)
+    ]
 
 
 def scan_rows(
-    database: Database, ledgers: Database, is_scoped: bool, batch: int, findings: Findings
+    database: LocationsDatabase,
+    is_scoped: bool,
+    batch: int,
+    findings: Findings,
+    start: bytes = b"",
+    stop: bytes | None = None,
 ) -> Iterator[IndexBatch]:
-    """Yield every location row in one pass, in batches of `batch`. With `findings`, damage is
-    appended there (else raised), and the scan goes on at the next readable ledger of `ledgers`."""
-    key_width = WIDE_KEY if is_scoped else NARROW_KEY
-    past_all_keys = b"\xff" * (key_width + 1)
-    start: bytes | None = bytes(key_width)
-    while start is not None:
-        last_key = start
-        try:
-            for keys, values in database.items(start, past_all_keys, key_width, batch):
-                index_rows = _to_index_batch(database, keys, values, is_scoped, findings)
-                if index_rows.entry_id.size:
-                    yield index_rows
-                last_key = keys[-1].tobytes()
-            start = None
-        except CorruptionError as error:
-            # All rows before the damage were yielded. The iterator cannot pass the damage, but one
-            # that begins at a later ledger can, if that ledger's rows are in other blocks.
-            if findings is None:
-                raise
-            start = _find_next_readable(database, last_key, ledgers, is_scoped, findings)
-            resumed_at = "the end" if start is None else f"row {start.hex()}"
-            detail = f"{error.reason}; rows after {last_key.hex()} up to {resumed_at} are not read"
-            findings.append(Finding("damage", detail, error.file, error.offset))
-
-
-def _find_next_readable(
-    database: Database, last_key: bytes, ledgers: Database, is_scoped: bool, findings: list[Finding]
-) -> bytes | None:
-    """Return where to resume after `last_key`: entry 0 of the next ledger in `ledgers` from which
-    a seek succeeds, None if there is none. Appends a finding for each ledger where it fails."""
-    try:
-        known_ledgers = [ledger_id for ledger_id, _, _ in read_ledger_rows(ledgers, is_scoped)]
-    except CorruptionError as error:
-        findings.append(Finding.of(error))
-        return None
-    for ledger_id in known_ledgers:
-        if ledger_key(ledger_id) <= last_key[:-8]:  # its rows were read, or hold the damage
-            continue
-        start = ledger_key(ledger_id) + bytes(8)  # the key of entry 0
-        try:
-            key = database.seek(start)
-        except CorruptionError as error:
-            detail = f"rows of ledger {ledger_id} cannot be read: {error.reason}"
-            findings.append(Finding("damage", detail, error.file, error.offset, ledger_id))
-        else:
-            return start if key is not None else None
-    return None
-
-
-def _to_index_batch(
-    database: Database, keys: Words, values: Words, is_scoped: bool, findings: Findings
-) -> IndexBatch:
-    """Return the rows as columns. Invalid ones are left out, with a finding, or raise."""
-    locations: Int64Array = values.astype(np.int64)
-    id_columns: Int64Array = keys.astype(np.int64).T  # scope (if scoped), ledger, entry
-    first_ids, entries = id_columns[0], id_columns[-1]
-    is_invalid = (locations <= 0) | (entries < 0) | (entries > MAX_ENTRY_ID)
-    is_invalid |= (first_ids == 0) if is_scoped else (first_ids < 0)
-    if is_invalid.any():
-        row = int(np.flatnonzero(is_invalid)[0])
-        detail = (
-            f"row {keys[row].tobytes().hex()}: ids or location {locations[row]} are out of range"
-            f" (as are {int(is_invalid.sum())} rows here in all)"
-        )
+    """Yield every location row in [start, stop) in one pass, in batches of at most `batch`. With
+    `findings`, damage is appended there (else raised), and rows after it follow."""
+    damage: list[UnknownRange] | None = None if findings is None else []
+    invalid_rows = InvalidRows(database.path)
+    for columns in database.items(start, stop, location_words(is_scoped), batch, damage):
+        keys, locations = invalid_rows.remove(*columns, is_scoped)
         if findings is None:
-            raise CorruptionError(database.path, None, detail)
-        findings.append(Finding("damage", detail, str(database.path)))
-        id_columns, locations = id_columns[:, ~is_invalid], locations[~is_invalid]
-    zeros = np.broadcast_to(np.int64(0), locations.shape)
-    scopes = id_columns[0] if is_scoped else zeros
-    return IndexBatch(zeros, scopes, id_columns[-2], id_columns[-1], locations)
+            invalid_rows.raise_if_any()
+        if locations.size:
+            zeros = np.broadcast_to(np.int64(0), locations.shape)
+            scopes = keys[0] if is_scoped else zeros
+            yield IndexBatch(zeros, scopes, keys[-2], keys[-1], locations)
+    if findings is not None:
+        findings += invalid_rows.findings()
+        findings += [describe_unknown(unknown, is_scoped) for unknown in damage or ()]
+
+
+class InvalidRows:
+    """The rows of a scan with ids or locations out of range: the first one, and their number."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._first = ""
+        self._count = 0
+
+    def remove(self, keys: KeyColumns, locations: Int64Array, is_scoped: bool) -> KeysAndValues:
+        """Return the rows without those that are invalid."""
+        first_ids, entries = keys[0], keys[-1]  # scope (if scoped), ledger, entry
+        is_invalid = (locations <= 0) | (entries < 0) | (entries > MAX_ENTRY_ID)
+        is_invalid |= (first_ids == 0) if is_scoped else (first_ids < 0)
+        if not is_invalid.any():
+            return keys, locations
+        row = int(np.flatnonzero(is_invalid)[0])
+        first = f"row {key_bytes(keys, row).hex()}: ids or location {locations[row]}"
+        self._first = self._first or first
+        self._count += int(is_invalid.sum())
+        return keys[:, ~is_invalid], locations[~is_invalid]
+
+    def findings(self) -> list[Finding]:
+        """Return the damage that the rows are, if there are any."""
+        if not self._count:
+            return []
+        detail = f"{self._first} are out of range (as are {self._count} rows here in all)"
+        return [Finding("damage", detail, str(self._path))]
+
+    def raise_if_any(self) -> None:
+        """Raise `CorruptionError` if there are such rows."""
+        for finding in self.findings():
+            raise CorruptionError(self._path, None, finding.detail)
+
+
+def describe_unknown(unknown: UnknownRange, is_scoped: bool) -> Finding:
+    """Return the damage that makes rows unknown; with the ledger, if they are of a single one."""
+    error, prefix_bytes = unknown.error(), 8 * location_words(is_scoped) - 8
+    first, end = unknown.start[:prefix_bytes], (unknown.stop or b"")[:prefix_bytes]
+    ledger_id = None
+    if first == end and len(first) == prefix_bytes and (is_scoped or not _has_negative_id(first)):
+        ledger_id = _ledger_of(Path(unknown.file), first, is_scoped)
+    return Finding("damage", error.reason, error.file, error.offset, ledger_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from bkstore.index.api import DEFAULT_BATCH, Closeable, EntryIndex, Finding, Ind
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.hierarchical.file_tree import IndexFileTree
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import ledger_key
 from bkstore.index.rocks.rows import scan_rows
 from bkstore.offline.dump.plan import DumpPiece
@@ -107,9 +105,8 @@ class _RangeIndex(RocksIndex):
     ) -> Iterator[IndexBatch]:
         """Yield the rows of ledgers from the first to before `stop_ledger` (None: to the end)."""
         for has_scope in (False, True):  # databases of scope 0, then those of all other scopes
-            locations = self._find_database("locations", has_scope)
-            ledgers = self._find_database("ledgers", has_scope)
-            if locations is None or ledgers is None:
+            locations = self._find_locations(has_scope)
+            if locations is None:
                 continue
             begins_later = bool(first_ledger.scope) and not has_scope
             has_ended = stop_ledger is not None and not stop_ledger.scope and has_scope
@@ -121,21 +118,4 @@ class _RangeIndex(RocksIndex):
                 first_key = ledger_key(first_ledger)
             if stop_ledger is not None and bool(stop_ledger.scope) == has_scope:
                 stop_key = ledger_key(stop_ledger)
-            database_slice = cast(Database, _DatabaseSlice(locations, first_key, stop_key))
-            yield from scan_rows(database_slice, ledgers, has_scope, batch, findings)
-
-
-class _DatabaseSlice:
-    """The keys of a database in [lo, hi), for a scan; `hi` None: to the end."""
-
-    def __init__(self, database: Database, lo: bytes, hi: bytes | None) -> None:
-        self.path = database.path
-        self.seek = database.seek
-        self._database = database
-        self._lo = lo
-        self._hi = hi
-
-    def items(self, lo: bytes, hi: bytes, width: int, batch: int) -> Iterator[tuple[Words, Words]]:
-        lo, hi = max(lo, self._lo), hi if self._hi is None else min(hi, self._hi)
-        if lo < hi:
-            yield from self._database.items(lo, hi, width, batch)
+            yield from scan_rows(locations, has_scope, batch, findings, first_key, stop_key)

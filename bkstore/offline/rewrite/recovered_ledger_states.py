@@ -19,8 +19,8 @@ from bkstore.formats.journal import LogMark
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, LedgerState
 from bkstore.index.damage_runs import DamageRuns, add_unreported
-from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.rows import read_ledger_rows
+from bkstore.index.rocks.table_database import open_ledgers
 from bkstore.storage.journal.last_mark import list_journal_files, read_last_mark
 from bkstore.storage.journal.scan import scan_journal
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -136,7 +136,7 @@ def _read_ledger_states(
     path: Path, has_scope: bool, known: SourceLedgers, findings: list[Finding]
 ) -> Iterator[tuple[LedgerId, LedgerState]]:
     """Yield a database's ledgers and states; a ledger with an unreadable state is only listed."""
-    with closing(Database(path)) as database:
+    with closing(open_ledgers(path)) as database:
         for ledger_id, key, value in read_ledger_rows(database, has_scope):
             try:
                 row = ledgerdata.decode(value)

@@ -15,7 +15,7 @@ from bkstore.index.api import EntryIndex
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks.rows import DatabaseSizes
+from bkstore.index.rocks.readable_database import DatabaseSizes
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 _BLOCK_BYTES = 512  # the unit of `st_blocks`, in bytes

@@ -8,6 +8,7 @@ garbage collection fills it again. Source: `bookie/PersistentEntryLogMetadataMap
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 from bkstore.errors import CorruptionError
@@ -21,13 +22,10 @@ def read_metadata_cache(current: Path, live: bool = False) -> dict[int, LogMetad
     path = current / METADATA_CACHE
     if not os.path.lexists(path):
         return {}
-    from bkstore.index.rocks.database import Database
+    from bkstore.index.rocks.table_database import open_ledgers
 
-    database = Database(path, live=live)
-    try:
+    with closing(open_ledgers(path, live)) as database:
         return dict(_decode_row(path, key, value) for key, value in database.read_all())
-    finally:
-        database.close()
 
 
 def _decode_row(path: Path, key: bytes, value: bytes) -> tuple[int, LogMetadata]:

@@ -17,7 +17,8 @@ from bkstore.cli.main import main
 from bkstore.formats.entry import encode_explicit_lac
 from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.index.rocks import RocksIndex, scratch_links
+from bkstore.index.rocks import RocksIndex
+from bkstore.index.rocks.files import scratch_links
 from bkstore.index.rocks.options import location_options
 from bkstore.tables import ROCKS_FILES, ROCKS_ROWS
 

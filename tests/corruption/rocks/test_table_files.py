@@ -46,8 +46,8 @@ def small_file(
 
 def read_file(file: Path, damage: list[UnknownRange] | None) -> list[Pair]:
     """Return the rows of a table file."""
-    with TableReader(file) as table:
-        return pairs_of(TableRows(table, 2, newest_sequence=NEWEST, damage=damage))
+    with TableReader(file, NEWEST) as table:
+        return pairs_of(TableRows(table, 2, damage=damage))
 
 
 def check_damaged(file: Path, expected: list[Pair]) -> bool:
@@ -169,7 +169,7 @@ def two_levels(tmp_path: Path) -> tuple[Path, list[Path]]:
 def read_known(path: Path) -> tuple[list[Pair], list[UnknownRange]]:
     """Return the rows that are certain, and the ranges that are unknown."""
     damage: list[UnknownRange] = []
-    return pairs_of(DatabaseReader(path, damage=damage).rows(2)), damage
+    return pairs_of(DatabaseReader(path).rows(2, damage=damage)), damage
 
 
 def test_no_stale_rows_beside_a_damaged_file(two_levels: tuple[Path, list[Path]]) -> None:
@@ -208,8 +208,8 @@ def test_a_file_that_cannot_be_opened(
     file = files[number]
     everything, _ = read_known(path)
     file.write_bytes(file.read_bytes()[:-1] + b"!")
-    with pytest.raises(CorruptionError, match="not a table file"):
-        DatabaseReader(path)
+    with pytest.raises(CorruptionError, match=r"not a table file.* are unknown"):
+        pairs_of(DatabaseReader(path).rows(2))
     rows, damage = read_known(path)
 
     assert [str(file)] == [unknown.file for unknown in damage]
@@ -226,7 +226,7 @@ def test_files_of_another_database(two_levels: tuple[Path, list[Path]], tmp_path
     path, (old, new) = two_levels
     shutil.copy(old, new)
     with pytest.raises(CorruptionError, match="the manifest"):
-        DatabaseReader(path)
+        pairs_of(DatabaseReader(path).rows(2))
 
 
 def test_a_row_too_few_is_noticed(tmp_path: Path) -> None:

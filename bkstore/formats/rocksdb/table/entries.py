@@ -20,6 +20,8 @@ from bkstore.formats.rocksdb.coding import encode_varint, read_uint, read_varint
 
 HASH_INDEX_BIT = 1 << 31
 FEATURE_BITS = 0x7000_0000  # of later versions: values apart from keys, uniform keys
+_LENGTHS = 3  # shared, non-shared, value length
+_SHORT = 0x80  # lengths below are one byte
 
 
 class BlockEntry(NamedTuple):
@@ -50,15 +52,20 @@ def find_restarts(contents: bytes | memoryview) -> tuple[int, int]:
 
 def block_entries(contents: bytes) -> Iterator[BlockEntry]:
     """Yield the entries of a block in order. Raises `CorruptionError` (offset in the contents) for
-    one that does not fit. Some 2 us an entry."""
+    one that does not fit. Some 1 us an entry."""
     end, _ = find_restarts(contents)
     data = contents[:end]
     position, key = 0, b""
     while position < end:
         entry_offset = position
-        shared, position = read_varint(data, position)
-        suffix_bytes, position = read_varint(data, position)
-        value_bytes, position = read_varint(data, position)
+        lengths = data[position : position + _LENGTHS]
+        if len(lengths) == _LENGTHS and max(lengths) < _SHORT:
+            shared, suffix_bytes, value_bytes = lengths
+            position += _LENGTHS
+        else:
+            shared, position = read_varint(data, position)
+            suffix_bytes, position = read_varint(data, position)
+            value_bytes, position = read_varint(data, position)
         value_offset = position + suffix_bytes
         if shared > len(key) or value_offset + value_bytes > end:
             raise CorruptionError(None, entry_offset, "entry runs past its block")

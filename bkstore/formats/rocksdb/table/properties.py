@@ -49,6 +49,10 @@ class TableProperties:
     external_version: int
     written_sequence: int
 
+    def number(self, name: str) -> int:
+        """Return another property, a varint, by its name; 0 if it is not there."""
+        return _number(self.values, name)
+
 
 def decode_properties(contents: bytes) -> TableProperties:
     """Return the properties in a properties block. Raises `CorruptionError` if it is malformed, and

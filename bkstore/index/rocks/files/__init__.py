@@ -3,7 +3,8 @@
 `database_directory` says who writes a database, and refuses files that RocksDB cannot have written;
 `manifest_file` reads the manifest and checks that the files that it names are here; `log_file`
 reads the records of manifests and write-ahead logs. `after_fork` knows whether RocksDB's threads
-run in this process. The bytes are decoded by `bkstore.formats.rocksdb`.
+run in this process, and `scratch_links` lets RocksDB read a directory without changing it. The bytes
+are decoded by `bkstore.formats.rocksdb`.
 """
 
-__all__ = ["after_fork", "database_directory", "log_file", "manifest_file"]
+__all__ = ["after_fork", "database_directory", "log_file", "manifest_file", "scratch_links"]

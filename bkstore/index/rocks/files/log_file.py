@@ -4,6 +4,7 @@ log. The rules, and what counts as a torn end, are those of `bkstore.formats.roc
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -23,14 +24,17 @@ class FramedLogReader:
     iteration `torn_offset` is the offset of an incomplete last record, or of zeros up to the end (a
     crash may leave either), None if the file ends cleanly. Damage anywhere else raises
     `CorruptionError` with file and offset, a compressed log `UnsupportedLayout`, a read that fails
-    what `read_error` returns. Cost: one read of the file, a block at a time."""
+    what `read_error` returns. Cost: one read of the file, a block at a time. With `file`, which is
+    open at `path`, it is read even if it was removed."""
 
     path: Path
+    file: BinaryIO | None = None
     torn_offset: int | None = field(default=None, init=False)
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """Yield (offset of the first fragment, payload) of each whole record; set `torn_offset`."""
-        with open_for_reading(self.path) as file:
+        with open_for_reading(self.path) if self.file is None else nullcontext(self.file) as file:
+            file.seek(0)
             blocks = iter(lambda: self._read(file, BLOCK_BYTES), b"")
             reader = LogRecordReader(
                 blocks, _log_number(self.path), lambda: self._only_zeros_follow(file)

@@ -5,6 +5,8 @@ log, and then returns fewer rows, so both are found here. Source: `docs/formats/
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,15 +67,31 @@ def list_needed_logs(manifest: Manifest, directory: Path) -> dict[int, Path]:
     return {number: path for number, path in logs.items() if number >= manifest.version.log_number}
 
 
-def check_logs(manifest: Manifest, directory: Path) -> list[tuple[Path, int]]:
-    """Check every needed write-ahead log in full; return (file, offset) of each torn tail. A log
+def needed_logs(manifest: Manifest, directory: Path) -> list[FramedLogReader]:
+    """Return readers of the logs of `list_needed_logs`, oldest first."""
+    return [FramedLogReader(path) for path in list_needed_logs(manifest, directory).values()]
+
+
+def open_logs(directory: Path, open_files: ExitStack) -> dict[int, FramedLogReader]:
+    """Return readers of all write-ahead logs, by number, oldest first; their files stay open until
+    `open_files` is closed. A log that a writer removes meanwhile is left out."""
+    readers = {}
+    for number, path in _numbered_files(directory, "log").items():
+        with suppress(FileNotFoundError):
+            file = open_files.enter_context(open_for_reading(path))
+            readers[number] = FramedLogReader(path, file)
+    return readers
+
+
+def check_logs(manifest: Manifest, logs: Iterable[FramedLogReader]) -> list[tuple[Path, int]]:
+    """Check the needed write-ahead logs in full; return (file, offset) of each torn tail. A log
     that is not supported is passed over, and noted in `manifest.unsupported`. Raises
     `CorruptionError` for damage, for a torn record with rows in later logs, and for a log that does
     not begin with the next write: one before it is missing."""
     torn_tails: list[tuple[Path, int]] = []
     last_write = manifest.version.last_sequence
-    for path in list_needed_logs(manifest, directory).values():
-        reader, has_begun = FramedLogReader(path), False
+    for reader in logs:
+        path, has_begun = reader.path, False
         try:
             for offset, record in reader.records():
                 if torn_tails:

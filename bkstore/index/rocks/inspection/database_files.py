@@ -21,6 +21,7 @@ from bkstore.index.rocks.files.manifest_file import (
     check_logs,
     check_tables,
     list_needed_logs,
+    needed_logs,
     read_manifest,
 )
 from bkstore.index.rocks.inspection.log_rows import RowSummary, summarize_log
@@ -157,7 +158,7 @@ class DatabaseFiles:
             for path in unlisted:
                 self._add(Finding("oddity", detail, str(path)))
         try:
-            check_logs(self.manifest, self.path)
+            check_logs(self.manifest, needed_logs(self.manifest, self.path))
         except BkstoreError as error:
             self._add(Finding.of(error))
 

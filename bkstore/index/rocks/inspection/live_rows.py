@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
-from bkstore.errors import CorruptionError, DirectoryInUse, UnsupportedLayout
+from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.formats.rocksdb.keys import ValueType
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.rocks.inspection.internal_rows import InternalRow
-from bkstore.index.rocks.keys import key_width, ledger_range
+from bkstore.index.rocks.keys import key_words, ledger_range
 from bkstore.index.rocks.tables.damage import UnknownRange
 from bkstore.index.rocks.tables.database_reader import DatabaseReader
 
 _WORDS_OF_KEY = {"locations": 2, "locations-128": 3}
-_MAX_LIVE_TRIES = 20
 
 
 def read_live_rows(
@@ -27,36 +26,22 @@ def read_live_rows(
     Ranges of keys that damage makes unknown are left out, and are findings. Memory: some MiB for
     `locations`, all rows for `ledgers`."""
     unknown: list[UnknownRange] = []
+    words = _WORDS_OF_KEY.get(path.name)
+    if words is not None and ledger is not None and words != key_words(ledger):
+        return
     try:
-        reader = _open(path, unknown, live)
-        words = _WORDS_OF_KEY.get(path.name)
-        if words is not None and ledger is not None and 8 * words != key_width(ledger):
-            return
-        if words is None:
-            for key, value in reader.items():
-                yield InternalRow(key, -1, ValueType.VALUE, value)
-        else:
+        with closing(DatabaseReader(path, live=live)) as reader:
+            if words is None:
+                for key, value in reader.items(unknown):
+                    yield InternalRow(key, -1, ValueType.VALUE, value)
+                return
             start, stop = (None, None) if ledger is None else ledger_range(ledger)
-            for batch in reader.rows(words, start, stop):
+            for batch in reader.rows(words, start, stop, damage=unknown):
                 numbers = zip(batch.sequences.tolist(), batch.values.tolist())
                 for row, (sequence, value) in enumerate(numbers):
                     stored = value.to_bytes(8, "big", signed=True)
                     yield InternalRow(batch.key_at(row), sequence, ValueType.VALUE, stored)
     except (CorruptionError, UnsupportedLayout) as error:
-        if live and isinstance(error, CorruptionError):
-            raise DirectoryInUse(f"{path} changes while it is read: {error}") from error
         findings.append(Finding.of(error))
-    findings += [Finding.of(each.error()) for each in unknown]
-
-
-def _open(path: Path, unknown: list[UnknownRange], live: bool) -> DatabaseReader:
-    """Open the database; while it is written, try again if its files changed meanwhile."""
-    for attempt in range(_MAX_LIVE_TRIES if live else 1):
-        time.sleep(0.002 * attempt)
-        try:
-            return DatabaseReader(path, damage=unknown)
-        except (CorruptionError, FileNotFoundError) as error:
-            if not live:
-                raise
-            latest_error = error
-    raise DirectoryInUse(f"{path} changes too fast to be read: {latest_error}")
+    finally:
+        findings += [Finding.of(each.error()) for each in unknown]

@@ -6,6 +6,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
+import numpy as np
+
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.formats.rocksdb.keys import (
     MAX_SEQUENCE,
@@ -15,29 +17,42 @@ from bkstore.formats.rocksdb.keys import (
     split_internal_key,
 )
 from bkstore.formats.rocksdb.table.entries import block_entries
-from bkstore.index.rocks.tables.table_reader import TableReader, index_handles
+from bkstore.formats.rocksdb.table.rows import VersionedRows
+from bkstore.index.rocks.tables.damage import Damage, report
+from bkstore.index.rocks.tables.key_order import WORD_BYTES, as_words
+from bkstore.index.rocks.tables.table_reader import TableReader, block_handle
 
 Version = tuple[bytes, int, int, bytes]
 """(key, sequence number, type, value) of one row."""
 
+_READABLE = frozenset(int(code) for code in READABLE_TYPES)
 
-def read_versions(table: TableReader) -> Iterator[Version]:
+
+def read_versions(table: TableReader, damage: Damage = None) -> Iterator[Version]:
     """Yield the rows of a file in order: by key, of one key newest first. Raises `CorruptionError`
     for damage, also if there are fewer rows than the properties say; `UnsupportedLayout` for rows
-    of other types than values and deletions. Some 4 us a row."""
+    of other types than values and deletions. With `damage`, ranges of blocks that fail are appended
+    there and passed over. Some 3 us a row."""
     row_count = deletion_count = 0
+    is_whole = True
     before: tuple[bytes, int] | None = None
     for block in range(len(table.index)):
-        for key, sequence, code, value in _block_versions(table, block):
-            if before is not None and before >= (key, MAX_SEQUENCE - sequence):
-                raise _error(table, block, "keys of rows are out of order")
-            before = key, MAX_SEQUENCE - sequence
-            row_count += 1
-            deletion_count += code != ValueType.VALUE
-            yield key, sequence, code, value
+        try:
+            versions = block_versions(table, block)
+            first_key, first_sequence = versions[0][:2]
+            if before is not None and before >= (first_key, MAX_SEQUENCE - first_sequence):
+                raise CorruptionError(None, None, "keys of rows are out of order")
+        except CorruptionError as error:
+            report(table.unknown_block(block, error), damage)
+            is_whole = False
+            continue
+        before = versions[-1][0], MAX_SEQUENCE - versions[-1][1]
+        row_count += len(versions)
+        deletion_count += sum(version[2] != ValueType.VALUE for version in versions)
+        yield from versions
     counts = row_count + len(table.range_deletes), deletion_count + len(table.range_deletes)
     properties = table.properties
-    if counts != (properties.entries, properties.deletions):
+    if is_whole and counts != (properties.entries, properties.deletions):
         stated = f"{properties.entries} rows and {properties.deletions} deletions"
         reason = f"has {counts[0]} rows and {counts[1]} deletions, its properties {stated}"
         raise CorruptionError(table.path, None, reason)
@@ -47,45 +62,68 @@ def find_newest(table: TableReader, key: bytes) -> Version | None:
     """Return the newest row of one key in a file, None if it has none. Reads one block, or two.
     Raises as `read_versions`, for these blocks."""
     for block in range(bisect_left(table.index.separators, key), len(table.index)):
-        for version in _block_versions(table, block):
+        try:
+            versions = block_versions(table, block)
+        except CorruptionError as error:
+            raise table.unknown_block(block, error).error() from None
+        for version in versions:
             if version[0] >= key:
                 return version if version[0] == key else None
     return None
 
 
-def _block_versions(table: TableReader, block: int) -> Iterator[Version]:
-    """Yield the rows of one data block, checked to lie where the index has them."""
-    separators = table.index.separators
-    low, high = separators[block - 1] if block else None, separators[block]
-    try:
-        entries = list(block_entries(table.read_block(index_handles(table.index)[block])))
-        if not entries:
-            raise CorruptionError(None, None, "data block has no rows")
-        for entry in entries:
-            key, sequence, code = split_internal_key(entry.key)
-            if code not in READABLE_TYPES:
-                _refuse_type(table, code)
-            is_low = low is not None and (
-                key < low or (key == low and not table.index.may_continue)
-            )
-            if key > high or is_low:
-                reason = "rows of the block are not where the index has them"
-                raise CorruptionError(None, None, reason)
-            if table.sequence_of_all is not None:
-                if sequence:
-                    reason = "row of an ingested file has a sequence number"
-                    raise CorruptionError(None, None, reason)
-                sequence = table.sequence_of_all
-            yield key, sequence, code, entry.value
-    except CorruptionError as error:
-        raise error if error.file else _error(table, block, error.reason) from None
+def block_versions(table: TableReader, block: int) -> list[Version]:
+    """Return the rows of one data block, in order and where the index has them. Raises
+    `CorruptionError`, without the file, and `UnsupportedLayout`."""
+    versions: list[Version] = []
+    before = (b"", -1)
+    for entry in block_entries(table.read_block(block_handle(table.index, block))):
+        key, sequence, code = split_internal_key(entry.key)
+        if code not in _READABLE:
+            _refuse_type(table, code)
+        if table.sequence_of_all is not None:
+            if sequence:
+                raise CorruptionError(None, None, "row of an ingested file has a sequence number")
+            sequence = table.sequence_of_all
+        order = (key, MAX_SEQUENCE - sequence)
+        if order <= before:
+            raise CorruptionError(None, None, "keys of rows are out of order")
+        before = order
+        table.check_newest(sequence)
+        versions.append((key, sequence, code, entry.value))
+    if not versions:
+        raise CorruptionError(None, None, "data block has no rows")
+    separators, first_key = table.index.separators, versions[0][0]
+    low = separators[block - 1] if block else None
+    is_low = low is not None and (
+        first_key < low or (first_key == low and not table.index.may_continue)
+    )
+    if is_low or before[0] > separators[block]:
+        raise CorruptionError(None, None, "rows of the block are not where the index has them")
+    return versions
+
+
+def split_versions(versions: list[Version], words: int) -> tuple[VersionedRows, list[Version]]:
+    """Return (rows with keys of `words` * 8 bytes and values of 8, all others). Deletions of such
+    keys have no value."""
+    kept: list[Version] = []
+    odd: list[Version] = []
+    for version in versions:
+        key, _, code, value = version
+        value_bytes = WORD_BYTES if code == ValueType.VALUE else 0
+        is_odd = len(key) != WORD_BYTES * words or len(value) != value_bytes
+        (odd if is_odd else kept).append(version)
+    values = [int.from_bytes(value, "big", signed=True) for _, _, _, value in kept]
+    rows = VersionedRows(
+        as_words([key for key, _, _, _ in kept], words),
+        np.array(values, np.int64),
+        np.array([sequence for _, sequence, _, _ in kept], np.int64),
+        np.array([code for _, _, code, _ in kept], np.uint8),
+    )
+    return rows, odd
 
 
 def _refuse_type(table: TableReader, code: int) -> None:
     if code in set(ValueType):
         raise UnsupportedLayout(f"{table.path}: row of type {describe_type(code)}: not supported")
     raise CorruptionError(None, None, f"row has an unknown type: {code}")
-
-
-def _error(table: TableReader, block: int, reason: str) -> CorruptionError:
-    return CorruptionError(table.path, int(table.index.offsets[block]), reason)

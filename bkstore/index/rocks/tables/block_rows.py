@@ -23,9 +23,12 @@ from bkstore.formats.rocksdb.table.rows import (
     join_rows,
 )
 from bkstore.ids import Int64Array
-from bkstore.index.rocks.tables.damage import Damage, UnknownRange
+from bkstore.index.rocks.tables.any_rows import Version, block_versions, split_versions
+from bkstore.index.rocks.tables.block_cache import BlockCache
+from bkstore.index.rocks.tables.damage import Damage, odd_row, report
 from bkstore.index.rocks.tables.key_order import (
     WORD_BYTES,
+    BoolArray,
     as_words,
     compare_keys,
     is_ascending,
@@ -42,12 +45,13 @@ _MAX_GAP_BYTES = 1 << 16
 class TableRows:
     """The rows of `table` with keys in [start, stop) (None: no limit), all of `words` * 8 bytes.
     Iteration yields `VersionedRows` in order, of blocks with together some `batch_bytes` of
-    contents; one block at least. Memory: some six times that.
+    contents; one block at least. The first batch has `first_batch_bytes`, the next ones each twice
+    as many, up to `batch_bytes`. Memory: some six times that. Single blocks are kept in `cache`.
 
     With `damage`, ranges of blocks that fail are appended there, and iteration goes on; else the
-    first one raises `CorruptionError` with file, offset and the keys that are unknown.
-    `newest_sequence` is that of the file's newest row, for such ranges. Raises `UnsupportedLayout`
-    for rows of other kinds than values and deletions."""
+    first one raises `CorruptionError` with file, offset and the keys that are unknown. So does a
+    row that is no bookie's, by its widths: its key alone is unknown. Raises `UnsupportedLayout` for
+    rows of other kinds than values and deletions."""
 
     def __init__(
         self,
@@ -56,22 +60,22 @@ class TableRows:
         start: bytes | None = None,
         stop: bytes | None = None,
         *,
-        newest_sequence: int,
         damage: Damage = None,
         batch_bytes: int = BATCH_BYTES,
+        first_batch_bytes: int = BATCH_BYTES,
+        cache: BlockCache | None = None,
     ) -> None:
         self._table = table
         self._words = words
+        self._bounds = start, stop
         self._start = None if start is None else as_words([start], words)[:, 0]
         self._stop = None if stop is None else as_words([stop], words)[:, 0]
-        self._newest_sequence = newest_sequence
         self._damage = damage
         self._batch_bytes = batch_bytes
+        self._next_batch_bytes = min(first_batch_bytes, batch_bytes)
+        self._cache = cache
+        self._separators = table.separators(words)
         separators = table.index.separators
-        self._separators = as_words(separators, words)
-        # Whether the next block may begin with the separator's key, as padded by `as_words`.
-        may_continue, width = table.index.may_continue, WORD_BYTES * words
-        self._may_repeat = np.array([may_continue or len(key) < width for key in separators])
         self._first = 0 if start is None else bisect_left(separators, start)
         last = len(separators) if stop is None else bisect_left(separators, stop)
         self._end = min(last + 1, len(separators))
@@ -101,27 +105,53 @@ class TableRows:
         not known before they are read: stored bytes count thrice, as with LZ4."""
         sizes = self._table.index.sizes
         total, end = int(sizes[block]), block + 1
-        while end < self._end and 3 * total < self._batch_bytes:
+        while end < self._end and 3 * total < self._next_batch_bytes:
             total += int(sizes[end])
             end += 1
+        self._next_batch_bytes = min(2 * self._next_batch_bytes, self._batch_bytes)
         return end
 
     # -- blocks
 
     def _read(self, first: int, end: int) -> tuple[VersionedRows, bool]:
         """Return (rows of the blocks first..end - 1, whether all of them are sound)."""
+        key = self._table.path, first, self._words
+        cached = None if self._cache is None or end > first + 1 else self._cache.get(key)
+        if cached is not None:
+            return cached, True
         try:
-            return self._decode(first, end), True
+            rows = self._decode(first, end)
         except UnsupportedLayout as error:
             raise UnsupportedLayout(f"{self._table.path}: {error}") from None
         except CorruptionError as error:
             if end == first + 1:
-                self._report(first, error)
-                return empty_rows(self._words), False
+                return self._read_each(first, error), False
+        else:
+            if self._cache is not None and end == first + 1:
+                self._cache.put(key, rows)
+            return rows, True
         # Find the damaged ones, block by block.
         parts = [self._read(block, block + 1) for block in range(first, end)]
-        rows = [rows for rows, _ in parts if len(rows)]
-        return join_rows(rows, self._words), all(is_sound for _, is_sound in parts)
+        sound_rows = [rows for rows, _ in parts if len(rows)]
+        return join_rows(sound_rows, self._words), all(is_sound for _, is_sound in parts)
+
+    def _read_each(self, block: int, error: CorruptionError) -> VersionedRows:
+        """Return the rows of a block that are a bookie's, after `error`; report all others, or the
+        whole block."""
+        odd_versions: list[Version] = []
+        try:
+            rows, odd_versions = split_versions(block_versions(self._table, block), self._words)
+        except CorruptionError as block_error:
+            error = block_error
+        if not odd_versions:  # something else is wrong
+            report(self._table.unknown_block(block, error), self._damage)
+            return empty_rows(self._words)
+        offset = int(self._table.index.offsets[block])
+        for key, sequence, code, value in odd_versions:
+            unknown = odd_row(str(self._table.path), offset, (key, value), sequence)
+            if code == ValueType.VALUE and unknown.overlaps(*self._bounds):
+                report(unknown, self._damage)
+        return rows
 
     def _decode(self, first: int, end: int) -> VersionedRows:
         """Return the rows of the blocks first..end - 1; raises for the first thing wrong."""
@@ -135,10 +165,7 @@ class TableRows:
                 raise CorruptionError(None, None, "row of an ingested file has a sequence number")
             sequences = np.full(len(rows), self._table.sequence_of_all)
             rows = replace(rows, sequences=sequences)
-        if len(rows) and int(rows.sequences.max()) > self._newest_sequence:
-            newest = int(rows.sequences.max())
-            reason = f"row has sequence number {newest}, after the newest, {self._newest_sequence}"
-            raise CorruptionError(None, None, reason)
+        self._table.check_newest(int(rows.sequences.max()))
         return rows
 
     def _unpack(
@@ -198,9 +225,16 @@ class TableRows:
         if first_rows.size:
             before = slice(max(first - 1, 0), max(first - 1, 0) + first_rows.size)
             above, equal = compare_keys(self._separators[:, before], rows.keys[:, first_rows])
-            are_inside &= bool((above | (equal & self._may_repeat[before])).all())
+            are_inside &= bool((above | (equal & self._may_repeat(before))).all())
         if not are_inside:
             raise CorruptionError(None, None, "rows of the block are not where the index has them")
+
+    def _may_repeat(self, blocks: slice) -> BoolArray:
+        """Return whether the blocks after these may begin with their separators, as padded by
+        `as_words`."""
+        width, separators = WORD_BYTES * self._words, self._table.index.separators[blocks]
+        may_continue = self._table.index.may_continue
+        return np.array([may_continue or len(key) < width for key in separators], np.bool_)
 
     def _check_continues(self, last_row: VersionedRows, rows: VersionedRows, block: int) -> None:
         """Raise if the rows of a batch do not follow those of the one before."""
@@ -217,20 +251,3 @@ class TableRows:
             stated = f"{properties.entries} rows and {properties.deletions} deletions"
             reason = f"has {rows} rows and {deletions} deletions, its properties {stated}"
             raise CorruptionError(self._table.path, None, reason)
-
-    def _report(self, block: int, error: CorruptionError) -> None:
-        """Report the range of a damaged block, or raise if damage is not to be passed over."""
-        separators = self._table.index.separators
-        start = separators[block - 1] + b"\0" if block else b""
-        stop = separators[block] + b"\0" if block + 1 < len(separators) else None
-        unknown = UnknownRange(
-            str(self._table.path),
-            int(self._table.index.offsets[block]),
-            error.reason,
-            start,
-            stop,
-            self._newest_sequence,
-        )
-        if self._damage is None:
-            raise unknown.error() from None
-        self._damage.append(unknown)

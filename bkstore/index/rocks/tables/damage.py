@@ -20,6 +20,15 @@ class UnknownRange:
     stop: bytes | None
     newest_sequence: int
 
+    def overlaps(self, start: bytes | None, stop: bytes | None) -> bool:
+        """Return whether a key of [start, stop) (None: no limit) is in the range."""
+        begins_before = stop is None or self.start < stop
+        return begins_before and (self.stop is None or start is None or start < self.stop)
+
+    def __contains__(self, key: bytes) -> bool:
+        """Return whether a key is in the range."""
+        return self.start <= key and (self.stop is None or key < self.stop)
+
     def error(self) -> CorruptionError:
         """Return the error for a reader that needs all rows."""
         end = "the last key" if self.stop is None else self.stop.hex()
@@ -29,3 +38,17 @@ class UnknownRange:
 
 Damage = list[UnknownRange] | None
 """Where a reader appends the ranges that it passes over; None: it raises instead."""
+
+
+def odd_row(file: str, offset: int | None, row: tuple[bytes, bytes], sequence: int) -> UnknownRange:
+    """Return the range of one row (key, value) whose widths no bookie's row has."""
+    key, value = row
+    sizes = f"a key of {len(key)} and a value of {len(value)} bytes: {key[:40].hex()}"
+    return UnknownRange(file, offset, f"not a bookie's row: {sizes}", key, key + b"\0", sequence)
+
+
+def report(unknown: UnknownRange, damage: Damage) -> None:
+    """Append a range to `damage`, or raise its error."""
+    if damage is None:
+        raise unknown.error() from None
+    damage.append(unknown)

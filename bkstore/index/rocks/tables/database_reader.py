@@ -3,62 +3,112 @@ rows are merged. Nothing is written, and RocksDB is not needed."""
 
 from __future__ import annotations
 
+import time
+import weakref
+from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
-from bkstore.errors import CorruptionError, UnsupportedLayout
+from bkstore import forks
+from bkstore.errors import BkstoreError, CorruptionError, SystemRefused, UnsupportedLayout
+from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.rocksdb.keys import ValueType
 from bkstore.formats.rocksdb.manifest.table_file import TableFileMetadata
 from bkstore.formats.rocksdb.table.range_deletes import RangeDelete
 from bkstore.formats.rocksdb.table.rows import VersionedRows
-from bkstore.index.rocks.files.database_directory import find_manifest
+from bkstore.index.rocks.files.database_directory import find_manifest, in_use_error
+from bkstore.index.rocks.files.log_file import FramedLogReader
 from bkstore.index.rocks.files.manifest_file import (
     Manifest,
     check_logs,
     check_tables,
-    list_needed_logs,
+    open_logs,
     read_manifest,
 )
 from bkstore.index.rocks.tables.any_rows import read_versions
+from bkstore.index.rocks.tables.block_cache import BlockCache
 from bkstore.index.rocks.tables.block_rows import BATCH_BYTES, TableRows
-from bkstore.index.rocks.tables.damage import Damage, UnknownRange
+from bkstore.index.rocks.tables.damage import Damage, UnknownRange, report
 from bkstore.index.rocks.tables.merge import SortedRun, merge_runs
-from bkstore.index.rocks.tables.range_cover import RangeCover
+from bkstore.index.rocks.tables.range_cover import CoveredRows, RangeCover
 from bkstore.index.rocks.tables.table_reader import TableReader
 from bkstore.index.rocks.tables.unflushed_rows import UnflushedRows, read_logs
 
 _RUNS_OF_FULL_BATCHES = 8
 _MIN_BATCH_BYTES = 1 << 16
+_CACHED_ROWS = 1 << 18  # of blocks for short reads: some 8 MiB
+_MAX_LIVE_TRIES = 20
 
 
 class DatabaseReader:
     """The live rows of the database at `path`, as of its manifest and write-ahead logs.
 
-    Opening reads the manifest and the logs in full, and of each table file all but its data blocks.
-    `oddities` has what is odd but explained by a crash, as (file, offset, detail). With `damage`,
-    table files that cannot be opened are appended there, as ranges of keys, and passed over.
+    Opening reads the manifest and the logs in full, and of each table file footer, properties and
+    range deletes. Table files stay open, so that a writer (`live`) may remove them. `oddities` has
+    what is odd but explained by a crash, as (file, offset, detail); `unreadable` the keys of table
+    files that cannot be read, which only reads of such keys report.
 
-    Raises `CorruptionError` for damage and missing files, `UnsupportedLayout` for what is not read
-    here, by name. Memory: the rows of the logs, and the indexes of the table files. Threads: may be
-    shared.
+    Raises `CorruptionError` for a damaged manifest or log and for missing files, and
+    `UnsupportedLayout` for what is not read here, by name; with `live`, `DirectoryInUse` if the
+    database changes too fast. Memory: the rows of the logs, and the indexes of the table files.
+    Threads: may be shared. Fork: closed in the child. Close it.
     """
 
-    def __init__(self, path: Path, *, damage: Damage = None) -> None:
+    def __init__(self, path: Path, *, live: bool = False) -> None:
         self.path = path
-        self.oddities: list[tuple[Path, int | None, str]] = []
-        self._damage = damage
-        self.manifest = self._read_manifest()
-        self._check_files()
-        self._logs: UnflushedRows = read_logs(list_needed_logs(self.manifest, path).values())
-        deletes = list(self._logs.range_deletes)
-        self._levels: list[list[TableFileMetadata]] = []
-        for level, tables in self.manifest.version.levels().items():
-            readable = [table for table in tables if self._add_deletes(table, deletes)]
-            # Files of level 0 overlap: each is a run of its own.
-            self._levels += [[table] for table in readable] if level == 0 else [readable]
-        self._cover = RangeCover(deletes)
+        self._cache = BlockCache(_CACHED_ROWS)
+        self._files = ExitStack()
+        self._cleanup = weakref.finalize(self, self._files.close)
+        forks.register(self)
+        try:
+            with convert_read_errors(path):
+                self._open_live() if live else self._open(live=False)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the files. Idempotent."""
+        self._cleanup()
+
+    def _forked(self) -> None:
+        self._cleanup()
 
     # -- opening
+
+    def _open_live(self) -> None:
+        """Open while a writer goes on: again, if it removed a file meanwhile."""
+        for attempt in range(_MAX_LIVE_TRIES):
+            time.sleep(0.002 * attempt)
+            try:
+                return self._open(live=True)
+            except (SystemRefused, UnsupportedLayout):
+                raise
+            except (BkstoreError, FileNotFoundError) as error:
+                self._files.close()
+                latest_error = error
+        raise in_use_error(self.path, f"changes too fast to be read: {latest_error}")
+
+    def _open(self, live: bool) -> None:
+        self.oddities: list[tuple[Path, int | None, str]] = []
+        self.unreadable: list[UnknownRange] = []
+        find_manifest(self.path)  # raises if there is no database
+        with ExitStack() as log_files:
+            # Logs first: rows that a writer flushes meanwhile are in a log that is open already.
+            logs = open_logs(self.path, log_files)
+            self.manifest = self._read_manifest()
+            needed = [log for n, log in logs.items() if n >= self.manifest.version.log_number]
+            if not live:  # else they are just being written
+                self._check_tables()
+            self._open_tables()
+            self._check_logs(needed, live)
+            self._logs: UnflushedRows = read_logs(needed)
+        deletes = list(self._logs.range_deletes)
+        for table in self.tables():
+            deletes += _deletes_of(table)
+        self._cover = RangeCover(deletes)
+        self._covered: dict[int, CoveredRows] = {}
 
     def _read_manifest(self) -> Manifest:
         """Read the manifest; raises for features that are not supported, notes a torn end."""
@@ -70,122 +120,209 @@ class DatabaseReader:
             self.oddities.append((manifest.path, manifest.torn_offset, detail))
         return manifest
 
-    def _check_files(self) -> None:
-        """Raise if a table file or a log is missing or damaged, note what a crash explains."""
+    def _check_tables(self) -> None:
+        """Raise if a table file is missing, note what a crash explains."""
         for table_path in check_tables(self.manifest, self.path):
             detail = "table file that no manifest lists: left by a crash; RocksDB deletes it"
             self.oddities.append((table_path, None, detail))
-        for log_path, offset in check_logs(self.manifest, self.path):
+
+    def _check_logs(self, logs: list[FramedLogReader], live: bool) -> None:
+        """Raise if a log is missing or damaged, note what a crash explains."""
+        torn_tails = check_logs(self.manifest, logs)
+        for log_path, offset in [] if live else torn_tails:
             detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
             self.oddities.append((log_path, offset, detail))
         if self.manifest.unsupported is not None:
             raise UnsupportedLayout(f"{self.path}: {self.manifest.unsupported}: not supported")
 
-    def _open(self, table: TableFileMetadata) -> TableReader:
-        """Open a table file; raises `CorruptionError` if its size is not the manifest's."""
-        reader = TableReader(self.path / table.file_name, table.largest_sequence)
-        if reader.file_bytes != table.size:
-            reader.close()
-            reason = f"has {reader.file_bytes} bytes, the manifest {table.size}"
-            raise CorruptionError(reader.path, min(reader.file_bytes, table.size), reason)
+    def _open_tables(self) -> None:
+        """Open the table files, as runs that are sorted: files of level 0 overlap, each is a run of
+        its own."""
+        self._runs: list[list[TableReader]] = []
+        for level, tables in self.manifest.version.levels().items():
+            readers = [reader for table in tables if (reader := self._open_table(table))]
+            self._runs += [[reader] for reader in readers] if level == 0 else [readers]
+
+    def _open_table(self, table: TableFileMetadata) -> TableReader | None:
+        """Open a table file; None if it is damaged, with its range of keys in `unreadable`."""
+        path, end = self.path / table.file_name, _end_of(table)
+        try:
+            reader = TableReader(path, table.largest_sequence, (table.smallest_key, end))
+            self._files.enter_context(reader)
+            if reader.file_bytes != table.size:
+                reason = f"has {reader.file_bytes} bytes, the manifest {table.size}"
+                raise CorruptionError(path, min(reader.file_bytes, table.size), reason)
+        except CorruptionError as error:
+            unknown = UnknownRange(
+                str(path), error.offset, error.reason, table.smallest_key, end,
+                table.largest_sequence,
+            )  # fmt: skip
+            self.unreadable.append(unknown)
+            return None
         return reader
 
-    def _add_deletes(self, table: TableFileMetadata, deletes: list[RangeDelete]) -> bool:
-        """Add a file's range deletes, as far as they lie in the file's range of keys; beyond, keys
-        of other files may have lost their sequence numbers. Return whether the file can be read."""
-        try:
-            with self._open(table) as reader:
-                file_deletes = reader.range_deletes
-        except CorruptionError as error:
-            if self._damage is None:
-                raise
-            stop = _end_of(table)
-            file = str(self.path / table.file_name)
-            self._damage.append(
-                UnknownRange(
-                    file,
-                    error.offset,
-                    error.reason,
-                    table.smallest_key,
-                    stop,
-                    table.largest_sequence,
-                )
-            )
-            return False
-        stop = _end_of(table)
-        deletes += [
-            RangeDelete(max(start, table.smallest_key), min(end, stop), sequence)
-            for start, end, sequence in file_deletes
-        ]
-        return True
+    # -- what there is
+
+    def tables(self) -> Iterator[TableReader]:
+        """Yield the table files that can be read."""
+        for run in self._runs:
+            yield from run
+
+    def unflushed_counts(self) -> tuple[int, int]:
+        """Return how many rows are only in write-ahead logs, and how many of them delete a key."""
+        return self._logs.row_count, self._logs.deletion_count
+
+    def end_keys(self, words: int | None = None) -> list[bytes]:
+        """Return the lowest and the highest key of all files, none without rows; of logs, only
+        keys of `words` * 8 bytes, if it is not None. Rows with these keys may have been deleted."""
+        tables = self.manifest.version.tables.values()
+        keys = [key for table in tables for key in (table.smallest_key, table.largest_key)]
+        keys += self._logs.end_keys(words)
+        return [min(keys), max(keys)] if keys else []
 
     # -- reading
 
     def rows(
-        self, words: int, start: bytes | None = None, stop: bytes | None = None
+        self,
+        words: int,
+        start: bytes | None = None,
+        stop: bytes | None = None,
+        *,
+        damage: Damage = None,
+        first_batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[VersionedRows]:
         """Yield the live rows with keys in [start, stop) (None: no limit), which are all of
-        8 * `words` bytes, with values of 8, in batches in the order of keys. Damage raises
-        `CorruptionError` with the keys that are unknown, or with the `damage` of opening is passed
-        over: rows that it may have changed are left out. Memory: a batch of each level, and of each
-        file of level 0."""
-        batch_bytes = BATCH_BYTES
-        if len(self._levels) > _RUNS_OF_FULL_BATCHES:
-            share = BATCH_BYTES * _RUNS_OF_FULL_BATCHES // len(self._levels)
-            batch_bytes = max(share, _MIN_BATCH_BYTES)
+        `words` * 8 bytes, with values of 8, in batches in the order of keys: the first ones of
+        blocks with `first_batch_bytes` of contents. Damage raises `CorruptionError` with the keys
+        that are unknown; or with `damage` it is appended there and passed over, and rows that it
+        may have changed are left out. Memory: a batch of each level, and of each file of level
+        0."""
+        for unknown in self.unreadable:
+            if unknown.overlaps(start, stop):
+                report(unknown, damage)
         runs: list[SortedRun] = [
-            self._table_rows(tables, words, start, stop, batch_bytes) for tables in self._levels
+            self._run_rows(run, words, start, stop, damage, first_batch_bytes)
+            for run in self._runs
+            if any(_overlaps(table, start, stop) for table in run)
         ]
-        runs.append(self._logs.rows(words, start, stop))
-        return merge_runs(runs, self._cover, words, self._damage)
+        if self._logs.row_count:
+            runs.append(self._logs.rows(words, start, stop, damage))
+        if words not in self._covered:
+            self._covered[words] = CoveredRows(self._cover, words)
+        return merge_runs(runs, self._covered[words], words, damage)
 
-    def _table_rows(
+    def _run_rows(
         self,
-        tables: list[TableFileMetadata],
+        tables: list[TableReader],
         words: int,
         start: bytes | None,
         stop: bytes | None,
-        batch_bytes: int,
+        damage: Damage,
+        first_batch_bytes: int,
     ) -> SortedRun:
         """Yield the rows of files that do not overlap, one file after the other."""
+        batch_bytes = BATCH_BYTES
+        if len(self._runs) > _RUNS_OF_FULL_BATCHES:
+            share = BATCH_BYTES * _RUNS_OF_FULL_BATCHES // len(self._runs)
+            batch_bytes = max(share, _MIN_BATCH_BYTES)
         for table in tables:
-            if start is not None and table.largest_key < start:
+            if not _overlaps(table, start, stop):
                 continue
-            if stop is not None and table.smallest_key >= stop:
-                continue
-            with self._open(table) as reader:
-                yield from TableRows(
-                    reader,
+            rows_read = 0
+            last_key = table.key_bounds[0]
+            try:
+                for rows in TableRows(
+                    table,
                     words,
                     start,
                     stop,
-                    newest_sequence=table.largest_sequence,
-                    damage=self._damage,
+                    damage=damage,
                     batch_bytes=batch_bytes,
-                )
+                    first_batch_bytes=first_batch_bytes,
+                    cache=self._cache if first_batch_bytes < batch_bytes else None,
+                ):
+                    if len(rows):
+                        rows_read += len(rows)
+                        last_key = rows.key_at(-1)
+                    yield rows
+            except CorruptionError as error:
+                if damage is None:
+                    raise
+                begin = last_key + b"\0" if rows_read else last_key
+                damage.append(table.unknown(error, error.offset, begin, table.key_bounds[1]))
 
-    def items(self) -> list[tuple[bytes, bytes]]:
+    def last_key(self, words: int, start: bytes, stop: bytes) -> bytes | None:
+        """Return the highest key of the live rows in [start, stop), None if there is none. Reads
+        the last blocks of the range, and more of them as long as all their rows are deleted."""
+        block_count = 1
+        while True:
+            first = max(
+                [start, *(self._before(table, stop, block_count) for table in self.tables())]
+            )
+            last: bytes | None = None
+            for rows in self.rows(words, first, stop, first_batch_bytes=_MIN_BATCH_BYTES):
+                last = rows.key_at(-1)
+            if last is not None or first == start:
+                return last
+            block_count *= 4
+
+    def _before(self, table: TableReader, stop: bytes, block_count: int) -> bytes:
+        """Return a key with `block_count` blocks of a file between it and `stop`, or b""."""
+        if table.key_bounds[0] >= stop:
+            return b""
+        try:
+            separators = table.index.separators
+        except CorruptionError:  # `rows` reports it
+            return b""
+        block = bisect_left(separators, stop) - block_count
+        return separators[block] if block >= 0 else b""
+
+    def items(self, damage: Damage = None) -> list[tuple[bytes, bytes]]:
         """Return (key, value) of all live rows, of any width, in the order of keys: for small
-        databases such as `ledgers`. Some 5 us a row. Memory: all of it."""
+        databases such as `ledgers`. Some 5 us a row. Memory: all of it. Damage as in `rows`."""
         newest: dict[bytes, tuple[int, int, bytes]] = {}
-        for key, sequence, code, value in self._all_versions():
+        unknown: list[UnknownRange] = []
+        for key, sequence, code, value in self._all_versions(unknown):
             if key not in newest or newest[key][0] < sequence:
                 newest[key] = sequence, code, value
+        for each in unknown:
+            report(each, damage)
         return [
             (key, value)
             for key, (sequence, code, value) in sorted(newest.items())
-            if code == ValueType.VALUE and sequence >= self._cover.newest_at(key)
+            if code == ValueType.VALUE
+            and sequence >= self._cover.newest_at(key)
+            and not any(key in each and sequence <= each.newest_sequence for each in unknown)
         ]
 
-    def _all_versions(self) -> Iterator[tuple[bytes, int, int, bytes]]:
+    def _all_versions(self, damage: list[UnknownRange]) -> Iterator[tuple[bytes, int, int, bytes]]:
         """Yield (key, sequence number, type, value) of all rows in tables and logs."""
+        damage += self.unreadable
         yield from self._logs.versions()
-        for tables in self._levels:
-            for table in tables:
-                with self._open(table) as reader:
-                    yield from read_versions(reader)
+        for table in self.tables():
+            try:
+                yield from read_versions(table, damage)
+            except CorruptionError as error:
+                damage.append(table.unknown(error, error.offset, *table.key_bounds))
+
+
+def _overlaps(table: TableReader, start: bytes | None, stop: bytes | None) -> bool:
+    """Return whether a file may have keys of [start, stop)."""
+    first, end = table.key_bounds
+    is_below = start is not None and end is not None and end <= start
+    return not is_below and (stop is None or first < stop)
 
 
 def _end_of(table: TableFileMetadata) -> bytes:
     """Return the exclusive end of a file's keys."""
     return table.largest_key + (b"" if table.has_exclusive_end else b"\0")
+
+
+def _deletes_of(table: TableReader) -> list[RangeDelete]:
+    """Return a file's range deletes, as far as they lie in the file's range of keys; beyond, keys
+    of other files may have lost their sequence numbers."""
+    first, end = table.key_bounds
+    return [
+        RangeDelete(max(start, first), stop if end is None else min(stop, end), sequence)
+        for start, stop, sequence in table.range_deletes
+    ]

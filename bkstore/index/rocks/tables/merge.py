@@ -18,7 +18,7 @@ from bkstore.index.rocks.tables.key_order import (
     first_above,
     first_not_below,
 )
-from bkstore.index.rocks.tables.range_cover import CoveredRows, RangeCover
+from bkstore.index.rocks.tables.range_cover import CoveredRows
 
 SortedRun = Iterator[VersionedRows]
 """Batches of rows in order: by key, of one key newest first, across batches too."""
@@ -26,7 +26,7 @@ SortedRun = Iterator[VersionedRows]
 
 def merge_runs(
     runs: Sequence[Iterable[VersionedRows]],
-    cover: RangeCover,
+    covered: CoveredRows,
     words: int,
     damage: Damage = None,
 ) -> Iterator[VersionedRows]:
@@ -34,7 +34,6 @@ def merge_runs(
     are never empty. With `damage`, the list to which the runs append unknown ranges, rows that an
     unknown row may have changed are left out. Memory: one batch of each run, and its share in the
     rows that are merged. Some 10 ns a row for one run, 100 where runs overlap."""
-    covered = CoveredRows(cover, words)
     for rows in _newest_rows([iter(run) for run in runs], words):
         is_live: BoolArray = rows.types == ValueType.VALUE
         is_deleted = covered.find_deleted(rows)

@@ -4,8 +4,10 @@ are read by `block_rows`. Format: `docs/formats/rocksdb.md`."""
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from pathlib import Path
 
+from bkstore import forks
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.files.opening import open_regular, read_fully
 from bkstore.files.os_errors import convert_read_errors
@@ -34,6 +36,9 @@ from bkstore.formats.rocksdb.table.properties import (
     find_global_sequence,
 )
 from bkstore.formats.rocksdb.table.range_deletes import RangeDelete, decode_range_deletes
+from bkstore.formats.rocksdb.table.rows import UInt64Array
+from bkstore.index.rocks.tables.damage import UnknownRange
+from bkstore.index.rocks.tables.key_order import as_words
 
 _PROPERTIES, _INDEX, _RANGE_DELETES = b"rocksdb.properties", b"rocksdb.index", b"rocksdb.range_del"
 _DICTIONARY = b"rocksdb.compression_dict"
@@ -41,17 +46,25 @@ _MAX_META_BYTES = 1 << 30
 
 
 class TableReader:
-    """A table file, open for reading. Opening reads and checks everything but the data blocks and
-    the filter. `largest_sequence`, from the manifest, is the sequence number of an ingested file's
-    rows; None if there is no manifest.
+    """A table file, open for reading. Opening reads and checks footer, properties and range
+    deletes, some 200 us; the first use of `index` reads that, 2 us a data block. The manifest has
+    `largest_sequence`, which is the sequence number of an ingested file's rows, and `key_bounds`,
+    first key and exclusive end; they are None, or the widest, if there is no manifest.
 
     Raises `CorruptionError` with file and offset for damage, `UnsupportedLayout` for a file with
-    something that is not read here. Cost: some 2 us a data block, which the index lists. Threads:
-    may be shared. Close it.
+    something that is not read here. Threads: may be shared. Close it.
     """
 
-    def __init__(self, path: Path, largest_sequence: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        largest_sequence: int | None = None,
+        key_bounds: tuple[bytes, bytes | None] = (b"", None),
+    ) -> None:
         self.path = path
+        self.newest_sequence = MAX_SEQUENCE if largest_sequence is None else largest_sequence
+        self.key_bounds = key_bounds
+        self._words_of_separators: dict[int, UInt64Array] = {}
         with convert_read_errors(path):
             self._fd: int | None = open_regular(path)
         try:
@@ -81,10 +94,6 @@ class TableReader:
             raise UnsupportedLayout("table file with a compression dictionary is not supported")
         self.properties: TableProperties = self._read_properties()
         self.sequence_of_all = self._sequence_of_all(largest_sequence)
-        self.index: BlockIndex = self._read_index()
-        if len(self.index) != self.properties.data_blocks:
-            reason = f"index lists {len(self.index)} data blocks of {self.properties.data_blocks}"
-            raise CorruptionError(self.path, self._index_handle().offset, reason)
         self.range_deletes: list[RangeDelete] = self._read_range_deletes()
 
     def close(self) -> None:
@@ -104,7 +113,7 @@ class TableReader:
     def read_span(self, offset: int, size: int) -> bytes:
         """Return `size` bytes of the file; `CorruptionError` if it ends before."""
         if self._fd is None:
-            raise ValueError(f"{self.path}: the table file is closed")
+            raise forks.closed_error(f"{self.path}: the table file")
         with convert_read_errors(self.path):
             data = read_fully(self._fd, size, offset)
         if len(data) != size:
@@ -184,6 +193,46 @@ class TableReader:
             raise CorruptionError(self.path, self.footer.metaindex.offset, "no index")
         return handle
 
+    @cached_property
+    def index(self) -> BlockIndex:
+        """The index of the data blocks, read at the first use; raises as the constructor."""
+        try:
+            index = self._read_index()
+        except UnsupportedLayout as error:
+            raise UnsupportedLayout(f"{self.path}: {error}") from None
+        if len(index) != self.properties.data_blocks:
+            reason = f"index lists {len(index)} data blocks of {self.properties.data_blocks}"
+            raise CorruptionError(self.path, self._index_handle().offset, reason)
+        return index
+
+    def separators(self, words: int) -> UInt64Array:
+        """Return the separators of the index as words: uint64[words, n], as by `as_words`."""
+        if words not in self._words_of_separators:
+            self._words_of_separators[words] = as_words(self.index.separators, words)
+        return self._words_of_separators[words]
+
+    def check_newest(self, sequence: int) -> None:
+        """Raise `CorruptionError` for a row's sequence number above that of the file."""
+        if sequence > self.newest_sequence:
+            after = f"after the newest, {self.newest_sequence}"
+            raise CorruptionError(None, None, f"row has sequence number {sequence}, {after}")
+
+    def unknown_block(self, block: int, error: CorruptionError) -> UnknownRange:
+        """Return the range of keys that are unknown because a data block fails."""
+        separators = self.index.separators
+        first, end = self.key_bounds
+        start = separators[block - 1] + b"\0" if block else first
+        stop = separators[block] + b"\0" if block + 1 < len(separators) else end
+        offset = int(self.index.offsets[block])
+        return self.unknown(error, offset, start, stop)
+
+    def unknown(
+        self, error: CorruptionError, offset: int | None, start: bytes, stop: bytes | None
+    ) -> UnknownRange:
+        """Return [start, stop) as unknown for the reason of an error at `offset` of this file."""
+        file = str(self.path)
+        return UnknownRange(file, offset, error.reason, start, stop, self.newest_sequence)
+
     def _read_index(self) -> BlockIndex:
         """Return the index of the data blocks, of all partitions if there are any."""
         properties, handle = self.properties, self._index_handle()
@@ -193,7 +242,9 @@ class TableReader:
         if properties.index_type is not IndexType.TWO_LEVEL:
             return self._read_index_block(handle, lowest)
         top = self._read_index_block(handle, lowest)
-        parts = [self._read_index_block(part, lowest) for part in index_handles(top)]
+        parts = [
+            self._read_index_block(block_handle(top, part), lowest) for part in range(len(top))
+        ]
         try:
             return join_indexes(parts)
         except CorruptionError as error:
@@ -222,10 +273,9 @@ class TableReader:
         return deletes
 
 
-def index_handles(index: BlockIndex) -> list[BlockHandle]:
-    """Return the handles of an index's blocks."""
-    pairs = zip(index.offsets.tolist(), index.sizes.tolist())
-    return [BlockHandle(offset, size) for offset, size in pairs]
+def block_handle(index: BlockIndex, block: int) -> BlockHandle:
+    """Return the handle of one of an index's blocks."""
+    return BlockHandle(int(index.offsets[block]), int(index.sizes[block]))
 
 
 def _global_sequence_offset(stored: bytes) -> int | None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bkstore.errors import CorruptionError
-from bkstore.formats.rocksdb.keys import ValueType
+from bkstore.formats.rocksdb.keys import DELETIONS, ValueType
 from bkstore.formats.rocksdb.log.write_batch import BatchRows
 from bkstore.formats.rocksdb.table.range_deletes import RangeDelete
 from bkstore.formats.rocksdb.table.rows import VersionedRows, join_rows
 from bkstore.ids import Int64Array
 from bkstore.index.rocks.files.log_file import FramedLogReader
+from bkstore.index.rocks.tables.damage import Damage, UnknownRange, odd_row, report
 from bkstore.index.rocks.tables.key_order import WORD_BYTES, as_words, compare_keys, rows_between
 
 _BATCH_ROWS = 1 << 16
@@ -24,17 +24,21 @@ Version = tuple[bytes, int, int, bytes]
 
 
 class UnflushedRows:
-    """The rows that `parts` have, each of one file: kept as they are in the logs, and sorted when
-    they are read. `range_deletes` are those among them."""
+    """The rows that `parts` have, each of one file: kept as they are in the logs until they are
+    first read as arrays. `range_deletes` are those among them."""
 
     def __init__(self, parts: list[tuple[Path, BatchRows]]) -> None:
         """Take the batches of write-ahead logs, each with the log's path."""
         self._parts = parts
+        self._sorted: dict[int, tuple[VersionedRows, list[UnknownRange]]] = {}
         self.range_deletes = [
             RangeDelete(batch.key(row), batch.value(row), int(batch.sequences[row]))
             for _, batch in parts
             for row in np.flatnonzero(batch.kinds == ValueType.RANGE_DELETION).tolist()
         ]
+        self.row_count = sum(batch.sequences.size for _, batch in parts)
+        is_deletion = [np.isin(batch.kinds, DELETIONS) for _, batch in parts]
+        self.deletion_count = sum(int(each.sum()) for each in is_deletion)
 
     def versions(self) -> Iterator[Version]:
         """Yield the rows without range deletes, of any width, in the order written."""
@@ -43,44 +47,70 @@ class UnflushedRows:
                 sequence, kind = int(batch.sequences[row]), int(batch.kinds[row])
                 yield batch.key(row), sequence, kind, batch.value(row)
 
+    def end_keys(self, words: int | None = None) -> list[bytes]:
+        """Return the lowest and the highest key of the rows, none without rows; of those with keys
+        of `words` * 8 bytes, if it is not None."""
+        if words is None:
+            keys = [key for key, _, _, _ in self.versions()]
+            return [min(keys), max(keys)] if keys else []
+        rows, _ = self._sorted_rows(words)
+        return [rows.key_at(0), rows.key_at(-1)] if len(rows) else []
+
     def rows(
-        self, words: int, start: bytes | None = None, stop: bytes | None = None
+        self,
+        words: int,
+        start: bytes | None = None,
+        stop: bytes | None = None,
+        damage: Damage = None,
     ) -> Iterator[VersionedRows]:
         """Yield the rows in [start, stop), without range deletes, in batches in order: by key, of
-        one key newest first. Raises `CorruptionError` for keys of another width than `words` * 8
-        bytes, or values of another than 8. Some 200 ns a row."""
-        rows = join_rows([_decode(path, batch, words) for path, batch in self._parts], words)
-        lower, equal = compare_keys(rows.keys[:, :-1], rows.keys[:, 1:])
-        if not (lower | (equal & (rows.sequences[:-1] > rows.sequences[1:]))).all():
-            rows = rows.take(np.lexsort([-rows.sequences, *rows.keys[::-1]]))
+        one key newest first. A key of another width than `words` * 8 bytes, or a value of another
+        than 8, is unknown: appended to `damage`, or raised. The first call sorts, some 200 ns a
+        row."""
+        rows, odd_rows = self._sorted_rows(words)
+        for unknown in odd_rows:
+            if unknown.overlaps(start, stop):
+                report(unknown, damage)
         first = None if start is None else as_words([start], words)[:, 0]
         end = None if stop is None else as_words([stop], words)[:, 0]
         rows = rows_between(rows, first, end)
         for row in range(0, len(rows), _BATCH_ROWS):
             yield rows.take(slice(row, row + _BATCH_ROWS))
 
+    def _sorted_rows(self, words: int) -> tuple[VersionedRows, list[UnknownRange]]:
+        """Return all rows of this width in order, and the others."""
+        if words not in self._sorted:
+            odd_rows: list[UnknownRange] = []
+            decoded = [_decode(path, batch, words, odd_rows) for path, batch in self._parts]
+            rows = join_rows(decoded, words)
+            lower, equal = compare_keys(rows.keys[:, :-1], rows.keys[:, 1:])
+            if not (lower | (equal & (rows.sequences[:-1] > rows.sequences[1:]))).all():
+                rows = rows.take(np.lexsort([-rows.sequences, *rows.keys[::-1]]))
+            self._sorted[words] = rows, odd_rows
+        return self._sorted[words]
 
-def read_logs(paths: Iterable[Path]) -> UnflushedRows:
+
+def read_logs(logs: Iterable[FramedLogReader]) -> UnflushedRows:
     """Return the rows of write-ahead logs. Raises `CorruptionError` with file and offset for
     damage, `UnsupportedLayout` for what a bookie does not write."""
-    return UnflushedRows(
-        [(path, batch) for path in paths for batch in FramedLogReader(path).rows()]
-    )
+    return UnflushedRows([(log.path, batch) for log in logs for batch in log.rows()])
 
 
-def _decode(path: Path, batch: BatchRows, words: int) -> VersionedRows:
-    """Return the rows of one part, in the order written."""
+def _decode(
+    path: Path, batch: BatchRows, words: int, odd_rows: list[UnknownRange]
+) -> VersionedRows:
+    """Return the rows of one part, in the order written; append those of other widths."""
     kept = np.flatnonzero(batch.kinds != ValueType.RANGE_DELETION)
-    kinds, key_offsets = batch.kinds[kept], batch.key_offsets[kept]
     # Keys have the width of the database, values that of a location, and deletes have none.
-    is_put = kinds == ValueType.VALUE
+    is_put = batch.kinds[kept] == ValueType.VALUE
     is_odd = batch.key_sizes[kept] != WORD_BYTES * words
     is_odd |= batch.value_sizes[kept] != np.where(is_put, _VALUE_BYTES, 0)
     if is_odd.any():
-        row = int(kept[np.flatnonzero(is_odd)[0]])
-        key, value = batch.key(row), batch.value(row)
-        sizes = f"a key of {len(key)} and a value of {len(value)} bytes: {key[:40].hex()}"
-        raise CorruptionError(path, None, f"not a bookie's row: {sizes}")
+        for row in kept[is_odd & is_put].tolist():
+            key_and_value = batch.key(row), batch.value(row)
+            odd_rows.append(odd_row(str(path), None, key_and_value, int(batch.sequences[row])))
+        kept, is_put = kept[~is_odd], is_put[~is_odd]
+    kinds, key_offsets = batch.kinds[kept], batch.key_offsets[kept]
     data = np.frombuffer(batch.data, np.uint8)
     keys = [_words_at(data, key_offsets + WORD_BYTES * word) for word in range(words)]
     values = np.zeros(kept.size, np.int64)

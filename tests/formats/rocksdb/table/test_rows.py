@@ -115,7 +115,7 @@ def test_the_examples_row() -> None:
         (b"\x00\x19" + GOOD[2:], "its key has not 16 bytes"),
         (b"\x00\x98\x00" + GOOD[3:], "its key has not 16 bytes"),
         (b"\x00\x18\x07" + GOOD[3:], "its value has not 8 bytes|runs past"),
-        (b"\x00\x18\x09" + GOOD[3:], "runs past its restart interval"),
+        (b"\x00\x18\x09" + GOOD[3:], "its value has not 8 bytes|runs past"),
         (block([(internal_key(KEY, 1), b"short")]), "its value has not 8 bytes"),
         (block([(internal_key(KEY, 1, 0), b"8 bytes.")]), "its value has not 8 bytes"),
         (block([(internal_key(KEY[1:], 1), bytes(8))]), "its key has not 16 bytes"),

@@ -12,7 +12,7 @@ from bkstore.formats.rocksdb.table.rows import VersionedRows
 from bkstore.index.rocks.tables.damage import UnknownRange
 from bkstore.index.rocks.tables.key_order import as_words
 from bkstore.index.rocks.tables.merge import merge_runs
-from bkstore.index.rocks.tables.range_cover import RangeCover
+from bkstore.index.rocks.tables.range_cover import CoveredRows, RangeCover
 from tests.index.rocks.tables.reading import pairs_of
 
 Row = tuple[int, int, int]  # key, sequence, type
@@ -81,6 +81,11 @@ def as_cover(deletes: list[tuple[int, int, int]]) -> RangeCover:
     return RangeCover([RangeDelete(as_key(a), as_key(b), seq) for a, b, seq in deletes])
 
 
+def covered(cover: RangeCover) -> CoveredRows:
+    """Return the deletes for keys of this width."""
+    return CoveredRows(cover, WIDTH // 8)
+
+
 @given(written(), st.integers(1, 7))
 def test_newest_row_wins(
     writes: tuple[list[list[Row]], list[tuple[int, int, int]]], size: int
@@ -88,7 +93,7 @@ def test_newest_row_wins(
     """Whatever run a row is in, and however the runs are cut into batches."""
     runs, deletes = writes
     expected = live(runs, deletes)
-    merged = list(merge_runs([batches(run, size) for run in runs], as_cover(deletes), 2))
+    merged = list(merge_runs([batches(run, size) for run in runs], covered(as_cover(deletes)), 2))
 
     assert [(as_key(k), v.to_bytes(8, "big")) for k, v in sorted(expected.items())] == pairs_of(
         merged
@@ -104,7 +109,7 @@ def test_unknown_rows_leave_nothing_stale(
     live whatever they were; rows outside and newer rows stay."""
     runs, deletes = writes
     unknown = UnknownRange("f", 0, "damage", as_key(first), as_key(end), newest)
-    merged = merge_runs([batches(run, 5) for run in runs], as_cover(deletes), 2, [unknown])
+    merged = merge_runs([batches(run, 5) for run in runs], covered(as_cover(deletes)), 2, [unknown])
     expected = {
         key: value
         for key, value in live(runs, deletes).items()
@@ -137,12 +142,12 @@ def test_ends_of_all_widths() -> None:
     }
     for end, deleted in ends.items():
         cover = RangeCover([RangeDelete(b"", end, 9)])
-        merged = pairs_of(merge_runs([[as_rows([(15, 3, VALUE)])]], cover, 2))
+        merged = pairs_of(merge_runs([[as_rows([(15, 3, VALUE)])]], covered(cover), 2))
 
         assert [key for key in [key] if key not in deleted] == [key for key, _ in merged]
     for start, deleted in {key: [key], key + b"\0": [], key[:-1]: [key]}.items():
         cover = RangeCover([RangeDelete(start, b"\xff" * 17, 9)])
-        merged = pairs_of(merge_runs([[as_rows([(15, 3, VALUE)])]], cover, 2))
+        merged = pairs_of(merge_runs([[as_rows([(15, 3, VALUE)])]], covered(cover), 2))
 
         assert [key for key in [key] if key not in deleted] == [key for key, _ in merged]
 
@@ -150,7 +155,7 @@ def test_ends_of_all_widths() -> None:
 def test_delete_of_the_same_number() -> None:
     """An ingested file's rows and range deletes have one number: its rows stay."""
     cover = as_cover([(0, 30, 5)])
-    merged = merge_runs([[as_rows([(3, 5, VALUE), (4, 4, VALUE)])]], cover, 2)
+    merged = merge_runs([[as_rows([(3, 5, VALUE), (4, 4, VALUE)])]], covered(cover), 2)
 
     assert [as_key(3)] == [key for key, _ in pairs_of(merged)]
 
@@ -164,6 +169,6 @@ def test_edges_of_unknown_ranges() -> None:
         (as_key(5), None, [3, 4]),
     ):
         unknown = UnknownRange("f", 0, "damage", start, stop, 5)
-        merged = pairs_of(merge_runs([[rows]], RangeCover([]), 2, [unknown]))
+        merged = pairs_of(merge_runs([[rows]], covered(RangeCover([])), 2, [unknown]))
 
         assert [as_key(number) for number in left] == [key for key, _ in merged]

@@ -11,6 +11,7 @@ from typing import Any, cast
 from bkstore.formats.entry import RecordBatch
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
+from bkstore.index.rocks.database import Database
 from bkstore.storage.ledger_storage import LedgerStorage
 from tools.bench.cases import BenchmarkRow, Case, Cases, Context, TimedSide
 from tools.bench.inputs.entry_ids import SCOPE_0
@@ -123,7 +124,7 @@ def _handwritten_reader(storage: LedgerStorage, read_bytes: int, stack: ExitStac
     fd_of_log = {log_id: _open_file(logger.path(log_id), stack) for log_id in logger.log_ids}
     read_record = _record_reader(fd_of_log, read_bytes)
     if isinstance(path.index, RocksIndex):
-        database = path.index._databases["locations", False]
+        database = cast(Database, path.index._databases["locations", False])
         return _database_reader(database._handle.get, read_record)
     index_file = cast(HierarchicalIndex, path.index).path(SCOPE_0)
     assert index_file is not None

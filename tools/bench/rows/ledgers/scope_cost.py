@@ -85,7 +85,7 @@ def _byte_facts(context: Context, records: Records) -> list[Fact]:
             log_bytes[ledger_id] = path.logger.path(path.logger.log_ids[0]).stat().st_size
             assert isinstance(path.index, RocksIndex)
             database = path.index._databases["locations", bool(ledger_id.scope)]
-            first_row, _ = database.read_end_rows()
+            first_row, _ = database.end_rows(None)
             key_bytes[ledger_id] = len(first_row[0])
         with JournalWriter(new_directory(context)) as journal:
             start = journal.position.position

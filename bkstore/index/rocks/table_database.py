@@ -1,0 +1,276 @@
+"""Databases read as arrays from their files, without RocksDB: what readers open. RocksDB is opened
+only for look-ups of single keys, at the first one: it is faster there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bkstore import forks
+from bkstore.errors import UnsupportedLayout
+from bkstore.formats.rocksdb.table.rows import VersionedRows
+from bkstore.ids import Int64Array, count_consecutive
+from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.files.database_directory import check_not_in_use
+from bkstore.index.rocks.readable_database import (
+    DatabaseSizes,
+    KeyColumns,
+    KeysAndValues,
+    LedgersDatabase,
+    LocationsDatabase,
+)
+from bkstore.index.rocks.tables.damage import Damage, UnknownRange
+from bkstore.index.rocks.tables.database_reader import DatabaseReader
+
+_WORD_BYTES = 8
+_FIRST_BATCH_BYTES = 1 << 16
+"""Contents of the first blocks of a short read: one block of a bookie's."""
+
+_SCANNED_PER_KEY = 10
+_SCANNED_PER_OPENING = 1 << 16  # rows that are read while RocksDB opens a database
+
+_INDEX_BYTES, _FILTER_BYTES = "rocksdb.index.size", "rocksdb.filter.size"
+
+
+class _TableDatabase:
+    """A read-only database, as `ReadableDatabase`; `live` while a writer uses it. A snapshot of
+    when it was opened. Threads: may be shared. Fork: closed in the child."""
+
+    def __init__(self, path: Path, live: bool = False) -> None:
+        if not live:
+            check_not_in_use(path)
+        self.path = path
+        self._live = live
+        self._is_closed = False
+        self._files = DatabaseReader(path, live=live)
+        self.oddities = self._files.oddities
+        forks.register(self)
+
+    @property
+    def _reader(self) -> DatabaseReader:
+        if self._is_closed:
+            raise forks.closed_error(f"{self.path}: the database")
+        return self._files
+
+    def end_rows(self, words: int | None) -> list[tuple[bytes, bytes | None]]:
+        """Inherited."""
+        return [(key, None) for key in self._reader.end_keys(words)]
+
+    def sizes(self) -> DatabaseSizes:
+        """Inherited."""
+        tables = [table.properties for table in self._reader.tables()]
+        deletions = sum(table.deletions for table in tables)
+        entries = sum(table.entries for table in tables)
+        unflushed, unflushed_deletions = self._reader.unflushed_counts()
+        return DatabaseSizes(
+            self.path,
+            sum(table.size for table in self._reader.manifest.version.tables.values()),
+            entries,
+            deletions,
+            sum(table.range_deletions for table in tables),
+            max(max(entries - 2 * deletions, 0) + unflushed - 2 * unflushed_deletions, 0),
+            unflushed,
+            sum(table.key_bytes + table.value_bytes for table in tables),
+            sum(table.number(_INDEX_BYTES) for table in tables),
+            sum(table.number(_FILTER_BYTES) for table in tables),
+        )
+
+    def close(self) -> None:
+        """Inherited."""
+        self._is_closed = True
+        self._files.close()
+
+    def _forked(self) -> None:
+        self._is_closed = True
+
+
+class TableLedgers(_TableDatabase):
+    """A `ledgers` database, as `LedgersDatabase`: all rows are read at the first use, some 5 us
+    each, and stay in memory."""
+
+    def __init__(self, path: Path, live: bool = False) -> None:
+        super().__init__(path, live)
+        self._rows: dict[bytes, bytes] | None = None
+        self._unknown: list[UnknownRange] = []
+
+    def get(self, key: bytes) -> bytes | None:
+        """Inherited."""
+        value = self._all_rows().get(key)
+        if value is None:
+            for unknown in self._unknown:
+                if key in unknown:
+                    raise unknown.error()
+        return value
+
+    def read_all(self) -> list[tuple[bytes, bytes]]:
+        """Inherited."""
+        rows = self._all_rows()
+        if self._unknown:
+            raise self._unknown[0].error()
+        return list(rows.items())
+
+    def _all_rows(self) -> dict[bytes, bytes]:
+        """Return all rows but those of `_unknown`."""
+        reader = self._reader
+        if self._rows is None:
+            unknown: list[UnknownRange] = []
+            rows = dict(reader.items(unknown))
+            self._unknown, self._rows = unknown, rows
+        return self._rows
+
+
+class TableLocations(_TableDatabase):
+    """A `locations` database, as `LocationsDatabase`: some 60 ns a row."""
+
+    def __init__(self, path: Path, live: bool = False) -> None:
+        super().__init__(path, live)
+        self._opening = threading.Lock()
+        self._rocksdb: Database | None = None
+
+    # -- look-ups of keys, by RocksDB
+
+    def max_scanned(self, key_count: int) -> int:
+        """Inherited."""
+        return max(_SCANNED_PER_KEY * key_count, 0 if self._rocksdb else _SCANNED_PER_OPENING)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Inherited."""
+        return (self._rocksdb or self._open_rocksdb()).get(key)
+
+    def get_list(self, keys: list[bytes]) -> list[bytes | None]:
+        """Inherited."""
+        return (self._rocksdb or self._open_rocksdb()).get_list(keys)
+
+    def _open_rocksdb(self) -> Database:
+        """Return the database opened by RocksDB, through a scratch directory of links."""
+        with self._opening:
+            _ = self._reader  # not closed
+            if self._rocksdb is None:
+                self._rocksdb = Database(self.path, live=self._live)
+            return self._rocksdb
+
+    def close(self) -> None:
+        """Inherited."""
+        super().close()
+        with self._opening:
+            if self._rocksdb is not None:
+                self._rocksdb.close()
+
+    def _forked(self) -> None:
+        super()._forked()
+        self._opening = threading.Lock()
+        self._rocksdb = None
+
+    # -- ranges
+
+    def keys(self, start: bytes, stop: bytes, words: int) -> KeyColumns:
+        """Inherited."""
+        blocks = list(self.key_blocks(start, stop, words))
+        if len(blocks) == 1:
+            return blocks[0]
+        return np.concatenate([np.empty((words, 0), np.int64), *blocks], axis=1)
+
+    def key_blocks(self, start: bytes, stop: bytes, words: int) -> Iterator[KeyColumns]:
+        """Inherited."""
+        for rows in self._rows(start, stop, words, _FIRST_BATCH_BYTES):
+            yield rows.keys.view(np.int64)
+
+    def items(
+        self,
+        start: bytes,
+        stop: bytes | None,
+        words: int,
+        batch: int,
+        damage: Damage = None,
+    ) -> Iterator[KeysAndValues]:
+        """Inherited."""
+        for rows in self._rows(start, stop, words, _FIRST_BATCH_BYTES, damage):
+            for first in range(0, len(rows), batch):
+                _ = self._reader  # not closed meanwhile, nor by a fork
+                part = slice(first, first + batch)
+                yield rows.keys[:, part].view(np.int64), rows.values[part]
+
+    def consecutive_values(self, start: bytes, stop: bytes, words: int) -> Int64Array:
+        """Inherited."""
+        first = int.from_bytes(start[-_WORD_BYTES:], "big")
+        parts: list[Int64Array] = []
+        for keys, values in self.items(start, stop, words, 1 << 62):
+            count = count_consecutive(keys[-1], first)
+            parts.append(values[:count])
+            first += count
+            if count < values.size:
+                break
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def last_key(self, start: bytes, stop: bytes, words: int) -> bytes | None:
+        """Inherited."""
+        return self._reader.last_key(words, start, stop)
+
+    def key_prefixes(self, words: int) -> list[bytes]:
+        """Inherited."""
+        prefixes: list[bytes] = []
+        start: bytes | None = b""
+        while start is not None:
+            # Blocks with rows of several prefixes are read one after the other; from one that has
+            # only a single prefix, the next read begins after all its keys.
+            for rows in self._rows(start, None, words, _FIRST_BATCH_BYTES):
+                differs = (rows.keys[:-1, 1:] != rows.keys[:-1, :-1]).any(axis=0)
+                firsts = rows.keys[:-1, np.flatnonzero(np.concatenate(([True], differs)))]
+                found = [prefix.tobytes() for prefix in firsts.T.astype(">u8")]
+                prefixes += found[1:] if prefixes and prefixes[-1] == found[0] else found
+                if len(found) == 1:
+                    start = _after(found[0])
+                    break
+            else:
+                start = None
+        return prefixes
+
+    def _rows(
+        self,
+        start: bytes,
+        stop: bytes | None,
+        words: int,
+        first_batch_bytes: int,
+        damage: Damage = None,
+    ) -> Iterator[VersionedRows]:
+        rows = self._reader.rows(
+            words, start, stop, damage=damage, first_batch_bytes=first_batch_bytes
+        )
+        for batch in rows:
+            yield batch
+            _ = self._reader  # not closed meanwhile, nor by a fork
+
+
+def open_locations(path: Path, live: bool = False) -> LocationsDatabase:
+    """Open a `locations` database to read: as arrays, or by RocksDB if it has something that is not
+    read here; an oddity says what."""
+    try:
+        return TableLocations(path, live)
+    except UnsupportedLayout as error:
+        return _open_by_rocksdb(path, live, error)
+
+
+def open_ledgers(path: Path, live: bool = False) -> LedgersDatabase:
+    """Open a database of few rows with values of any width, likewise."""
+    try:
+        return TableLedgers(path, live)
+    except UnsupportedLayout as error:
+        return _open_by_rocksdb(path, live, error)
+
+
+def _open_by_rocksdb(path: Path, live: bool, refusal: UnsupportedLayout) -> Database:
+    if not path.is_dir():
+        raise refusal
+    database = Database(path, live=live)
+    reason = str(refusal).removeprefix(f"{path}").lstrip("/: ")
+    database.oddities.append((path, None, f"is read by RocksDB, not as arrays: {reason}"))
+    return database
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """Return the lowest prefix of this width above one, None if there is none."""
+    number = int.from_bytes(prefix, "big") + 1
+    return None if number >> 8 * len(prefix) else number.to_bytes(len(prefix), "big")
