@@ -3,7 +3,7 @@
 `database_directory` says who writes a database, and refuses files that RocksDB cannot have written;
 `manifest_file` reads the manifest and checks that the files that it names are here; `log_file`
 reads the records of manifests and write-ahead logs. `after_fork` knows whether RocksDB's threads
-run in this process, and `scratch_links` lets RocksDB read a directory without changing it. The bytes
+run in this process, `scratch_links` lets RocksDB read a directory without changing it. The bytes
 are decoded by `bkstore.formats.rocksdb`.
 """
 
