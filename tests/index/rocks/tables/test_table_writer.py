@@ -24,7 +24,7 @@ from bkstore.formats.rocksdb.table.filter import decode_filter
 from bkstore.formats.rocksdb.table.row_blocks import BlockShape
 from bkstore.formats.rocksdb.table.table_builder import TableFileSettings
 from bkstore.index.rocks.options import location_options
-from bkstore.index.rocks.tables.table_reader import TableReader, index_handles
+from bkstore.index.rocks.tables.table_reader import TableReader, block_handle
 from bkstore.index.rocks.tables.table_writer import TableFileWriter
 from tests.index.rocks.tables.random_databases import TableSettings
 
@@ -94,7 +94,8 @@ def assert_equal_files(ours: Path, theirs: Path, is_compressed: bool = True) -> 
 
 def blocks_of(table: TableReader) -> list[bytes | tuple[bytes, ...]]:
     """Return the contents of the data blocks and the filter, separators, names of meta blocks."""
-    contents = [table.read_block(handle) for handle in index_handles(table.index)]
+    handles = [block_handle(table.index, block) for block in range(len(table.index))]
+    contents = [table.read_block(handle) for handle in handles]
     filters = [
         table.read_block(handle) for name, handle in table.meta_blocks.items() if name == _FILTER
     ]
