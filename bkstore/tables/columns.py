@@ -152,6 +152,8 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "damaged_logs": _number("logs that are kept because they are damaged"),
         "fate": _text("what garbage collection would do: keep, compact, remove; or damaged"),
         "moved_bytes": _bytes("bytes that compaction would rewrite"),
+        "removable_bytes": _bytes("bytes that are freed without compaction", "Removable"),
+        "bytes_by_bookie": _long("the bytes on each bookie"),
         "given_back_bytes": _bytes("bytes that garbage collection would free"),
         "journal_bytes": _bytes("bytes of journal files"),
         "index_file_bytes": _bytes("bytes of the index's files"),

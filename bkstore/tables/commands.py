@@ -273,15 +273,17 @@ owner's, null where the custom metadata do not state it."""
 LEAKS = make_schema(
     "leaks",
     f"class scope_id ledger_id qualified_name owner? {OWNERS} managed_ledger? state? ctime?"
-    " age_days? length? version? detail? caution?",
-    show="class ledger_id owner component age_days length detail caution",
-    hide_idle="component age_days length detail caution",
-    drop_first="component length detail age_days",
+    " age_days? length? version? bytes? removable_bytes? bytes_by_bookie? detail? caution?",
+    show="class ledger_id owner component age_days length bytes removable_bytes bytes_by_bookie"
+    " detail caution",
+    hide_idle="component age_days length bytes removable_bytes bytes_by_bookie detail caution",
+    drop_first="component length detail bytes_by_bookie age_days",
     may_cut="caution detail",
     nothing="no ledger is leaked, dangling or of unknown owner",
 )
 """One row per ledger (`bkstore leaks`), the worst class first. What BookKeeper does not have is
-null for a dangling ledger. `version` is the store's."""
+null for a dangling ledger. `version` is the store's. `bytes` are those on the bookies of --usage;
+`removable_bytes` of them are freed without compaction when all leaks are deleted."""
 
 METADATA_SEGMENTS = make_schema(
     "metadata_segments",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bkstore.offline.usage.ledger_bytes import StoredBytes
 from bkstore.pulsar.ledger_classes import LEDGER_CLASSES, ClassifiedLedger, LedgerClass
 
 _DAY_MILLISECONDS = 24 * 60 * 60 * 1000
@@ -22,8 +23,10 @@ QUIET_CLASSES: frozenset[LedgerClass] = frozenset({"referenced", "unreferenced-y
 """The classes of ledgers that are as they should be: shown on request only."""
 
 
-def leak_row(ledger: ClassifiedLedger, now: int) -> tuple[Any, ...]:
-    """Return a ledger's row of the table `LEAKS`."""
+def leak_row(
+    ledger: ClassifiedLedger, now: int, stored_bytes: StoredBytes | None
+) -> tuple[Any, ...]:
+    """Return a ledger's row of the table `LEAKS`; `stored_bytes` None = not known."""
     stored = ledger.stored
     state = length = version = ctime = age_days = None
     if stored is not None:
@@ -36,7 +39,13 @@ def leak_row(ledger: ClassifiedLedger, now: int) -> tuple[Any, ...]:
     texts = (ledger.detail or None, ledger.caution or None)
     subject = ledger.owner.subject or ledger.owner.application
     owner = (subject, *ledger.owner.columns, ledger.owner.managed_ledger)
-    return (ledger.ledger_class, *ids, *owner, state, ctime, age_days, length, version, *texts)
+    sizes: tuple[Any, ...] = (None, None, None)
+    if stored_bytes is not None:
+        by_bookie = sorted(stored_bytes.by_bookie.items())
+        text = ", ".join(f"{bookie} {size}" for bookie, size in by_bookie)
+        sizes = stored_bytes.total, stored_bytes.removable, text or None
+    facts = (state, ctime, age_days, length, version)
+    return (ledger.ledger_class, *ids, *owner, *facts, *sizes, *texts)
 
 
 def describe_counts(counts: Mapping[LedgerClass, int]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +62,15 @@ def add_arguments(parser: Parser) -> None:
         help="wait before looking again, if a running broker may be deleting ledgers (default: "
         f"{_PAUSE_SECONDS:g}s)",
     )
+    add(
+        "--usage",
+        metavar="DIR",
+        nargs="+",
+        type=Path,
+        default=[],
+        help="directories of bookies, or a dump: show the bytes of each ledger, and how many are "
+        "freed without compaction",
+    )
     add("--all", action="store_true", help="also show referenced ledgers, and young ones without")
     add_owner_options(parser)
     add_output(parser, LEAKS)
@@ -72,22 +80,28 @@ def run(args: argparse.Namespace) -> int:
     """Print a row for each ledger that is not as it should be, counts to stderr; the exit code is 1
     if any is leaked, dangling or an offloaded copy, or something cannot be read, 3 without any
     ledger."""
+    from bkstore.cli.pulsar.leak_bytes import LeakBytes
     from bkstore.cli.pulsar.leak_rows import QUIET_CLASSES, describe_counts, leak_row
 
     if args.output is not None:
         location = pulsar_location(args)
         inputs = [args.metadata, location if isinstance(location, Path) else None]
-        refuse_inputs(args.output, local_paths(*inputs))
+        refuse_inputs(args.output, [*local_paths(*inputs), *args.usage])
         check_output(args.output)
     report = _search(args)
     owner_filter = owner_filter_from_args(args)
     chosen = [each for each in report.ledgers if owner_filter.matches(each.owner)]
     shown = [each for each in chosen if args.all or each.ledger_class not in QUIET_CLASSES]
-    rows = map(partial(leak_row, now=report.now), shown)
+    sizes = LeakBytes(args.usage, report.ledgers, shown)
+    ordered = sorted(shown, key=sizes.order)
+    rows = (leak_row(each, report.now, sizes.of(each.ledger)) for each in ordered)
     write_output(args, LEAKS, tables_of_rows(LEAKS, rows, _ROWS_PER_TABLE))
-    report_findings(report.findings)
+    report_findings([*report.findings, *sizes.findings])
+    if args.usage:
+        print_stderr(sizes.summary())
     print_stderr(describe_counts(Counter(each.ledger_class for each in chosen)) or "no ledgers")
-    return exit_code(findings=_has_problems(report, chosen), checked=bool(chosen))
+    has_problems = _has_problems(report, chosen) or bool(sizes.findings)
+    return exit_code(findings=has_problems, checked=bool(chosen))
 
 
 def _search(args: argparse.Namespace) -> LeakReport:

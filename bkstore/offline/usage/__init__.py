@@ -3,6 +3,7 @@
 `disk_usage` has `Usage`, which uses the others: read it first. `live_ledgers` tells live ledgers
 from garbage, `entry_logs` has the live bytes of each log and what garbage collection would do with
 it, `index_size` the size of the index, `cache_needs` how large a bookie's caches need to be.
+`ledger_bytes` has the bytes of single ledgers, and what deleting them gives back.
 """
 
 from bkstore.offline.usage.cache_needs import CacheNeed, cache_needs

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from bkstore import LedgerStorage
 from bkstore.cli.main import main
 from bkstore.cli.pulsar.durations import parse_duration, parse_time
 from bkstore.cluster import ZooKeeperStore, open_metadata, snapshot
 from bkstore.formats.metadata.json_file import encode_file
+from bkstore.offline.dump import dump
 from bkstore.pulsar import MemoryNodes
 from bkstore.pulsar.sources.exports import encode_nodes, read_all_nodes
 from bkstore.testing.zookeeper_server import ZooKeeperServer
@@ -139,6 +141,45 @@ def test_screen(file: str, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert ["class", "ledger_id", "owner", "component", "age_days", "length"] == header.split()[:6]
     assert ["leaked", "7", "schema", "shop/orders/old", "schema", "10", "1000"] == row.split()[:7]
+
+
+@pytest.mark.parametrize("kind", ["directory", "dump"])
+def test_usage(kind: str, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bytes of each ledger on each bookie, the largest first, and what deleting frees."""
+    bookie = tmp_path / "b1"
+    for ledgers in ({1: 3, 4: 2}, {2: 5, 7: 1}):  # a log each
+        with LedgerStorage.open(bookie, "sorted") as storage:
+            for number, entries in ledgers.items():
+                for entry in range(entries):
+                    head = number.to_bytes(8, "big") + entry.to_bytes(8, "big")
+                    storage.add_entry(head + bytes(80), master_key=b"k" * 20)
+            storage.checkpoint()
+    source = bookie
+    if kind == "dump":
+        pytest.importorskip("pyarrow")
+        source = tmp_path / "dump"
+        dump([bookie], source)
+    code, rows, err = run(capsys, file, "--usage", str(source))
+    columns = ("ledger_id", "bytes", "removable_bytes", "bytes_by_bookie")
+
+    assert 1 == code
+    assert [
+        (9, 0, 0, None),
+        (4, 200, 0, "b1 200"),
+        (7, 100, 100, "b1 100"),
+        (2, 500, 500, "b1 500"),
+        (5, 0, 0, None),
+    ] == [tuple(row[name] for name in columns) for row in rows]
+    assert (
+        "leaked ledgers and offloaded copies take 800 B on 1 bookie: "
+        "deleting them frees 600 B, and compaction 200 B\n"
+    ) in err
+    assert 2 == main(["leaks", file, "--usage", str(source), "-o", f"{source}/x.csv"])
+    assert 2 == main(["leaks", file, "--usage", str(tmp_path / "nowhere")])
+    log = sorted(bookie.rglob("*.log"))[0]
+    log.write_bytes(b"x" * 2000)
+    if kind == "directory":
+        assert str(log) in run(capsys, file, "--usage", str(bookie))[2]
 
 
 def test_refusals(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
