@@ -1,17 +1,16 @@
 """Commands for operators of Apache Pulsar over BookKeeper.
 
-`leaks` lists the ledgers that nobody needs any more, as rows of `leak_rows`
-with their bytes on disks (`leak_bytes`); `delete` deletes those
-of a reviewed list, which `leak_list` reads. `durations` parses times and durations,
-`location_options` where Pulsar's metadata are.
+`leaks` lists the ledgers that nobody needs any more, as rows of `leak_rows` with their bytes on disks
+(`leak_bytes`); `delete` deletes those of a reviewed list, which `reviewed_list` reads. `durations`
+parses times and durations, `location_options` where Pulsar's metadata are.
 """
 
 __all__ = [
     "delete",
     "durations",
     "leak_bytes",
-    "leak_list",
     "leak_rows",
     "leaks",
     "location_options",
+    "reviewed_list",
 ]

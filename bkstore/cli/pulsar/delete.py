@@ -47,7 +47,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what becomes of each ledger of the list; the exit code is 1 if any is kept."""
-    from bkstore.cli.pulsar.leak_list import read_leak_list
+    from bkstore.cli.pulsar.reviewed_list import read_leak_list
     from bkstore.cluster.store.opening import open_metadata, open_store
     from bkstore.pulsar import LeakSearch
     from bkstore.pulsar.deletion import delete_leaks

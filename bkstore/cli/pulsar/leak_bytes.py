@@ -9,7 +9,7 @@ from bkstore.counts import format_count, size_text
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.offline.usage.ledger_bytes import (
-    LogContents,
+    LedgersOfLog,
     StoredBytes,
     directory_logs,
     dump_logs,
@@ -39,7 +39,7 @@ class LeakBytes:
         logs = (log for path in paths for log in self._logs(path))
         self._sums = sum_bytes(logs, wanted, stored - self._deletable)
 
-    def _logs(self, path: Path) -> Iterator[LogContents]:
+    def _logs(self, path: Path) -> Iterator[LedgersOfLog]:
         from bkstore.offline.diff import is_dump
 
         if is_dump(path):

@@ -27,7 +27,7 @@ _COLUMNS = ["bookie", "dir_index", "log_id", "scope_id", "ledger_id", "bytes"]
 _BATCH_ROWS = 1 << 16
 
 
-class LogContents(NamedTuple):
+class LedgersOfLog(NamedTuple):
     """An entry log of a bookie: the bytes of each ledger in it."""
 
     bookie: str
@@ -48,7 +48,7 @@ class StoredBytes:
         return sum(self.by_bookie.values())
 
 
-def directory_logs(bookie: BookieDir, findings: list[Finding]) -> Iterator[LogContents]:
+def directory_logs(bookie: BookieDir, findings: list[Finding]) -> Iterator[LedgersOfLog]:
     """Yield the entry logs of a bookie's directories; damage is appended to `findings`. Cost: some
     reads for a log with a ledgers map, else a scan of it."""
     for log in bookie.entry_logs:
@@ -57,10 +57,10 @@ def directory_logs(bookie: BookieDir, findings: list[Finding]) -> Iterator[LogCo
         except BkstoreError as error:
             findings.append(Finding.of(error))
             continue
-        yield LogContents(bookie.bookie_id, metadata.ledgers)
+        yield LedgersOfLog(bookie.bookie_id, metadata.ledgers)
 
 
-def dump_logs(dump: Dump) -> Iterator[LogContents]:
+def dump_logs(dump: Dump) -> Iterator[LedgersOfLog]:
     """Yield the entry logs of all bookies of a dump, from its table `log_ledgers`. Memory: a batch
     of rows, and the ledgers of a log. Raises `CorruptionError` if a file is damaged."""
     from bkstore.offline.reading.file_locations import opened_parquet
@@ -72,7 +72,7 @@ def dump_logs(dump: Dump) -> Iterator[LogContents]:
             yield from _merge_rows(batches)
 
 
-def _merge_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[LogContents]:
+def _merge_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[LedgersOfLog]:
     """Yield the logs of rows that are ordered by log."""
     current: tuple[str, int, int] | None = None
     ledgers: dict[LedgerId, int] = {}
@@ -82,15 +82,15 @@ def _merge_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[LogContents]:
             log = bookie, dir_index, log_id
             if log != current:
                 if current is not None:
-                    yield LogContents(current[0], ledgers)
+                    yield LedgersOfLog(current[0], ledgers)
                 current, ledgers = log, {}
             ledgers[LedgerId(scope_id, ledger_id)] = size
     if current is not None:
-        yield LogContents(current[0], ledgers)
+        yield LedgersOfLog(current[0], ledgers)
 
 
 def sum_bytes(
-    logs: Iterable[LogContents],
+    logs: Iterable[LedgersOfLog],
     wanted: Collection[LedgerId],
     needed: Collection[LedgerId],
 ) -> dict[LedgerId, StoredBytes]:
@@ -98,7 +98,7 @@ def sum_bytes(
     `needed`, those that stay, is removed as a whole. O(ledgers of all logs).
 
     >>> one, two = LedgerId.of(1), LedgerId.of(2)
-    >>> logs = [LogContents("b", {one: 10}), LogContents("b", {one: 5, two: 7})]
+    >>> logs = [LedgersOfLog("b", {one: 10}), LedgersOfLog("b", {one: 5, two: 7})]
     >>> stored = sum_bytes(logs, {one}, {two})[one]
     >>> stored.total, stored.removable
     (15, 10)

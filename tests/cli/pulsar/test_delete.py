@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bkstore.cli.main import main
-from bkstore.cli.pulsar.leak_list import read_leak_list
+from bkstore.cli.pulsar.reviewed_list import read_leak_list
 from bkstore.cluster import ZooKeeperStore
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import LedgerId

@@ -10,7 +10,7 @@ from bkstore import BookieDir, LedgerId, LedgerStorage
 from bkstore.index.api import Finding
 from bkstore.offline.dump import dump
 from bkstore.offline.usage.ledger_bytes import (
-    LogContents,
+    LedgersOfLog,
     directory_logs,
     dump_logs,
     sum_bytes,
@@ -84,9 +84,9 @@ def test_damage(directory: Path) -> None:
 def test_sums() -> None:
     """Bytes by bookie; a log in which a ledger stays needs compaction, one without does not."""
     logs = [
-        LogContents("a", {ONE: 10, TWO: 20}),
-        LogContents("a", {ONE: 1, THREE: 2}),
-        LogContents("b", {ONE: 100}),
+        LedgersOfLog("a", {ONE: 10, TWO: 20}),
+        LedgersOfLog("a", {ONE: 1, THREE: 2}),
+        LedgersOfLog("b", {ONE: 100}),
     ]
     sums = sum_bytes(logs, {ONE, TWO}, {THREE})
 
