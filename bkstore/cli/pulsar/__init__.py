@@ -1,8 +1,8 @@
 """Commands for operators of Apache Pulsar over BookKeeper.
 
-`leaks` lists the ledgers that nobody needs any more, as rows of `leak_rows` with their bytes on disks
-(`leak_bytes`); `delete` deletes those of a reviewed list, which `reviewed_list` reads. `durations`
-parses times and durations, `location_options` where Pulsar's metadata are.
+`leaks` lists the ledgers that nobody needs any more, as rows of `leak_rows` with their bytes on
+disks (`leak_bytes`); `delete` deletes those of a reviewed list, which `reviewed_list` reads.
+`durations` parses times and durations, `location_options` where Pulsar's metadata are.
 """
 
 __all__ = [
