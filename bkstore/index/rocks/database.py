@@ -33,7 +33,7 @@ from bkstore.index.rocks.keys import (
 )
 from bkstore.index.rocks.open_database import OpenDatabase
 from bkstore.index.rocks.readable_database import DatabaseSizes, KeyColumns, KeysAndValues
-from bkstore.index.rocks.tables.damage import Damage, UnknownRange
+from bkstore.index.rocks.tables.damage import Damage, UnknownRange, report
 
 _SCANNED_PER_KEY = 3
 _KEYS_PER_CHUNK = 512  # keys joined at a time, while they are in the CPU cache
@@ -172,12 +172,15 @@ class Database(OpenDatabase):
                 last_key = key_bytes(keys, -1)
                 yield keys, values
         except CorruptionError as error:
-            if damage is None:
-                raise
             first = start if last_key is None else last_key + b"\0"
-            file = error.file or str(self.path)
-            unknown = UnknownRange(file, error.offset, error.reason, first, stop, MAX_SEQUENCE)
-            damage.append(unknown)
+            report(self._unknown_from(first, stop, error), damage)
+
+    def _unknown_from(
+        self, start: bytes, stop: bytes | None, error: CorruptionError
+    ) -> UnknownRange:
+        """Return [start, stop) as unknown: iterators cannot pass damage."""
+        file = error.file or str(self.path)
+        return UnknownRange(file, error.offset, error.reason, start, stop, MAX_SEQUENCE)
 
     def _items(
         self, start: bytes, stop: bytes | None, words: int, batch: int
@@ -256,13 +259,20 @@ class Database(OpenDatabase):
             detail = f"scan ended before key {_key_at(iterator).hex()}"
             raise CorruptionError(self.path, None, detail)
 
-    def read_all(self) -> list[tuple[bytes, bytes]]:
-        """Return every row; for the small `ledgers` databases."""
+    def read_all(self, damage: Damage = None) -> list[tuple[bytes, bytes]]:
+        """Return every row; for the small `ledgers` databases. With `damage`, those before it; all
+        keys after them are appended there as unknown."""
         with self._translating_errors():
             end_check = self._handle.iter()
             all_rows = cast(list[tuple[bytes, bytes]], list(self._handle.items()))
-            self._check_end(end_check, b"", all_rows[-1][0] if all_rows else None)
-            return all_rows
+        last_key = all_rows[-1][0] if all_rows else None
+        try:
+            with self._translating_errors():
+                self._check_end(end_check, b"", last_key)
+        except CorruptionError as error:
+            first = b"" if last_key is None else last_key + b"\0"
+            report(self._unknown_from(first, None, error), damage)
+        return all_rows
 
     def seek(self, key: bytes) -> bytes | None:
         """Return the lowest key at or above `key`, None if there is none."""
@@ -291,13 +301,19 @@ class Database(OpenDatabase):
         self._check_widths([key], _WORD_BYTES * words)
         return key
 
-    def key_prefixes(self, words: int) -> list[bytes]:
-        """Return what the keys are without their last word, each once, in order. One seek each."""
+    def key_prefixes(self, words: int, damage: Damage = None) -> list[bytes]:
+        """Return what the keys are without their last word, each once, in order. One seek each.
+        With `damage`, all keys from the first seek that fails are appended there as unknown."""
         prefixes: list[bytes] = []
         prefix_bytes = _WORD_BYTES * (words - 1)
         next_number = 0  # prefixes as numbers are in the order of keys
         while not next_number >> 8 * prefix_bytes:
-            key = self.seek(next_number.to_bytes(prefix_bytes, "big"))
+            prefix = next_number.to_bytes(prefix_bytes, "big")
+            try:
+                key = self.seek(prefix)
+            except CorruptionError as error:
+                report(self._unknown_from(prefix, None, error), damage)
+                break
             if key is None:
                 break
             self._check_widths([key], _WORD_BYTES * words)

@@ -65,8 +65,9 @@ class ReadableDatabase(Protocol):
 class LedgersDatabase(ReadableDatabase, Protocol):
     """A `ledgers` database: few rows, with values of any width."""
 
-    def read_all(self) -> list[tuple[bytes, bytes]]:
-        """Return every row, in the order of keys."""
+    def read_all(self, damage: Damage = None) -> list[tuple[bytes, bytes]]:
+        """Return every row, in the order of keys. With `damage`, unknown ranges are appended there,
+        and the rows that are certain are returned."""
 
 
 class LocationsDatabase(ReadableDatabase, Protocol):
@@ -102,5 +103,6 @@ class LocationsDatabase(ReadableDatabase, Protocol):
     def last_key(self, start: bytes, stop: bytes, words: int) -> bytes | None:
         """Return the highest key of a range, None if there is none."""
 
-    def key_prefixes(self, words: int) -> list[bytes]:
-        """Return what the keys are without their last word, each once, in order."""
+    def key_prefixes(self, words: int, damage: Damage = None) -> list[bytes]:
+        """Return what the keys are without their last word, each once, in order. With `damage`,
+        unknown ranges are appended there, and prefixes of keys that are certain are returned."""

@@ -55,6 +55,7 @@ from bkstore.index.rocks.readable_database import (
     ReadableDatabase,
 )
 from bkstore.index.rocks.table_database import open_ledgers, open_locations
+from bkstore.index.rocks.tables.damage import UnknownRange
 from bkstore.index.scope_marker import MARKER_NAME, check_marker
 
 _MAX_SHORT_LEDGER = 1 << 16
@@ -355,27 +356,39 @@ class RocksReader(EntryIndex):
         return rows.read_storage_flags(database) if database else None
 
     def findings(self) -> list[Finding]:
-        """Return the findings from opening, odd rows, and ledgers with entries but no row."""
+        """Return the findings from opening, odd rows, ledgers with entries but no row, and damage
+        that was met."""
         findings = []
         for kind in _KINDS:
             for is_scoped in (False, True):
                 database = self._find_database(kind, is_scoped)
                 for file, offset, detail in database.oddities if database else []:
                     findings.append(Finding("oddity", detail, str(file), offset))
+        damage: list[UnknownRange] = []
         for is_scoped in (False, True):
             ledgers = self._find_ledgers(is_scoped)
-            findings += rows.find_row_oddities(ledgers, is_scoped) if ledgers else []
+            findings += rows.find_row_oddities(ledgers, is_scoped, damage) if ledgers else []
+        findings += [Finding.of(unknown.error()) for unknown in damage]
         if self._has_unfinished_creation:
             detail = "128-bit databases whose creation was interrupted: they are empty"
             findings.append(Finding("oddity", detail, str(self._current_dir / "locations-128")))
-        known_ledgers = set(self.ledgers())
-        for ledger_id in self.ledgers_with_entries():
+        if not damage:  # else some rows of `ledgers` are unknown
+            for is_scoped in (False, True):
+                findings += self._find_ledgers_without_row(is_scoped)
+        return findings
+
+    def _find_ledgers_without_row(self, is_scoped: bool) -> Iterator[Finding]:
+        """Yield a finding for each ledger with entries but no row, and for each unknown range."""
+        database, damage = self._find_locations(is_scoped), list[UnknownRange]()
+        if database is None:
+            return
+        known_ledgers = {ledger_id for ledger_id, _, _ in self._ledger_rows(is_scoped)}
+        for ledger_id in rows.list_ledgers_with_rows(database, is_scoped, damage):
             if ledger_id not in known_ledgers:
                 detail = f"ledger {ledger_id} has entries but no row in `ledgers`"
-                folder = "locations-128" if ledger_id.scope else "locations"
-                path = str(self._current_dir / folder)
-                findings.append(Finding("oddity", detail, path, None, ledger_id))
-        return findings
+                yield Finding("oddity", detail, str(database.path), None, ledger_id)
+        for unknown in damage:
+            yield rows.describe_unknown(unknown, is_scoped)
 
     def sizes(self) -> list[DatabaseSizes]:
         """Return the sizes of each database; reads no row."""

@@ -30,7 +30,7 @@ from bkstore.index.rocks.readable_database import (
     LocationsDatabase,
     ReadableDatabase,
 )
-from bkstore.index.rocks.tables.damage import UnknownRange
+from bkstore.index.rocks.tables.damage import Damage, UnknownRange
 
 _unpack_int64 = Struct(">q").unpack
 
@@ -58,13 +58,13 @@ def check_end_rows(database: ReadableDatabase, kind: str, is_scoped: bool) -> No
 
 
 def read_ledger_rows(
-    database: LedgersDatabase, is_scoped: bool
+    database: LedgersDatabase, is_scoped: bool, damage: Damage = None
 ) -> list[tuple[LedgerId, bytes, bytes]]:
     """Return (ledger, key, value) of the ledger rows in order, without those of negative ids, such
-    as the flags row, which upstream does not load either."""
+    as the flags row, which upstream does not load either. `damage` as in `read_all`."""
     return [
         (_ledger_of(database.path, key, is_scoped), key, value)
-        for key, value in database.read_all()
+        for key, value in database.read_all(damage)
         if is_scoped or not _has_negative_id(key)
     ]
 
@@ -91,10 +91,13 @@ def read_storage_flags(database: ReadableDatabase) -> int | None:
     return None if value is None else int.from_bytes(value, "big") & 0xFFFFFFFF
 
 
-def find_row_oddities(database: LedgersDatabase, is_scoped: bool) -> Iterator[Finding]:
-    """Yield a finding for each row that does not parse or is not as a bookie writes it."""
+def find_row_oddities(
+    database: LedgersDatabase, is_scoped: bool, damage: list[UnknownRange]
+) -> Iterator[Finding]:
+    """Yield a finding for each row that does not parse or is not as a bookie writes it; append the
+    ranges of keys that are unknown to `damage`."""
     path = str(database.path)
-    for key, value in database.read_all():
+    for key, value in database.read_all(damage):
         if not is_scoped and _has_negative_id(key):
             if key != FLAGS_KEY:  # the flags row has one, in every bookie
                 yield Finding("oddity", f"row {key.hex()} of a negative ledger id", path)
@@ -159,9 +162,12 @@ def decode_location(database: ReadableDatabase, key: bytes, value: bytes) -> int
     return location
 
 
-def list_ledgers_with_rows(database: LocationsDatabase, is_scoped: bool) -> list[LedgerId]:
-    """Return the ledgers that have location rows, without negative ids."""
-    prefixes = database.key_prefixes(location_words(is_scoped))
+def list_ledgers_with_rows(
+    database: LocationsDatabase, is_scoped: bool, damage: Damage = None
+) -> list[LedgerId]:
+    """Return the ledgers that have location rows, without negative ids. `damage` as in
+    `key_prefixes`."""
+    prefixes = database.key_prefixes(location_words(is_scoped), damage)
     return [
         _ledger_of(database.path, prefix, is_scoped)
         for prefix in prefixes

@@ -22,7 +22,7 @@ from bkstore.index.rocks.readable_database import (
     LedgersDatabase,
     LocationsDatabase,
 )
-from bkstore.index.rocks.tables.damage import Damage, UnknownRange
+from bkstore.index.rocks.tables.damage import Damage, UnknownRange, report
 from bkstore.index.rocks.tables.database_reader import DatabaseReader
 
 _WORD_BYTES = 8
@@ -105,11 +105,11 @@ class TableLedgers(_TableDatabase):
                     raise unknown.error()
         return value
 
-    def read_all(self) -> list[tuple[bytes, bytes]]:
+    def read_all(self, damage: Damage = None) -> list[tuple[bytes, bytes]]:
         """Inherited."""
         rows = self._all_rows()
-        if self._unknown:
-            raise self._unknown[0].error()
+        for unknown in self._unknown:
+            report(unknown, damage)
         return list(rows.items())
 
     def _all_rows(self) -> dict[bytes, bytes]:
@@ -209,14 +209,14 @@ class TableLocations(_TableDatabase):
         """Inherited."""
         return self._reader.last_key(words, start, stop)
 
-    def key_prefixes(self, words: int) -> list[bytes]:
+    def key_prefixes(self, words: int, damage: Damage = None) -> list[bytes]:
         """Inherited."""
         prefixes: list[bytes] = []
         start: bytes | None = b""
         while start is not None:
             # Blocks with rows of several prefixes are read one after the other; from one that has
             # only a single prefix, the next read begins after all its keys.
-            for rows in self._rows(start, None, words, _FIRST_BATCH_BYTES):
+            for rows in self._rows(start, None, words, _FIRST_BATCH_BYTES, damage):
                 differs = (rows.keys[:-1, 1:] != rows.keys[:-1, :-1]).any(axis=0)
                 firsts = rows.keys[:-1, np.flatnonzero(np.concatenate(([True], differs)))]
                 found = [prefix.tobytes() for prefix in firsts.T.astype(">u8")]

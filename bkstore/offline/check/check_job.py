@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bkstore.arguments import integer, optional
+from bkstore.counts import format_count
 from bkstore.errors import BkstoreError, DirectoryInUse, InvalidArgument, SystemRefused
 from bkstore.files.scratch import scratch_directory
 from bkstore.formats.entry import Coder
@@ -204,8 +205,11 @@ class Check:
             except BkstoreError as error:
                 findings.append(Finding.of(error))
         yield from CheckFinding.from_findings("index", findings)
-        if any(finding.severity == "damage" for finding in findings):
-            self.coverage.not_checked.append("index rows that cannot be read: see the findings")
+        damaged = sum(finding.severity == "damage" for finding in findings)
+        if damaged:
+            where = format_count(damaged, "place")
+            unread = f"index rows that cannot be read, in {where}: see the findings"
+            self.coverage.not_checked.append(unread)
         # Then compare each log with its rows.
         cached_metadata: _CachedMetadata = {}
         if not is_partial:

@@ -21,6 +21,7 @@ from bkstore.index.api import Finding, LedgerState
 from bkstore.index.damage_runs import DamageRuns, add_unreported
 from bkstore.index.rocks.rows import read_ledger_rows
 from bkstore.index.rocks.table_database import open_ledgers
+from bkstore.index.rocks.tables.damage import UnknownRange
 from bkstore.storage.journal.last_mark import list_journal_files, read_last_mark
 from bkstore.storage.journal.scan import scan_journal
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -135,18 +136,24 @@ def _read_databases(bookie: BookieDir, known: SourceLedgers, findings: list[Find
 def _read_ledger_states(
     path: Path, has_scope: bool, known: SourceLedgers, findings: list[Finding]
 ) -> Iterator[tuple[LedgerId, LedgerState]]:
-    """Yield a database's ledgers and states; a ledger with an unreadable state is only listed."""
+    """Yield a database's ledgers and states; a ledger with an unreadable state is only listed.
+    Where rows are unknown, add a finding for each range of keys, and raise the last one at the
+    end."""
+    damage: list[UnknownRange] = []
     with closing(open_ledgers(path)) as database:
-        for ledger_id, key, value in read_ledger_rows(database, has_scope):
+        for ledger_id, key, value in read_ledger_rows(database, has_scope, damage):
             try:
                 row = ledgerdata.decode(value)
             except CorruptionError as error:
-                damage = CorruptionError(path, None, f"row {key.hex()}: {error.reason}")
-                findings.append(Finding.of(damage, ledger_id))
+                corruption = CorruptionError(path, None, f"row {key.hex()}: {error.reason}")
+                findings.append(Finding.of(corruption, ledger_id))
                 known.unreadable.add(ledger_id)
                 continue
             explicit_lac = row.explicit_lac or None
             yield ledger_id, LedgerState(row.master_key, row.fenced, bool(row.limbo), explicit_lac)
+    add_unreported(findings, [Finding.of(unknown.error()) for unknown in damage])
+    for unknown in damage[-1:]:
+        raise unknown.error()
 
 
 # -- journals
