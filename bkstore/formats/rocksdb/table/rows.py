@@ -11,7 +11,7 @@ arrays in the cache of the CPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -97,10 +97,15 @@ def decode_rows(
     than values and deletions. The order of keys is not checked.
     """
     intervals = _find_intervals(buffer, starts, ends)
-    positions, rows_of_interval = _find_rows(buffer, intervals.starts, intervals.ends, words)
+    positions, rows_of_interval, runs_past = _find_rows(buffer, intervals.starts, intervals.ends)
+    lengths = _Lengths(buffer[positions], buffer[1:][positions], buffer[2:][positions])
+    restarts = np.cumsum(rows_of_interval) - rows_of_interval
+    _check_lengths(lengths, restarts, words)
+    if runs_past:
+        raise CorruptionError(None, None, "row runs past its restart interval")
     rows_of_block = np.zeros(starts.size, np.int64)
     np.add.at(rows_of_block, intervals.blocks, rows_of_interval)
-    return _read_rows(buffer, positions, words), rows_of_block
+    return _read_rows(buffer, positions, lengths, words), rows_of_block
 
 
 # -- restart intervals
@@ -161,20 +166,28 @@ def _unaligned(buffer: ByteArray, dtype: str) -> npt.NDArray[Any]:
 # -- rows
 
 
+class _Lengths(NamedTuple):
+    """The three lengths in front of rows, one byte each: uint8[n]."""
+
+    shared: npt.NDArray[np.uint8]
+    suffix_bytes: npt.NDArray[np.uint8]
+    value_bytes: npt.NDArray[np.uint8]
+
+
 def _find_rows(
-    buffer: ByteArray, starts: Int64Array, ends: Int64Array, words: int
-) -> tuple[Int64Array, Int64Array]:
-    """Return (offset of each row in order, rows of each interval), with the lengths of all rows
-    checked."""
+    buffer: ByteArray, starts: Int64Array, ends: Int64Array
+) -> tuple[Int64Array, Int64Array, bool]:
+    """Return (offset of each row in order, rows of each interval, whether one runs past its
+    interval, and rows are missing therefore). The lengths are not checked."""
+    suffix_sizes, value_sizes = buffer[1:], buffer[2:]
     steps: list[tuple[Int64Array | None, Int64Array]] = []
     active: Int64Array | None = None  # the intervals that have a k-th row, None: all
     positions, limits = starts, ends
     runs_past = False
     while positions.size and not runs_past:
         steps.append((active, positions))
-        suffix_and_value = buffer[positions + 1].astype(np.int64)
-        suffix_and_value += buffer[positions + 2]
-        next_positions = positions + suffix_and_value
+        next_positions = positions + suffix_sizes[positions]
+        next_positions += value_sizes[positions]
         next_positions += _LENGTH_BYTES
         goes_on = next_positions < limits
         if goes_on.all():
@@ -191,19 +204,13 @@ def _find_rows(
     in_order = np.empty(int(rows_of_interval.sum()), np.int64)
     for step, (active, positions) in enumerate(steps):
         in_order[(firsts if active is None else firsts[active]) + step] = positions
-    _check_lengths(buffer, in_order, firsts, words)
-    if runs_past:
-        raise CorruptionError(None, None, "row runs past its restart interval")
-    return in_order, rows_of_interval
+    return in_order, rows_of_interval, runs_past
 
 
-def _check_lengths(
-    buffer: ByteArray, positions: Int64Array, restarts: Int64Array, words: int
-) -> None:
-    """Raise `CorruptionError` if the lengths in front of rows are not those of such keys, or the
-    rows of the numbers `restarts` have no whole key."""
-    shared, suffix_bytes = buffer[positions], buffer[positions + 1]
-    value_bytes = buffer[positions + 2]
+def _check_lengths(lengths: _Lengths, restarts: Int64Array, words: int) -> None:
+    """Raise `CorruptionError` if the lengths are not those of such keys, or the rows of the numbers
+    `restarts` have no whole key."""
+    shared, suffix_bytes, value_bytes = lengths
     if shared[restarts].any():
         raise CorruptionError(None, None, "first row of a restart interval has no whole key")
     if ((value_bytes != _WORD_BYTES) & (value_bytes != 0)).any():  # a deletion has none
@@ -214,13 +221,15 @@ def _check_lengths(
         raise CorruptionError(None, None, f"not a bookie's row: its key has not {8 * words} bytes")
 
 
-def _read_rows(buffer: ByteArray, positions: Int64Array, words: int) -> VersionedRows:
+def _read_rows(
+    buffer: ByteArray, positions: Int64Array, lengths: _Lengths, words: int
+) -> VersionedRows:
     """Return the rows at these offsets, in order; the first one has a whole key."""
     count = positions.size
     if not count:
         return empty_rows(words)
-    shared = buffer[positions]
-    suffix_ends = positions + buffer[positions + 1]
+    shared = lengths.shared
+    suffix_ends = positions + lengths.suffix_bytes
     suffix_ends += _LENGTH_BYTES
     # The last word of the key, the trailer, and the value lie together.
     tails = _unaligned(buffer, "V24")[suffix_ends - 16].view(">u8").reshape(-1, 3)
@@ -237,7 +246,7 @@ def _read_rows(buffer: ByteArray, positions: Int64Array, words: int) -> Versione
     trailers = _fill_shared(tails[:, 1].astype(np.uint64), shared, _WORD_BYTES * words).byteswap()
     types = trailers.astype(np.uint8)
     values = tails[:, 2].astype(np.int64)
-    values = _check_values(types, values, buffer[positions + 2])
+    values = _check_values(types, values, lengths.value_bytes)
     return VersionedRows(keys, values, (trailers >> np.uint64(8)).view(np.int64), types)
 
 
