@@ -13,6 +13,7 @@ decoded, so their files may have any key.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,8 +41,11 @@ _PROBES_BY_MILLIBITS = (
 """Up to so many thousandths of a bit a key, one probe more each."""
 
 _CHUNK_HASHES = 1 << 14
-_LINES_PER_PART = 1 << 12
-"""Lines whose bits are set at a time, a byte each: 2 MiB, which stay in the cache of the CPU."""
+_LINES_PER_PART = 1 << 11
+"""At least so many lines have their bits set at a time, a byte each: 1 to 2 MiB, which stay in the
+cache of the CPU."""
+
+_LOW_WORD = 0 if sys.byteorder == "little" else 1  # of a hash, as two words
 
 
 def choose_probes(millibits: int) -> int:
@@ -76,27 +80,30 @@ class FilterBuilder:
         wanted_bytes = min((self.keys * millibits + 7999) // 8000, _MAX_FILTER_BYTES)
         lines = -(-wanted_bytes // _LINE_BYTES)
         probes = choose_probes(lines * _LINE_BYTES * 8000 // self.keys)  # small ones are roomier
-        parts = _hashes_of_parts(self._hashes, lines)
+        filled = np.zeros(lines * _LINE_BYTES, np.uint8)
+        for hashes in _split_by_line(self._hashes, lines):
+            if hashes.size:
+                _set_bits(filled, hashes, probes)
         self._hashes = []
-        bits = [
-            _set_bits(hashes, lines, first_line, probes)
-            for first_line, hashes in zip(range(0, lines, _LINES_PER_PART), parts)
-        ]
-        return b"".join(bits) + _MARKER + bytes([probes, 0, 0])
+        return filled.tobytes() + _MARKER + bytes([probes, 0, 0])
 
 
-def _hashes_of_parts(hashes: list[UInt64Array], lines: int) -> list[UInt64Array]:
-    """Return the hashes of each part of the filter."""
-    part_count = -(-lines // _LINES_PER_PART)
-    if part_count == 1:
+def _split_by_line(hashes: list[UInt64Array], lines: int) -> list[UInt64Array]:
+    """Return the hashes in parts, each of some thousand lines that follow each other. A part may
+    share its first and last line with its neighbors."""
+    part_bits = min(max(lines // _LINES_PER_PART, 1).bit_length() - 1, 16)
+    if not part_bits:
         return [np.concatenate(hashes)]
-    parts: list[list[UInt64Array]] = [[] for _ in range(part_count)]
+    # Lines are in the order of the low halves of hashes, so these halves' upper bits divide them.
+    shift, mask = np.uint64(32 - part_bits), np.uint64((1 << part_bits) - 1)
+    number_type = np.uint8 if part_bits <= 8 else np.uint16
+    parts: list[list[UInt64Array]] = [[] for _ in range(1 << part_bits)]
     for array in hashes:
         for start in range(0, array.size, _CHUNK_HASHES):
             chunk = array[start : start + _CHUNK_HASHES]
-            numbers = (_lines_of(chunk, lines) // _LINES_PER_PART).astype(np.uint16)
-            chunk = chunk[np.argsort(numbers, kind="stable")]  # a radix sort, of 16 bits
-            ends = np.cumsum(np.bincount(numbers, minlength=part_count)).tolist()
+            numbers = (chunk >> shift & mask).astype(number_type)
+            chunk = chunk[np.argsort(numbers, kind="stable")]  # a radix sort
+            ends = np.cumsum(np.bincount(numbers, minlength=len(parts))).tolist()
             for part, part_start, end in zip(parts, [0, *ends], ends):
                 part.append(chunk[part_start:end])
     return [np.concatenate(part) for part in parts]
@@ -104,21 +111,31 @@ def _hashes_of_parts(hashes: list[UInt64Array], lines: int) -> list[UInt64Array]
 
 def _lines_of(hashes: UInt64Array, lines: int) -> Int64Array:
     """Return the line that each hash selects."""
-    return ((hashes & _LOW_HALF) * np.uint64(lines) >> _HALF_BITS).view(np.int64)
+    selected = hashes & _LOW_HALF
+    selected *= np.uint64(lines)
+    selected >>= _HALF_BITS
+    return selected.view(np.int64)
 
 
-def _set_bits(hashes: UInt64Array, lines: int, first_line: int, probes: int) -> bytes:
-    """Return the lines of one part of the filter, which has these hashes."""
-    line_count = min(lines - first_line, _LINES_PER_PART)
-    is_set = np.zeros(line_count << _LINE_SHIFT, np.bool_)
+def _set_bits(filled: ByteArray, hashes: UInt64Array, probes: int) -> None:
+    """Set the bits of these hashes in the filter's lines, by a byte for each bit of the lines from
+    the first to the last that they select."""
+    lines = filled.size // _LINE_BYTES
+    low_halves = hashes.view(np.uint32)[_LOW_WORD::2]
+    bounds = np.array([low_halves.min(), low_halves.max()], np.uint64)
+    first_line, last_line = _lines_of(bounds, lines).tolist()
+    is_set = np.zeros(last_line + 1 - first_line << _LINE_SHIFT, np.bool_)
     for start in range(0, hashes.size, _CHUNK_HASHES):
         chunk = hashes[start : start + _CHUNK_HASHES]
-        first_bits = _lines_of(chunk, lines) - first_line << _LINE_SHIFT
+        first_bits = _lines_of(chunk, lines)
+        first_bits -= first_line
+        first_bits <<= _LINE_SHIFT
         bit_hash = (chunk >> _HALF_BITS).astype(np.uint32)
         for _ in range(probes):
             is_set[first_bits + (bit_hash >> _BIT_SHIFT)] = True
             bit_hash *= _NEXT_PROBE
-    return np.packbits(is_set, bitorder="little").tobytes()
+    span = filled[first_line * _LINE_BYTES : (last_line + 1) * _LINE_BYTES]
+    span |= np.packbits(is_set, bitorder="little")
 
 
 @dataclass(frozen=True, slots=True)
