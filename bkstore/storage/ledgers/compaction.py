@@ -27,10 +27,7 @@ from bkstore.storage.entry_log.compaction_log import (
 )
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
 from bkstore.storage.ledgers.garbage_pass import USAGE_BUCKETS, CompactionOptions, GarbageReport
-from bkstore.storage.ledgers.write_paths.api import WritePath
-
-_Move = tuple[LedgerId, Int64Array, Int64Array, Int64Array]
-"""(ledger, entries, old locations, new locations)."""
+from bkstore.storage.ledgers.write_paths.api import Move, WritePath
 
 _AddBatch = Callable[[RecordBatch, BatchLedgers], Iterator[Int64Array]]
 """Appends a framed batch to a log; yields locations."""
@@ -78,7 +75,7 @@ class LogCompactor:
         given up, records already copied stay moved, and the log stays because of the others. The
         index is pointed at the copies at the end, and whenever `max_outstanding` are copied."""
         path, damage = self._path, list[Finding]()
-        moves: list[_Move] = []
+        moves: list[Move] = []
         outstanding_count = 0
         max_outstanding = self._options.max_outstanding or math.inf  # None: only at the end
         for live_records in self._throttled_records(metadata, torn_record, damage):
@@ -93,7 +90,7 @@ class LogCompactor:
         self._report.findings += damage
         return not damage and not self._options.throttle.is_given_up
 
-    def _relocate_to_current(self, moves: list[_Move]) -> None:
+    def _relocate_to_current(self, moves: list[Move]) -> None:
         """Make the copies in the active log durable, then point the index at them."""
         with self._path.noting_failure():
             self._path.logger.flush()
@@ -103,7 +100,7 @@ class LogCompactor:
         """Copy live records to a new log, which appears whole or not at all; return whether all are
         moved: not after damage, or if the compaction is given up."""
         damage: list[Finding] = []
-        moves: list[_Move] = []
+        moves: list[Move] = []
         copied_bytes = 0
         # After a crash before `publish`, the next start drops this file; the old log is valid.
         output = CompactionOutput(self._path.logger, metadata.log_id)
@@ -125,11 +122,10 @@ class LogCompactor:
         output.remove_recovery_marker()
         return True
 
-    def _relocate_copies(self, moves: list[_Move]) -> None:
+    def _relocate_copies(self, moves: list[Move]) -> None:
         """Durably point the index at the copies; count those of entries that did not change."""
-        for move in moves:
-            self._report.moved_entries += self._path.relocate(*move)
         if moves:
+            self._report.moved_entries += self._path.relocate_many(moves)
             self._path.flush()
 
     def _throttled_records(
@@ -202,12 +198,17 @@ class _LiveRecords:
             self.old_locations[start:stop],
         )
 
-    def copy_by(self, add_batch: _AddBatch) -> list[_Move]:
+    def copy_by(self, add_batch: _AddBatch) -> list[Move]:
         """Append the records by `add_batch`; return the moves, one per ledger."""
         new_locations = np.concatenate(list(add_batch(self.records, self.ledgers)))
         rows_by_ledger = self.ledgers.rows_by_ledger(len(self.records))
         return [
-            (ledger_id, self.records.entries[rows], self.old_locations[rows], new_locations[rows])
+            Move(
+                ledger_id,
+                self.records.entries[rows],
+                self.old_locations[rows],
+                new_locations[rows],
+            )
             for ledger_id, rows in zip(self.ledgers.ledger_ids, rows_by_ledger)
         ]
 
@@ -233,7 +234,9 @@ def recover_compaction(write_path: WritePath, findings: list[Finding]) -> list[t
                 is_old = (locations != 0) & (locations >> np.int64(32) == old_id)  # 0: absent
                 new_locations = make_locations(new_id, batch.position[rows])
                 moved_entries, old_locations = entry_ids[is_old], locations[is_old]
-                write_path.relocate(ledger_id, moved_entries, old_locations, new_locations[is_old])
+                write_path.relocate(
+                    Move(ledger_id, moved_entries, old_locations, new_locations[is_old])
+                )
         write_path.flush()
         return True
 

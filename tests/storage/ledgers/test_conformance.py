@@ -10,6 +10,8 @@ import pytest
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageOptions
 from bkstore.testing import StorageSuite
+from bkstore.testing.suites.storage.base import StorageSuiteBase
+from bkstore.testing.suites.storage.garbage import StorageGarbageRules
 
 
 class TestSorted(StorageSuite):
@@ -41,6 +43,31 @@ class TestDb(StorageSuite):
     def make_storage(self, path: Path, options: StorageOptions) -> LedgerStorage:
         """Return db storage in one directory."""
         return LedgerStorage.open(path, "db", options=options)
+
+
+class IngestingDb(StorageSuiteBase):
+    """Db storage, whose checkpoints and compactions ingest table files, however few their rows."""
+
+    limbo = True
+    highest_entry = 2**63 - 2
+
+    @pytest.fixture(autouse=True)
+    def _ingest_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for constant in ("_INGESTED_SNAPSHOT_ROWS", "_INGESTED_MOVES", "_MOVES_AT_ONCE"):
+            monkeypatch.setattr(f"bkstore.storage.ledgers.write_paths.db.{constant}", 1)
+
+    def make_storage(self, path: Path, options: StorageOptions) -> LedgerStorage:
+        """Return db storage in one directory."""
+        return LedgerStorage.open(path, "db", options=options)
+
+
+class TestIngestingDbGarbage(IngestingDb, StorageGarbageRules):
+    """Deleted, added again, moved, and reopened."""
+
+
+@pytest.mark.long  # of these rules, those on garbage are in every run
+class TestIngestingDb(IngestingDb, StorageSuite):
+    """The whole contract."""
 
 
 class TestInterleavedThreeDirectories(TestInterleaved):

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,15 @@ from bkstore.storage.entry_log.record_runs import read_run
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.ledgers.write_paths.ledger_states import LedgerStates
 from bkstore.storage.options import StorageOptions
+
+
+class Move(NamedTuple):
+    """Entries of a ledger that were copied: their old locations, and those of the copies."""
+
+    ledger_id: LedgerId
+    entry_ids: Int64Array
+    old_locations: Int64Array
+    new_locations: Int64Array
 
 
 class WritePath(Closeable):
@@ -198,27 +208,31 @@ class WritePath(Closeable):
         if self._changed_ledgers is not None:
             self._changed_ledgers.add(ledger_id)
 
-    def relocate(
-        self,
-        ledger_id: LedgerId,
-        entry_ids: Int64Array,
-        old_locations: Int64Array,
-        new_locations: Int64Array,
-    ) -> int:
-        """Change index rows that still have `old_locations` to `new_locations`; return how many.
+    def relocate(self, move: Move) -> int:
+        """Change index rows that still have the old locations to the new ones; return how many.
 
         Entries deleted or added again since the copy stay as they are. Within `tracking_changes`,
-        in which the caller read `old_locations`, rows of unchanged ledgers are not read again.
+        in which the caller read the old locations, rows of unchanged ledgers are not read again.
         """
         with self.lock:
-            if self.states.find(ledger_id) is None:
-                return 0
-            if self._changed_ledgers is None or ledger_id in self._changed_ledgers:
-                is_unmoved = self.get_locations(ledger_id, entry_ids) == old_locations
-                entry_ids, new_locations = entry_ids[is_unmoved], new_locations[is_unmoved]
+            entry_ids, new_locations = self.find_unmoved(move)
             if entry_ids.size:
-                self.put_locations(ledger_id, entry_ids, new_locations)
+                self.put_locations(move.ledger_id, entry_ids, new_locations)
             return int(entry_ids.size)
+
+    def relocate_many(self, moves: Sequence[Move]) -> int:
+        """`relocate` the entries of many moves; return how many rows changed."""
+        return sum(self.relocate(move) for move in moves)
+
+    def find_unmoved(self, move: Move) -> EntryLocations:
+        """Return (entries, new locations) of those that `relocate` changes; holds `lock`."""
+        ledger_id, entry_ids, old_locations, new_locations = move
+        if self.states.find(ledger_id) is None:
+            return entry_ids[:0], new_locations[:0]
+        if self._changed_ledgers is None or ledger_id in self._changed_ledgers:
+            is_unmoved = self.get_locations(ledger_id, entry_ids) == old_locations
+            entry_ids, new_locations = entry_ids[is_unmoved], new_locations[is_unmoved]
+        return entry_ids, new_locations
 
     def read(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
         """Return one record, None if the entry is absent."""
