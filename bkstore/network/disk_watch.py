@@ -65,8 +65,9 @@ class DiskWatch:
                 path.check_writable()
         except ReadOnlyError as error:
             return str(error)
-        if any(journal.has_failed for journal in self._bookie.journals):
-            return "writing a journal failed"
+        for journal in self._bookie.journals:
+            if journal.failure is not None:
+                return f"writing a journal failed: {journal.failure}; restart the bookie"
         limit = self._limits.writable_again if read_only else self._limits.full
         try:
             used_shares = list(map(self._get_used_share, self._bookie.directories.ledger))

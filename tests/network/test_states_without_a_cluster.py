@@ -3,6 +3,7 @@ what comes first, what is tried again, and when."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from bkstore.errors import (
     MetadataUnavailable,
     ReadOnlyError,
     UnsupportedLayout,
+    WriteFailed,
 )
 from bkstore.formats.cookie import Cookie
 from bkstore.index.hierarchical import HierarchicalIndex
@@ -130,9 +132,10 @@ def _watched(
             raise ReadOnlyError(refuses)
 
     places = [Path(str(at)) for at in range(len(shares))]
+    full_disk = WriteFailed("j", OSError(errno.ENOSPC, "full"))
     bookie: Any = SimpleNamespace(
         storage=SimpleNamespace(write_paths=[SimpleNamespace(check_writable=check_writable)]),
-        journals=[SimpleNamespace(has_failed=each) for each in failed],
+        journals=[SimpleNamespace(failure=full_disk if each else None) for each in failed],
         directories=SimpleNamespace(ledger=places),
     )
     limits = DiskOptions(full=0.9, writable_again=0.8, any_full=any_full)
@@ -151,7 +154,7 @@ def test_what_makes_a_bookie_read_only() -> None:
     assert None is _watched(0.8, 0.7).find_read_only_reason(True)
     assert None is not _watched(0.81, 0.7).find_read_only_reason(True)
     assert None is _watched(0.1, failed=(False, False)).find_read_only_reason(False)
-    assert "writing a journal failed" == _watched(
+    assert "writing a journal failed: j: cannot be written: full; restart the bookie" == _watched(
         0.1, failed=(False, True, False)
     ).find_read_only_reason(False)
     assert "no" == _watched(0.1, refuses="no").find_read_only_reason(True)
@@ -422,6 +425,7 @@ def test_a_quick_refusal_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None
         (["--compat", "bookkeeper"], True, 0),
         (["--compat", "bookkeeper"], False, 0),
         (["--looks", "3"], True, 3),
+        (["--retries", "3"], True, 3),
         (["--looks", "0"], True, 0),
         (["--looks", "2", "--compat", "bookkeeper"], True, 2),
     ],

@@ -111,6 +111,11 @@ class JournalWriter(Closeable):
         return self._failure is not None
 
     @property
+    def failure(self) -> BaseException | None:
+        """The error of the write or fsync that failed, None if none did."""
+        return self._failure
+
+    @property
     def position(self) -> LogMark:
         """The position after the last record appended, buffered or not."""
         with self._lock:
