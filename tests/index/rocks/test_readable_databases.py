@@ -4,6 +4,7 @@ for databases written at random; and a reader opens RocksDB only for look-ups of
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.readable_database import LedgersDatabase, LocationsDatabase
 from bkstore.index.rocks.table_database import TableLedgers, TableLocations, open_locations
+from bkstore.index.rocks.tables.database_reader import DatabaseReader
 from tests.index.rocks.tables.random_databases import RandomDatabase, random_settings
 
 Read = Callable[[Any], object]
@@ -184,3 +186,24 @@ def _write_with_dictionary(path: Path) -> None:
     database.write(batch)
     database.flush()
     database.close()
+
+
+def test_unflushed_rows_are_kept_once(tmp_path: Path) -> None:
+    """Once the rows of logs are sorted, all reads are served by the arrays: values, deletes, and
+    range deletes; keys of another width are refused, not absent."""
+    top = tmp_path / "index"
+    with RocksIndex(top, writable=True) as index:
+        index.put_many(7, range(100), range(1, 101))
+        locations = index._writable_database("locations", is_scoped=False)
+        locations.delete(_key(7, 5))
+        locations.delete_range(_key(7, 50), _key(7, 60))
+        index.flush()
+        shutil.copytree(top, tmp_path / "copy")
+    with closing(DatabaseReader(tmp_path / "copy" / "current" / "locations")) as reader:
+        before = reader.items()
+        (rows,) = reader.rows(2)
+
+        assert len(before) == 89 == len(rows)
+        assert before == reader.items()
+        with pytest.raises(ValueError, match="other widths than 24 bytes"):
+            list(reader.rows(3))

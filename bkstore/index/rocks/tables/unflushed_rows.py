@@ -41,7 +41,12 @@ class UnflushedRows:
         self.deletion_count = sum(int(each.sum()) for each in is_deletion)
 
     def versions(self) -> Iterator[Version]:
-        """Yield the rows without range deletes, of any width, in the order written."""
+        """Yield the rows without range deletes, of any width, in no order."""
+        for rows, _ in self._sorted.values() if not self._parts else ():
+            for row, kind in enumerate(rows.types.tolist()):
+                value = int(rows.values[row]).to_bytes(_VALUE_BYTES, "big", signed=True)
+                stored = value if kind == ValueType.VALUE else b""
+                yield rows.key_at(row), int(rows.sequences[row]), kind, stored
         for _, batch in self._parts:
             for row in np.flatnonzero(batch.kinds != ValueType.RANGE_DELETION).tolist():
                 sequence, kind = int(batch.sequences[row]), int(batch.kinds[row])
@@ -80,6 +85,8 @@ class UnflushedRows:
     def _sorted_rows(self, words: int) -> tuple[VersionedRows, list[UnknownRange]]:
         """Return all rows of this width in order, and the others."""
         if words not in self._sorted:
+            if self.row_count and not self._parts:
+                raise ValueError(f"keys have other widths than {WORD_BYTES * words} bytes")
             odd_rows: list[UnknownRange] = []
             decoded = [_decode(path, batch, words, odd_rows) for path, batch in self._parts]
             rows = join_rows(decoded, words)
@@ -87,6 +94,8 @@ class UnflushedRows:
             if not (lower | (equal & (rows.sequences[:-1] > rows.sequences[1:]))).all():
                 rows = rows.take(np.lexsort([-rows.sequences, *rows.keys[::-1]]))
             self._sorted[words] = rows, odd_rows
+            if not odd_rows:  # the arrays have everything, in a third of the memory
+                self._parts = []
         return self._sorted[words]
 
 
