@@ -94,6 +94,15 @@ class Database(OpenDatabase):
         rows = self._handle.keys(from_key=start, read_opt=_read_options(stop))
         return cast(Iterable[bytes], rows)
 
+    def may_be_long(self, start: bytes, stop: bytes) -> bool:
+        """Return whether the keys from `start` may be more than 65,536, by the highest. A seek."""
+        try:
+            last = self.last_key(start, stop, len(start) // _WORD_BYTES)
+        except CorruptionError:  # reading the keys reports what is wrong, and where
+            return False
+        first = int.from_bytes(start[-_WORD_BYTES:], "big")
+        return last is not None and int.from_bytes(last[-_WORD_BYTES:], "big") - first >= 1 << 16
+
     def key_blocks(self, start: bytes, stop: bytes, words: int) -> Iterator[KeyColumns]:
         """Yield the result of `keys` in arrays of some hundred rows, then of twice as many, up to
         65,536; raises the `CorruptionError` for damage at the end, after the rows before it."""

@@ -82,6 +82,9 @@ class LocationsDatabase(ReadableDatabase, Protocol):
     def keys(self, start: bytes, stop: bytes, words: int) -> KeyColumns:
         """Return the keys of a range."""
 
+    def may_be_long(self, start: bytes, stop: bytes) -> bool:
+        """Return whether a range may have more keys than should be in memory at once."""
+
     def key_blocks(self, start: bytes, stop: bytes, words: int) -> Iterator[KeyColumns]:
         """Yield the result of `keys` in arrays, short ones first; raises for damage after the rows
         before it."""

@@ -58,9 +58,6 @@ from bkstore.index.rocks.table_database import open_ledgers, open_locations
 from bkstore.index.rocks.tables.damage import UnknownRange
 from bkstore.index.scope_marker import MARKER_NAME, check_marker
 
-_MAX_SHORT_LEDGER = 1 << 16
-"""A ledger whose last entry is below this is listed with all ids in memory."""
-
 _NO_ENTRIES = np.empty(0, np.int64)
 _KINDS = ("locations", "ledgers")
 _MAX_UNSCOPED_LEDGER = 2**63 - 1
@@ -194,13 +191,11 @@ class RocksReader(EntryIndex):
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries are stored; opens no entry log. Memory: as `availability_many`."""
-        try:
-            last = self.last_entry(ledger)
-        except CorruptionError:  # listing all entries reports what is wrong, and where
-            last = None
-        if last is None or last < _MAX_SHORT_LEDGER:
-            return self._availability_at_once(ledger)
-        return next(result for _, result in self._list_by_scan([LedgerId.of(ledger)], None))
+        ledger_id = LedgerId.of(ledger)
+        database = self._locations_of(ledger_id)
+        if database is None or not database.may_be_long(*ledger_range(ledger_id)):
+            return self._availability_at_once(ledger_id)
+        return next(result for _, result in self._list_by_scan([ledger_id], None))
 
     def _availability_at_once(self, ledger: LedgerLike) -> Availability:
         """Return the same with all ids in memory at once: faster for a short ledger."""

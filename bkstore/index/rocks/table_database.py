@@ -32,6 +32,9 @@ _FIRST_BATCH_BYTES = 1 << 16
 _SCANNED_PER_KEY = 10
 _SCANNED_PER_OPENING = 1 << 16  # rows that are read while RocksDB opens a database
 
+_SHORT_BLOCKS = 32
+"""The data blocks up to which a range is read at once: some 100,000 rows."""
+
 _INDEX_BYTES, _FILTER_BYTES = "rocksdb.index.size", "rocksdb.filter.size"
 
 
@@ -172,6 +175,10 @@ class TableLocations(_TableDatabase):
         if len(blocks) == 1:
             return blocks[0]
         return np.concatenate([np.empty((words, 0), np.int64), *blocks], axis=1)
+
+    def may_be_long(self, start: bytes, stop: bytes) -> bool:
+        """Inherited."""
+        return self._reader.count_blocks(start, stop) > _SHORT_BLOCKS
 
     def key_blocks(self, start: bytes, stop: bytes, words: int) -> Iterator[KeyColumns]:
         """Inherited."""

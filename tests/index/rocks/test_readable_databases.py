@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from bkstore.errors import IllegalOperation
+from bkstore.ids import LedgerId
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.keys import ledger_range
 from bkstore.index.rocks.readable_database import LedgersDatabase, LocationsDatabase
 from bkstore.index.rocks.table_database import TableLedgers, TableLocations, open_locations
 from bkstore.index.rocks.tables.database_reader import DatabaseReader
@@ -100,12 +102,18 @@ def test_ledgers_alike(seed: int, tmp_path: Path) -> None:
 def test_long_ledgers_are_skipped(tmp_path: Path) -> None:
     """Prefixes of ledgers of many blocks and of none of their own: each once."""
     with RocksIndex(tmp_path, writable=True) as index:
-        for ledger_id, count in ((3, 60_000), (4, 1), (5, 1), (9, 30_000), (2**63 - 1, 5)):
+        for ledger_id, count in ((3, 120_000), (4, 1), (5, 1), (9, 30_000), (2**63 - 1, 5)):
             index.put_many(ledger_id, range(count), range(1, count + 1))
     with closing(TableLocations(tmp_path / "current" / "locations")) as database:
         numbers = [int.from_bytes(prefix, "big") for prefix in database.key_prefixes(2)]
 
+        assert database.may_be_long(*ledger_range(LedgerId(0, 3)))
+        assert not database.may_be_long(*ledger_range(LedgerId(0, 9)))
+    with RocksIndex(tmp_path) as index:
+        sizes = [len(index.availability(ledger_id)) for ledger_id in numbers]
+
     assert [3, 4, 5, 9, 2**63 - 1] == numbers
+    assert [120_000, 1, 1, 30_000, 5] == sizes
 
 
 def test_last_key_behind_deleted_rows(tmp_path: Path) -> None:

@@ -21,7 +21,12 @@ class UnknownRange:
     newest_sequence: int
 
     def overlaps(self, start: bytes | None, stop: bytes | None) -> bool:
-        """Return whether a key of [start, stop) (None: no limit) is in the range."""
+        """Return whether a key of [start, stop) (None: no limit) is in the range.
+
+        >>> unknown = UnknownRange("000008.sst", 0, "damaged", b"b", b"d", 9)
+        >>> [unknown.overlaps(*keys) for keys in ((b"a", b"b"), (b"a", b"c"), (b"d", None))]
+        [False, True, False]
+        """
         begins_before = stop is None or self.start < stop
         return begins_before and (self.stop is None or start is None or start < self.stop)
 

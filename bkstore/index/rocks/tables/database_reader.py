@@ -39,6 +39,7 @@ _RUNS_OF_FULL_BATCHES = 8
 _MIN_BATCH_BYTES = 1 << 16
 _CACHED_ROWS = 1 << 18  # of blocks for short reads: some 8 MiB
 _MAX_LIVE_TRIES = 20
+_LOG_ROWS_PER_BLOCK = 1 << 11
 
 
 class DatabaseReader:
@@ -250,6 +251,19 @@ class DatabaseReader:
                     raise
                 begin = last_key + b"\0" if rows_read else last_key
                 damage.append(table.unknown(error, error.offset, begin, table.key_bounds[1]))
+
+    def count_blocks(self, start: bytes, stop: bytes) -> int:
+        """Return in how many data blocks the keys of [start, stop) may be, at most; rows of logs
+        count as blocks of 2,048. Reads no block."""
+        count = -(-self._logs.row_count // _LOG_ROWS_PER_BLOCK)
+        for table in self.tables():
+            if _overlaps(table, start, stop):
+                try:
+                    separators = table.index.separators
+                except CorruptionError:  # `rows` reports it
+                    continue
+                count += bisect_left(separators, stop) - bisect_left(separators, start) + 1
+        return count
 
     def last_key(self, words: int, start: bytes, stop: bytes) -> bytes | None:
         """Return the highest key of the live rows in [start, stop), None if there is none. Reads

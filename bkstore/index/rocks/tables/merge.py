@@ -49,6 +49,9 @@ def merge_runs(
 
 def _newest_rows(runs: list[SortedRun], words: int) -> Iterator[VersionedRows]:
     """Yield the newest row of each key, deletions included."""
+    if len(runs) == 1:
+        yield from _newest_rows_of_run(runs[0], words)
+        return
     buffers: list[VersionedRows | None] = [None] * len(runs)
     last_key: UInt64Array | None = None
     while True:
@@ -75,6 +78,16 @@ def _newest_rows(runs: list[SortedRun], words: int) -> Iterator[VersionedRows]:
         if parts:
             last_key = boundary
             yield _newest_of(parts, words)
+
+
+def _newest_rows_of_run(run: SortedRun, words: int) -> Iterator[VersionedRows]:
+    """Yield the newest row of each key of one run."""
+    last_key: UInt64Array | None = None
+    for rows in run:
+        start = 0 if last_key is None else first_above(rows.keys, last_key)
+        if start < len(rows):
+            last_key = rows.keys[:, -1]
+            yield _newest_of([rows.take(slice(start, None)) if start else rows], words)
 
 
 def _next_batch(run: SortedRun) -> VersionedRows | None:
