@@ -242,6 +242,8 @@ class _Recovery:
         quorum_add.run()
 
     def _close_ledger(self, last: int, length: int) -> LedgerMetadata:
+        """Close the ledger in the metadata store, with the ensembles of this recovery; return its
+        metadata. Another recovery, or the writer, may have closed it already."""
         last_index = len(self.initial_metadata.segments) - 1
 
         def close_metadata(metadata: LedgerMetadata) -> LedgerMetadata | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,14 @@ _MAX_OPEN_LOGS = 64
 _MAX_LEDGERS = 1000
 
 
+@dataclass
+class _UnlistedEntries:
+    """Entries without a length of the ledgers beyond the limit, which are one finding."""
+
+    first_ledger: LedgerId
+    count: int = 0
+
+
 class RecordLengths:
     """Lengths of the records in the given logs, and findings on unknown lengths.
 
@@ -47,9 +56,9 @@ class RecordLengths:
         self._runs = DamageRuns(self._findings, max_runs=1)
         # A reason is (path, what is wrong). In arrays its code stands for it, from 1 on; 0: none.
         self._code_of_reason: dict[tuple[str, str], int] = {}
-        # By code: (ledgers so far, the last one), and after many ledgers [entries, first ledger].
+        # By the code of a reason: ledgers so far and the last one; what is not listed any more.
         self._ledger_counts: dict[int, tuple[int, LedgerId]] = {}
-        self._unlisted_entries: dict[int, list[Any]] = {}
+        self._unlisted: dict[int, _UnlistedEntries] = {}
 
     def read_lengths(self, rows: IndexBatch) -> np.ma.MaskedArray[Any, Any]:
         """Return the length of each row's record, masked where it is unknown."""
@@ -70,10 +79,10 @@ class RecordLengths:
         """Return findings by log, reason and ledger; after 1,000 of a reason, one for the rest."""
         reasons = {code: reason for reason, code in self._code_of_reason.items()}
         findings = list(self._findings)
-        for code, (count, first_ledger) in self._unlisted_entries.items():
+        for code, unlisted in self._unlisted.items():
             path, reason = reasons[code]
-            entries = format_count(count, "entry", "entries")
-            ledgers = f"{entries} of more ledgers, from {first_ledger} on"
+            entries = format_count(unlisted.count, "entry", "entries")
+            ledgers = f"{entries} of more ledgers, from {unlisted.first_ledger} on"
             findings.append(Finding("damage", f"{ledgers}: {reason}", path))
         return findings
 
@@ -91,7 +100,9 @@ class RecordLengths:
             for code in np.unique(ledger_codes).tolist():
                 entry_ids = entries[ledger_codes == code]
                 if self._count_ledger(code, ledger) > _MAX_LEDGERS:
-                    self._unlisted_entries.setdefault(code, [0, ledger])[0] += entry_ids.size
+                    self._unlisted.setdefault(
+                        code, _UnlistedEntries(ledger)
+                    ).count += entry_ids.size
                     continue
                 starts = positions_of(locations[ledger_codes == code])
                 path, reason = reasons[code]

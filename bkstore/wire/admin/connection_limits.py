@@ -143,6 +143,7 @@ class LimitedConnection(asyncio.Protocol):
             self._timer = None
 
     def _on_timeout(self) -> None:
+        """End the connection: its request, or the client's reading, has taken too long."""
         if self._head_complete:  # the client does not take its answer: a refusal would not arrive
             self._transport.abort()
         else:
