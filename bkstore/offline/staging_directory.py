@@ -79,6 +79,7 @@ class StagingDirectory:
                 raise
 
     def _undo_rename(self, error: OSError) -> None:
+        """Move the data back after a failed sync of the rename; raises if that fails too."""
         try:
             self._files.replace(self.out, self.data)
         except OSError:

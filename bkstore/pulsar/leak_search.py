@@ -136,6 +136,7 @@ class LeakSearch:
         )
 
     def _check_root(self) -> None:
+        """Refuse a root without topics: all ledgers would seem to be leaks."""
         has_topics = next(self._nodes.list_children([MANAGED_LEDGERS])) is not None
         if self._nodes.is_complete and not has_topics:
             path = self._nodes.location_of(MANAGED_LEDGERS)
@@ -227,6 +228,7 @@ class LeakSearch:
         return read_references(self._nodes, sorted(managed_ledgers), sorted(schemas))
 
     def _must_wait(self, suspects: list[ClassifiedLedger], references: PulsarReferences) -> bool:
+        """Return whether to look again after a pause: a broker may be deleting a suspect."""
         return (
             self._nodes.is_live
             and self._pause > 0

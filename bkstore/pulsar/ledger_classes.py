@@ -136,6 +136,7 @@ def _caution(stored: StoredLedger, references: PulsarReferences, now: int) -> st
 
 
 def _recent_change(owner: LedgerOwner, references: PulsarReferences, now: int) -> str:
+    """Return why a ledger may be in use yet: a node changed a moment ago; empty if none did."""
     change = references.last_change(owner)
     if change is None or change.version == 0 or now - change.modified >= RECENT_MILLISECONDS:
         return ""

@@ -115,6 +115,7 @@ def _ledger_or_none(ledger_id: int) -> int | None:
 
 
 def _bucket_ledgers(message: Any) -> Iterator[int]:
+    """Yield the ledgers of delayed messages that a cursor's properties name."""
     for item in message.cursorProperties:
         if item.name.startswith(_BUCKET_PROPERTY):
             if not item.value.isascii() or not item.value.isdigit():

@@ -66,10 +66,10 @@ class PulsarReferences:
     def __init__(self) -> None:
         self.ledgers: dict[int, LedgerReference] = {}
         self.findings: list[Finding] = []
-        self.topics: dict[str, str] = {}  # to the names of their managed ledgers
-        self.compacted_ledgers: dict[str, CursorValue] = {}
-        self.lowest_versions: dict[str, int] = {}
-        self.doubts: dict[NodeKey, str] = {}
+        self.topics: dict[str, str] = {}  # the managed ledger of each topic
+        self.compacted_ledgers: dict[str, CursorValue] = {}  # by topic
+        self.lowest_versions: dict[str, int] = {}  # by schema
+        self.doubts: dict[NodeKey, str] = {}  # why the references of a node are not known
         self.changes: dict[NodeKey, NodeChange] = {}
 
     def doubt(self, owner: LedgerOwner) -> str | None:

@@ -153,6 +153,7 @@ def _record_tables(
 def _rows_with_payloads(
     rows: Iterator[tuple[tuple[Any, ...], JournalRecord]], digest_types: DigestTypes
 ) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows with the payloads of their records, a batch at a time."""
     while batch := list(islice(rows, _ROWS_PER_TABLE)):
         payloads = _payloads([record for _, record in batch], digest_types)
         yield from ((*row, payload) for (row, _), payload in zip(batch, payloads))

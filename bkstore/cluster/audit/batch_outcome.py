@@ -75,6 +75,7 @@ class BatchOutcome(AuditCounts):
 
 
 def _violation_to_json(violation: Violation) -> list[Any]:
+    """Return a violation as a row of a saved batch; the reader takes the same order."""
     category, ledger, first_entry, bookie, missing, detail = violation
     groups = None if missing is None else missing.groups.tolist()
     ledger_name = None if ledger is None else ledger.qualified_name

@@ -271,6 +271,7 @@ class KeyValueStore:
         return f"/S{scope:016x}/" if scope else "/"
 
     def _decode_metadata(self, ledger: LedgerId, value: Value) -> LedgerMetadata:
+        """Decode a ledger's metadata; errors name its place in the store."""
         try:
             return decode(value.data, ledger, value.ctime)
         except CorruptionError as error:

@@ -72,6 +72,7 @@ class Dump:
         self._check_once(f"{table} without rows", [f for f in self.files[table] if not f.rows])
 
     def _check_once(self, label: str, files: Sequence[DumpFile]) -> None:
+        """Check the footers of the files of a label, unless it was done before."""
         if label not in self._checked:
             with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
                 deque(pool.map(check_file, files), 0)

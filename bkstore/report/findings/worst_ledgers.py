@@ -114,7 +114,7 @@ def worst_holes(table: pa.Table, max_ledgers: int) -> list[Risk]:
 def _number_ledgers(table: pa.Table) -> tuple[Int64Array, Int64Array]:
     """Return the distinct ledger ids of a table in id order, and for each row its index there."""
     ledgers, ledger_of_row = np.unique(id_pairs(table), axis=0, return_inverse=True)
-    # They are in signed order yet; the inverse of the permutation has their unsigned places.
+    # `np.unique` sorts ids as signed numbers: bring them into unsigned order, and the indexes too.
     order = unsigned_order(ledgers[:, 0], ledgers[:, 1])
     unsigned_index = np.empty(len(ledgers), np.int64)
     unsigned_index[order] = np.arange(len(ledgers))

@@ -358,6 +358,7 @@ class EntryLogger(Closeable):
 
 
 def _list_logs(current: Path) -> dict[int, Path]:
+    """Return the entry logs of a directory by log id."""
     paths = {}
     for name in os.listdir(current):
         log_id = entrylog.parse_log_name(name)

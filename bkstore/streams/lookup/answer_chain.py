@@ -63,8 +63,10 @@ class _Chain:
         if node_id not in self._search_of_node:
             node = self._context.image.node(node_id)
             self._search_of_node[node_id] = NodeSearch(node, self._context)
-        match = self._search_of_node[node_id].find(self._next_offset, contains=not self.objects)
-        return None if match is None else AnswerObject("SSO", *match)
+        search = self._search_of_node[node_id]
+        is_first = not self.objects  # only the answer's first object may begin before
+        found_slice = search.find(self._next_offset, may_begin_before=is_first)
+        return None if found_slice is None else AnswerObject("SSO", *found_slice)
 
 
 def build_chain(

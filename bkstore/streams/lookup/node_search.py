@@ -38,11 +38,11 @@ class NodeSearch:
         context.stats.nodes += 1
         context.stats.listed += len(node)
 
-    def find(self, offset: int, contains: bool) -> FoundSlice | None:
+    def find(self, offset: int, may_begin_before: bool) -> FoundSlice | None:
         """Return the next object whose slice begins at `offset`, None if this node has none.
 
-        With `contains` the slice may begin before it. Each pass of the loop loads the object under
-        the cursor or moves the cursor forward. Raises the exception of a failed load.
+        If it `may_begin_before`, also one that contains the offset. Each pass of the loop loads the
+        object under the cursor or moves the cursor forward. Raises the exception of a failed load.
         """
         self._advance_cursor(offset)
         while self._cursor < len(self._node):
@@ -53,7 +53,7 @@ class NodeSearch:
             position, slice_range = self._cursor, self._known_slices[self._cursor]
             start, end = (0, 0) if slice_range is None else slice_range
             if end > offset:
-                if start > offset or (start < offset and not contains):
+                if start > offset or (start < offset and not may_begin_before):
                     return None  # slices ascend, so no later one begins at the offset
                 self._found_any = True
                 self._cursor += 1

@@ -58,6 +58,7 @@ def _hash_word(word: UInt64Array) -> UInt64Array:
 
 
 def _hash_two_words(first: UInt64Array, second: UInt64Array) -> UInt64Array:
+    """Return XXPH3's hash of keys of 16 bytes, given as two words each."""
     low, high = first ^ _SECRET[0], second ^ _SECRET[1]
     mixed = _fold_product(low, high)
     mixed += low
@@ -93,6 +94,7 @@ def _fold_product(left: UInt64Array, right: UInt64Array) -> UInt64Array:
 
 
 def _avalanche(mixed: UInt64Array) -> UInt64Array:
+    """Return hashes whose bits all depend on all bits of `mixed`; changes it in place."""
     mixed ^= mixed >> np.uint64(37)
     mixed *= _PRIME64_3
     mixed ^= mixed >> _HALF_BITS

@@ -37,6 +37,7 @@ class _Ledger:
     last_position: int
 
     def row(self) -> tuple[Any, ...]:
+        """Return the row of the table: key, name, counts and entries per stretch."""
         _, scope, ledger = self.key
         (name,) = qualified_names([scope], [ledger])
         counts = (self.entries, self.logs.size, self.log_changes, self.stretches)
