@@ -34,6 +34,7 @@ from bkstore.pulsar.references import (
     NodeKey,
     NodeKind,
     PulsarReferences,
+    cursor_key,
     topic_key,
 )
 from bkstore.pulsar.sources.node_paths import chunks, list_managed_ledgers, list_schemas
@@ -134,7 +135,9 @@ def _read_cursor(
     assert topic is not None
     cursor_name = decode_element(path.rpartition("/")[2])
     is_compaction = cursor_name == COMPACTION_CURSOR
-    keys = [(NodeKind.CURSORS, topic), *([(NodeKind.COMPACTION, topic)] if is_compaction else [])]
+    keys = [(NodeKind.CURSORS, topic), cursor_key(topic, cursor_name)]
+    if is_compaction:
+        keys.append((NodeKind.COMPACTION, topic))
     cursor = _decode(references, nodes, path, value, decode_cursor, keys)
     if cursor is None:
         return

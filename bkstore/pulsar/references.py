@@ -27,6 +27,7 @@ class NodeKind(Enum):
     TREE = "tree"
     TOPIC = "topic"
     CURSORS = "cursors"
+    CURSOR = "cursor"
     COMPACTION = "compaction"
     SCHEMA = "schema"
 
@@ -81,10 +82,12 @@ class PulsarReferences:
         return next((self.doubts[key] for key in keys if key in self.doubts), None)
 
     def last_change(self, owner: LedgerOwner) -> NodeChange | None:
-        """Return the last change of a node that may have referred to a ledger of this owner; None
-        if there is no such node."""
-        changes = [self.changes[key] for key in _nodes_of(owner) if key in self.changes]
-        return max(changes, key=lambda change: change.modified, default=None)
+        """Return the last change of the node that refers to ledgers of this owner; None if there
+        is no such node, so that nothing is known of its last change."""
+        if owner.component == MANAGED_LEDGER and owner.cursor is not None:
+            return self.changes.get(cursor_key(topic_key(owner) or "", owner.cursor))
+        keys = _nodes_of(owner)
+        return self.changes.get(keys[-1]) if keys else None
 
     def add(self, ledger_id: int, reference: LedgerReference) -> None:
         """Add a reference; one to BookKeeper's copy prevails over one that says it is deleted."""
@@ -108,6 +111,11 @@ def topic_key(owner: LedgerOwner) -> str | None:
     """Return what identifies the topic of a ledger: its URL, or the name of a managed ledger that
     is no topic's."""
     return owner.topic or owner.managed_ledger
+
+
+def cursor_key(topic: str, cursor: str) -> NodeKey:
+    """Return the key of a single cursor's node."""
+    return NodeKind.CURSOR, f"{topic}/{cursor}"
 
 
 def _nodes_of(owner: LedgerOwner) -> list[NodeKey]:
