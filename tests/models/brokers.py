@@ -329,8 +329,8 @@ def _delete_topic(world: World, operation: Operation) -> Iterator[None]:
         for each in sorted(old):
             yield
             world.delete(operation, each)
+    operation.holds |= set(topic.ledgers)
     for each in list(topic.ledgers):
-        operation.holds.add(each)
         yield
         world.delete(operation, each)
     yield

@@ -38,18 +38,11 @@ def _check_world(seed: int, *, busy: bool) -> int:
     world = _make_world(seed)
     now = world.clock
     before = world.unneeded(now)
-    waits: list[float] = []
-
-    def wait(seconds: float) -> None:
-        waits.append(seconds)
-        world.finish()
-
     world.busy = busy
-    search = LeakSearch(world.store, world, now=now, pause=1.0, wait=wait)
+    search = LeakSearch(world.store, world, now=now, pause=1.0, wait=lambda _: world.finish())
     report = search.run()
     world.busy = False
-    if not busy and not waits:  # operations may still be running, and it could not be seen
-        world.finish()
+    world.finish()  # what is held by an operation is then gone or left behind
     leaked, offloaded = _reported(report)
     leaked_after, offloaded_after = world.unneeded(2 * now if busy else now)
     context = f"world {seed}, busy {busy}"
@@ -101,7 +94,7 @@ def _check_deletion(seed: int) -> int:
     return len(deleted)
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(5000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [150, pytest.param(2500, marks=pytest.mark.long)])
 def test_leaks_of_brokers(count: int) -> None:
     """Exactly the unneeded ledgers are reported, whether brokers stand still or go on."""
     still = sum(_check_world(seed, busy=False) for seed in range(count))
@@ -110,7 +103,7 @@ def test_leaks_of_brokers(count: int) -> None:
     assert min(still, busy) > count
 
 
-@pytest.mark.parametrize("count", [50, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.long)])
 def test_deletion_among_brokers(count: int) -> None:
     """No ledger is deleted that a topic refers to, while brokers go on."""
     assert sum(map(_check_deletion, range(count))) > count
