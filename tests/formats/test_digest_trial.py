@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bkstore.formats.entry import Coder, DigestTrial, Entry, find_digest_type
+from bkstore.formats.entry import Coder, DigestTrial, DigestTypes, Entry, find_digest_type
 from bkstore.ids import LedgerId
 
 PAYLOADS = [b"x" * (size % 7) for size in range(40)]
@@ -79,3 +79,33 @@ def test_an_impossible_type_of_a_scope_is_not_told() -> None:
     record = bytes([0xAF]) + _records("DUMMY", LedgerId(1, 7))[2][1:]
 
     assert None is find_digest_type([record])
+
+
+def test_most_records_tell_the_size() -> None:
+    """A record with a wrong length field among right ones changes nothing."""
+    records = _records("HMAC")[:6]
+    header = Coder("HMAC", PASSWORD).encode(Entry(7, 3, 2, 1000, PAYLOADS[3]))
+    records[3] = header
+
+    assert DigestTrial("HMAC", False) == find_digest_type(records)
+
+
+def test_a_gap_tells_no_size() -> None:
+    """After an entry that is not here, the length field counts payloads of others too: 20 bytes of
+    them would look like an HMAC digest that is none."""
+    records = Coder("HMAC", PASSWORD).encode_many(7, range(4), [b"", b"a", b"b" * 20, b"c"])
+
+    assert None is find_digest_type([records[1], records[3]])
+
+
+def test_a_type_that_later_records_tell() -> None:
+    """A ledger whose first records tell no type is tried again, and is then known."""
+    ledger, records, types = LedgerId(0, 7), _records("HMAC"), DigestTypes()
+
+    assert [len(PAYLOADS[n]) + 20 for n in (2, 5)] == [
+        len(payload) for payload in types.payloads(ledger, [records[2], records[5]])
+    ]
+    assert {ledger} == types.untold
+    assert PAYLOADS[20:23] == types.payloads(ledger, records[20:23])
+    assert set() == types.untold
+    assert [PAYLOADS[2]] == types.payloads(ledger, [records[2]])

@@ -13,6 +13,7 @@ from bkstore import Bookie
 from bkstore.cli.bookie import readjournal
 from bkstore.cli.main import main
 from bkstore.formats.entry import Coder, master_key
+from bkstore.storage.journal import JournalWriter
 from bkstore.storage.ledger_storage import LedgerStorage
 
 Capsys = pytest.CaptureFixture[str]
@@ -209,6 +210,18 @@ def test_readjournal_with_a_known_type(tmp_path: Path, capsys: Capsys) -> None:
 
     _, rows, err = _run(capsys, "readjournal", bookie)
     assert ("", {None}) == (err, {row["payload"] for row in rows})
+
+
+def test_readjournal_of_other_records(tmp_path: Path, capsys: Capsys) -> None:
+    """A fence has no payload; a record of a kind that is not known is shown as it is."""
+    with JournalWriter(tmp_path, first_id=7) as writer:
+        writer.append_special("fence", 7)
+        writer.append((7).to_bytes(8, "big") + (-0x7000).to_bytes(8, "big", signed=True) + b"new")
+    _, rows, _ = _run(capsys, "readjournal", tmp_path / "7.txn", "-m")
+
+    assert [("fence", None), ("unknown", b"new".hex())] == [
+        (row["kind"], row["payload"]) for row in rows
+    ]
 
 
 def test_readjournal_finds_types_across_batches(
