@@ -101,6 +101,10 @@ def test_names_and_titles(top: Path) -> None:
 
     assert "<title>Bookie one</title>" in _page(top)
 
+    main(["report", "one=b1", "two=b2", "three=b1", "-o", "r.html"])
+
+    assert "<title>Bookies one, two and three</title>" in _page(top)
+
     main(["report", "one=b1", "two=b2", "three=b1", "four=b2", "-o", "r.html"])
 
     assert "<title>4 bookies</title>" in _page(top)
@@ -126,6 +130,29 @@ def test_one_directory_cannot_be_read(top: Path, capsys: Capsys) -> None:
     assert any(line.startswith("Not all read: 1 of 2 bookies could not be read") for line in lines)
     assert "nowhere: no such directory" in _visible(_page(top))
     assert _is_clean(top)
+
+
+def test_damage_is_on_the_page(top: Path, capsys: Capsys) -> None:
+    """What could not be read of a directory is a row of the page's findings."""
+    (file,) = (top / "b2").rglob("7.idx")
+    file.write_bytes(file.read_bytes()[:100])
+    code = main(["report", "b1", "b2", "-o", "r.html"])
+    text = _visible(_page(top))
+
+    assert 1 == code
+    assert "damage:" in capsys.readouterr().err
+    assert "7.idx" in text
+    assert "Nothing unusual was found" not in text
+
+
+def test_outputs_are_refused_before_directories_are_read(
+    top: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    """Reading may take an hour: a folder that is missing is named at once."""
+    monkeypatch.setattr("bkstore.offline.dump.dump", None)
+
+    assert 2 == main(["report", "b1", "-o", "gone/r.html"])
+    assert "gone" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("last_entry", [2, None])
