@@ -49,14 +49,13 @@ def _check_world(seed: int, *, busy: bool) -> int:
 
     assert leaked <= leaked_after, f"{context}: no leak: {leaked - leaked_after}"
     stored = {each.ledger for each in MemoryStore.ledgers(world.store)}
-    if busy:  # a copy may be taken off its list, or deleted with its topic
-        offloaded_after |= leaked_after | (offloaded - stored)
+    offloaded_after |= offloaded - stored  # a copy may be deleted with its topic
+    if busy:  # or taken off its list
+        offloaded_after |= leaked_after
     assert offloaded <= offloaded_after, f"{context}: needed: {offloaded - offloaded_after}"
     if not any("is this its Pulsar" in each.detail for each in report.findings):
         assert before[0] <= leaked, f"{context}: not reported: {before[0] - leaked}"
-        missed = before[1] - leaked - offloaded
-        if busy:
-            missed = missed & stored - leaked_after
+        missed = (before[1] & stored) - leaked - offloaded - (leaked_after if busy else set())
         assert not missed, f"{context}: not reported: {missed}"
     return len(leaked | offloaded)
 
