@@ -9,18 +9,20 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from rocksdict import AccessType, Rdict, RdictIter, ReadOptions
+from rocksdict import AccessType, Rdict, RdictIter, ReadOptions, SstFileWriter
 
 from bkstore.ids import Int64Array
 from bkstore.index.api import IndexBatch
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.keys import encode_locations, entry_keys, ledger_range
 from bkstore.index.rocks.options import location_options, reading_options
+from bkstore.index.rocks.tables.table_writer import TableFileWriter
 from bkstore.lab.stores.other_stores import OtherStore, other_store_openers
 from tools.bench.cases import BenchmarkRow, Case, Cases, Context, TimedSide
 from tools.bench.inputs.entry_ids import SCOPE_0, locations_of, new_directory, rocks_index
 
 _KEY_BYTES = 16
+_KEYS_IN_CACHE = 1 << 14
 _PER_BATCH = 100_000
 """The rows per batch for peers, as in `put_many` of ours."""
 
@@ -142,8 +144,35 @@ def _fill_cases(context: Context) -> Cases:
     shape = f"{ids.size} ascending entries of one ledger"
     yield Case("put_many", ids.size, shape, put_side, (loop,), limit=3.5)
     yield Case("bulk_load", ids.size, shape, load_side, (loop,), limit=5.5)
+    yield _table_file_case(context)
     for name, side in _peer_fills(context, ids, locations):
         yield Case(f"put_many, {name}", ids.size, shape, put_side, (side,))
+
+
+def _table_file_case(context: Context) -> Case:
+    ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
+    locations = locations_of(ids)
+
+    def write(directory: Path) -> None:
+        with TableFileWriter(directory / "file", words=2) as writer:
+            writer.add([np.broadcast_to(np.int64(SCOPE_0.ledger), ids.shape), ids], locations)
+            writer.finish()
+
+    def write_by_binding(directory: Path) -> None:
+        writer = SstFileWriter(location_options())
+        writer.open(str(directory / "file"))
+        for start in range(0, ids.size, _KEYS_IN_CACHE):
+            part = slice(start, start + _KEYS_IN_CACHE)
+            keys, values = entry_keys(SCOPE_0, ids[part]), encode_locations(locations[part])
+            for key, value in zip(keys, values):
+                writer[key] = value
+        writer.finish()
+
+    set_up = partial(new_directory, context)
+    ours = TimedSide("TableFileWriter", write, set_up, shutil.rmtree)
+    theirs = TimedSide("SstFileWriter, a row a call", write_by_binding, set_up, shutil.rmtree)
+    shape = f"{ids.size} ascending entries of one ledger, synced"
+    return Case("table file", ids.size, shape, ours, (theirs,))
 
 
 def _peer_fills(
@@ -188,7 +217,9 @@ ROWS = (
         "into a new index. Baseline: db[key] = value per row into a new database with the same "
         "options, the keys and values made before (in its favour). No sync on either side; "
         "opening and closing are not timed; background flushes are not in the CPU time. lmdb and "
-        "LevelDB (plyvel) get the same rows in batches, keys and values made before.",
+        "LevelDB (plyvel) get the same rows in batches, keys and values made before. A table file "
+        "alone is also compared with the binding's SstFileWriter, which gets keys and values made "
+        "of the same arrays.",
         _fill_cases,
     ),
 )
