@@ -159,6 +159,17 @@ def test_equals_the_binding(data: st.DataObject) -> None:
         assert_equal_files(Path(top, "ours"), Path(top, "theirs"), compression != "none")
 
 
+def test_ends_of_blocks(tmp_path: Path) -> None:
+    """A block ends at the byte where the binding's does, whatever its size."""
+    rows = [(bytes(15) + bytes([i]), 1028 + i) for i in range(40)]
+    for block_bytes in range(280, 320):
+        theirs = TableSettings(5, "none", block_size=block_bytes, has_filter=False)
+        ours = TableFileSettings(BlockShape(block_bytes), CompressionType.NONE, filter_bits=None)
+        write_by_binding(tmp_path / "theirs", rows, theirs.options())
+        write_here(tmp_path / "ours", rows, ours)
+        assert_equal_files(tmp_path / "ours", tmp_path / "theirs", is_compressed=False)
+
+
 @pytest.mark.parametrize("scope", [0, 2**64 - 1])
 @pytest.mark.parametrize("stride", [1, 3, 300])
 def test_equals_a_bookies(tmp_path: Path, scope: int, stride: int) -> None:
