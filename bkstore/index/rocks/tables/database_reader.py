@@ -175,7 +175,7 @@ class DatabaseReader:
 
     def end_keys(self, words: int | None = None) -> list[bytes]:
         """Return the lowest and the highest key of all files, none without rows; of logs, only
-        keys of `words` * 8 bytes, if it is not None. Rows with these keys may have been deleted."""
+        keys of 8 * `words` bytes, if it is not None. Rows with these keys may have been deleted."""
         tables = self.manifest.version.tables.values()
         keys = [key for table in tables for key in (table.smallest_key, table.largest_key)]
         keys += self._logs.end_keys(words)
@@ -193,7 +193,7 @@ class DatabaseReader:
         first_batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[VersionedRows]:
         """Yield the live rows with keys in [start, stop) (None: no limit), which are all of
-        `words` * 8 bytes, with values of 8, in batches in the order of keys: the first ones of
+        8 * `words` bytes, with values of 8, in batches in the order of keys: the first ones of
         blocks with `first_batch_bytes` of contents. Damage raises `CorruptionError` with the keys
         that are unknown; or with `damage` it is appended there and passed over, and rows that it
         may have changed are left out. Memory: a batch of each level, and of each file of level
