@@ -89,6 +89,10 @@ class LocalEngine:
             for task in plan_unsorted_tasks(plan.unsorted_files, _UNLIMITED_ROWS):
                 yield from job.condenser.run_task(task, threads=self._threaded)
 
+    def is_duckdb_error(self, error: BaseException) -> bool:
+        """Return whether an exception is one of DuckDB's own."""
+        return isinstance(error, self._duckdb.Error)
+
     @contextmanager
     def _connect(self, inputs: Inputs, sql_text: str) -> Iterator[Any]:
         """Yield a DuckDB connection with the macros and the tables that a SQL text reads."""

@@ -45,9 +45,10 @@ def connect(
     MiB, and `threads` are DuckDB's limits; it spills into the temporary directory.
 
     Raises `MissingDependency` without DuckDB, `InvalidArgument` for a name that is not an SQL name
-    or a view's, and as `open_dump` and `read_metadata` do. A query raises DuckDB's errors; for an
-    analysis that fails or lacks metadata, with its message. Cost: the footers of all files are
-    checked, some 0.3 ms each. The connection must not be used in two threads at once.
+    or a view's, and as `open_dump` and `read_metadata` do, also for a file that DuckDB cannot read.
+    A query raises DuckDB's errors; for an analysis that fails or lacks metadata, with its message.
+    Cost: the footers of all files are checked, some 0.3 ms each. The connection must not be used in
+    two threads at once.
 
     >>> import tempfile
     >>> from bkstore.index.hierarchical import HierarchicalIndex
@@ -94,8 +95,12 @@ class SqlSession(NamedTuple):
                 connection.execute(f'create schema "{schema}"')
                 other_inputs = replace(other, metadata=inputs.metadata)
                 analyses += _create_views(connection, engine, schema, other_inputs, earlier=inputs)
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if engine.is_duckdb_error(error):
+                message = _one_line(error)
+                refusal = refusal_of_system(message, spill_path)
+                raise refusal or BkstoreError(f"the views cannot be made: {message}") from error
             raise
         return cls(connection, analyses, spill_path)
 
@@ -105,9 +110,13 @@ class SqlSession(NamedTuple):
         for analysis in self.analyses:
             if isinstance(analysis.error, BkstoreError):
                 return analysis.error
-        message = " ".join(str(error).split())
+        message = _one_line(error)
         refusal = refusal_of_system(message, self.spill_path)
         return refusal or InvalidArgument(f"the query failed: {message}")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
 
 
 def _check_schema_names(schemas: Mapping[str, object]) -> None:

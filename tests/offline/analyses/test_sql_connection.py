@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument, ReadFailed
 from bkstore.offline import analyses, connect
 from bkstore.offline.analyses import ANALYSES, LocalEngine, open_dump
 from bkstore.tables.dump import DUMP_TABLES
@@ -148,3 +148,37 @@ def test_spills_go_to_the_temporary_directory(
         assert result.fetchone() is not None
 
     assert [] == os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("message", "error_type", "told"),
+    [
+        (
+            'IO Error: Cannot open file "/d/a.parquet": Permission denied\n\nLINE 1: create',
+            ReadFailed,
+            "^/d/a.parquet: cannot be read: Permission denied$",
+        ),
+        (
+            'IO Error: Could not read from file "/d/a.parquet": Input/output error',
+            CorruptionError,
+            "^/d/a.parquet: cannot be read: Input/output error$",
+        ),
+        ("Catalog Error: odd", BkstoreError, "^the views cannot be made: Catalog Error: odd$"),
+    ],
+)
+def test_files_that_duckdb_cannot_open(
+    made: tuple[DumpWorld, Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    message: str,
+    error_type: type[BkstoreError],
+    told: str,
+) -> None:
+    """While the views are made DuckDB opens files; what it is refused names the file."""
+
+    def refuse(*_: object) -> None:
+        raise duckdb.IOException(message)
+
+    monkeypatch.setattr("bkstore.offline.analyses.sql_connection.select_rows", refuse)
+    with pytest.raises(error_type, match=told) as raised:
+        connect(made[1])
+    assert error_type is raised.type
