@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -30,6 +31,8 @@ _TABLE_TOTAL = re.compile(r"([a-z#][a-z #]*?)(?: \([^)]*\))?=(\d+)(?:;|$)")
 ReadProperty = Callable[[str], str]
 """Returns the RocksDB property ``rocksdb.<name>``, "" if there is none."""
 
+KeyRange = tuple[bytes, bytes | None]
+"""The first key, and the one after the last (None: to the end)."""
 
 NARROW_WORDS, WIDE_WORDS = 2, 3  # of 8 bytes, of a location's key: scope 0, others
 
@@ -69,6 +72,23 @@ def ledger_range(ledger: LedgerId, first: int = 0, last: int | None = None) -> t
     stop = MAX_ENTRY_ID if last is None else min(last, MAX_ENTRY_ID)
     first = min(max(first, 0), MAX_ENTRY_ID + 1)
     return entry_key(ledger, first), entry_key(ledger, max(stop + 1, 0))
+
+
+def ledgers_between(
+    ledger_ids: Sequence[LedgerId], start: bytes, stop: bytes | None
+) -> Sequence[LedgerId]:
+    """Return those of some ledgers, sorted and of one key width, that may have location keys in
+    [start, stop) (None: to the end).
+
+    >>> ledger_ids = [LedgerId(0, number) for number in range(5)]
+    >>> start, stop = entry_key(ledger_ids[1], 9), entry_key(ledger_ids[3], 0)
+    >>> [each.ledger for each in ledgers_between(ledger_ids, start, stop)]
+    [1, 2]
+    """
+    first = bisect_right(ledger_ids, start, key=lambda each: ledger_range(each)[1])
+    if stop is None:
+        return ledger_ids[first:]
+    return ledger_ids[first : bisect_left(ledger_ids, stop, key=lambda each: ledger_range(each)[0])]
 
 
 def entry_keys(ledger: LedgerId, entry_ids: Int64Array) -> list[bytes]:

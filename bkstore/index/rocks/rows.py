@@ -20,6 +20,7 @@ from bkstore.index.rocks.keys import (
     NARROW_WORDS,
     VALUE_BYTES,
     WIDE_WORDS,
+    KeyRange,
     key_bytes,
     ledger_key,
 )
@@ -182,9 +183,11 @@ def scan_rows(
     findings: Findings,
     start: bytes = b"",
     stop: bytes | None = None,
+    unknown_keys: list[KeyRange] | None = None,
 ) -> Iterator[IndexBatch]:
     """Yield every location row in [start, stop) in one pass, in batches of at most `batch`. With
-    `findings`, damage is appended there (else raised), and rows after it follow."""
+    `findings`, damage is appended there (else raised), and rows after it follow. The ranges of keys
+    whose rows it may hide are appended to `unknown_keys` at the end."""
     damage: list[UnknownRange] | None = None if findings is None else []
     invalid_rows = InvalidRows(database.path)
     for columns in database.items(start, stop, location_words(is_scoped), batch, damage):
@@ -198,15 +201,20 @@ def scan_rows(
     if findings is not None:
         findings += invalid_rows.findings()
         findings += [describe_unknown(unknown, is_scoped) for unknown in damage or ()]
+    if unknown_keys is not None:
+        unknown_keys += invalid_rows.key_ranges()
+        unknown_keys += [(unknown.start, unknown.stop) for unknown in damage or ()]
 
 
 class InvalidRows:
-    """The rows of a scan with ids or locations out of range: the first one, and their number."""
+    """The rows of a scan with ids or locations out of range: the first one, their number, and
+    their ledgers."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._first = ""
         self._count = 0
+        self._prefixes: set[bytes] = set()
 
     def remove(self, keys: KeyColumns, locations: Int64Array, is_scoped: bool) -> KeysAndValues:
         """Return the rows without those that are invalid."""
@@ -219,6 +227,8 @@ class InvalidRows:
         first = f"row {key_bytes(keys, row).hex()}: ids or location {locations[row]}"
         self._first = self._first or first
         self._count += int(is_invalid.sum())
+        prefixes = np.unique(keys[:-1, is_invalid], axis=1).T.astype(">i8")
+        self._prefixes.update(prefix.tobytes() for prefix in prefixes)
         return keys[:, ~is_invalid], locations[~is_invalid]
 
     def findings(self) -> list[Finding]:
@@ -227,6 +237,10 @@ class InvalidRows:
             return []
         detail = f"{self._first} are out of range (as are {self._count} rows here in all)"
         return [Finding("damage", detail, str(self._path))]
+
+    def key_ranges(self) -> list[KeyRange]:
+        """Return the ranges of the keys of their ledgers, in order."""
+        return [(prefix, prefix + b"\xff" * 8) for prefix in sorted(self._prefixes)]
 
     def raise_if_any(self) -> None:
         """Raise `CorruptionError` if there are such rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,7 +119,6 @@ class _IndexPiece:
         self.lengths = RecordLengths(piece.logs) if piece.with_lengths else None
         self.summaries: dict[LedgerId, LedgerSummary] = {}  # of the ledgers with rows
         self.doubtful_ledgers: set[LedgerId] = set()  # damage may have hidden entries of these
-        self.has_vague_damage = False  # whether some damage names no ledger
         self._named_logs = np.empty(0, np.int64)  # ids, ascending and distinct
         self.schema = ENTRIES.to_arrow()
         # Bookie ids and nulls, of the longest batch so far: `_entries_table` slices them.
@@ -130,7 +129,7 @@ class _IndexPiece:
         entries."""
         groups = self.targets["groups"]
         group_collector = GroupCollector(self.piece.bookie_id, groups.write, self.summaries)
-        for rows in self._read_rows(group_collector):
+        for rows in self.index.rows(self.findings):
             self._note_logs(log_ids_of(rows.location))
             self.targets["entries"].write_arrow(self._entries_table(rows))
             group_collector.add(rows)
@@ -151,40 +150,19 @@ class _IndexPiece:
         is_first = np.diff(log_ids, prepend=-1) != 0
         self._named_logs = np.union1d(self._named_logs, log_ids[is_first])
 
-    def _read_rows(self, group_collector: GroupCollector) -> Iterator[IndexBatch]:
-        """Yield the rows. Ledgers of a batch, and before it, are doubtful after vague damage."""
-        finding_count = 0
-        for rows in self.index.rows(self.findings):
-            if self._note_vague_damage(self.findings[finding_count:]):
-                self.doubtful_ledgers.update(ledger_id for ledger_id, _, _ in rows.by_ledger())
-                if group_collector.last_ledger is not None:
-                    self.doubtful_ledgers.add(group_collector.last_ledger)
-            finding_count = len(self.findings)
-            yield rows
-        is_vague = self._note_vague_damage(self.findings[finding_count:])
-        if is_vague and group_collector.last_ledger is not None:
-            self.doubtful_ledgers.add(group_collector.last_ledger)
-
-    def _note_vague_damage(self, new_findings: Sequence[Finding]) -> bool:
-        """Return whether some of the new damage names no ledger; set `has_vague_damage` if so."""
-        is_vague = any(f.severity == "damage" and f.ledger is None for f in new_findings)
-        self.has_vague_damage |= is_vague
-        return is_vague
-
     def _recheck_doubtful_ledgers(self) -> None:
         """Clear the doubtful ledgers that, read one by one, have just the entries written."""
-        listed = self.index.ledgers() if self.has_vague_damage else []
-        # A ledger without rows may have lost all of them.
-        self.doubtful_ledgers.update(n for n in listed if n not in self.summaries)
+        # Of those that damage overlaps, without rows too: all of them may be lost.
+        self.doubtful_ledgers.update(self.index.doubtful_ledgers())
         for ledger_id in sorted(self.doubtful_ledgers):
             try:
-                entries, _ = self.index.index.items(ledger_id)
+                entry_count = len(self.index.index.availability(ledger_id))
             except SystemRefused:
                 raise
             except BkstoreError:  # the damage is in the findings already
                 continue
             written_count, _, _ = self.summaries.get(ledger_id, _EMPTY_SUMMARY)
-            if entries.size == written_count:
+            if entry_count == written_count:
                 self.doubtful_ledgers.discard(ledger_id)
         damage = (f for f in self.findings if f.severity == "damage")
         self.doubtful_ledgers.update(f.ledger for f in damage if f.ledger is not None)

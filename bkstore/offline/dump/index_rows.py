@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from bkstore.index.api import DEFAULT_BATCH, Closeable, EntryIndex, Finding, Ind
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.hierarchical.file_tree import IndexFileTree
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks.keys import ledger_key
+from bkstore.index.rocks.keys import KeyRange, ledger_key, ledgers_between
 from bkstore.index.rocks.rows import scan_rows
 from bkstore.offline.dump.plan import DumpPiece
 from bkstore.storage.directories.file_listing import LogFile
@@ -52,6 +54,13 @@ class PieceIndex(Closeable):
             return
         for rows in self.index.scan(batch, findings):
             yield rows._replace(dir_index=_find_dirs(self._log_dirs, log_ids_of(rows.location)))
+
+    def doubtful_ledgers(self) -> list[LedgerId]:
+        """Return the ledgers of the range from which `rows` may have left out some, in order:
+        damage overlaps their keys. For index files there are none: each finding names a ledger."""
+        if not isinstance(self.index, _RangeIndex) or not any(self.index.unknown_keys):
+            return []
+        return self.index.find_doubtful(self.ledgers())
 
     def _range_rows(
         self, index: _RangeIndex, findings: list[Finding], batch: int
@@ -96,6 +105,21 @@ class _PieceIndexFiles(HierarchicalIndex):
 class _RangeIndex(RocksIndex):
     """A RocksDB index that can scan a range of ledgers."""
 
+    def __init__(self, directory: Path, *, live: bool) -> None:
+        super().__init__(directory, live=live)
+        self.unknown_keys: tuple[list[KeyRange], list[KeyRange]] = ([], [])
+        """Where the scan met damage, in `locations` and in `locations-128`."""
+
+    def find_doubtful(self, ledger_ids: Sequence[LedgerId]) -> list[LedgerId]:
+        """Return those of some sorted ledgers that may have keys in `unknown_keys`, in order."""
+        first_scoped = bisect_left(ledger_ids, 1, key=itemgetter(0))  # the first of scope >= 1
+        doubtful: set[LedgerId] = set()
+        for has_scope, ranges in enumerate(self.unknown_keys):
+            of_database = ledger_ids[first_scoped:] if has_scope else ledger_ids[:first_scoped]
+            for start, stop in ranges:
+                doubtful.update(ledgers_between(of_database, start, stop))
+        return sorted(doubtful)
+
     def scan_range(
         self,
         first_ledger: LedgerId,
@@ -118,4 +142,7 @@ class _RangeIndex(RocksIndex):
                 first_key = ledger_key(first_ledger)
             if stop_ledger is not None and bool(stop_ledger.scope) == has_scope:
                 stop_key = ledger_key(stop_ledger)
-            yield from scan_rows(locations, has_scope, batch, findings, first_key, stop_key)
+            yield from scan_rows(
+                locations, has_scope, batch, findings, first_key, stop_key,
+                self.unknown_keys[has_scope],
+            )  # fmt: skip
