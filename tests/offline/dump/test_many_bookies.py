@@ -109,13 +109,15 @@ def test_hidden_names(three: list[Path], tmp_path: Path) -> None:
 
 
 def _break(bookie: Path) -> None:
-    (table,) = (bookie / "ledgers/current/locations").glob("*.sst")
-    table.write_bytes(table.read_bytes()[:-50])
+    (manifest,) = (bookie / "ledgers/current/locations").glob("MANIFEST-*")
+    data = bytearray(manifest.read_bytes())
+    data[20] ^= 1  # in the first record
+    manifest.write_bytes(data)
 
 
 @pytest.fixture
 def corrupt(three: list[Path], tmp_path: Path) -> Path:
-    """Return a RocksDB bookie whose table file is cut."""
+    """Return a RocksDB bookie whose manifest is damaged."""
     shutil.copytree(three[1], tmp_path / "bad")
     _break(tmp_path / "bad")
     return tmp_path / "bad"
