@@ -67,10 +67,10 @@ class WritePieces:
         task = TaskContext.get()
         assert task is not None
         attempt_name = f"attempt-{task.partitionId()}-{task.taskAttemptId()}"
-        writer = self.open_writer(Path(self.folder) / attempt_name)
-        for directory, rows in self.read_rows(batches):
-            writer.add(directory, rows)
-        pieces = writer.finish()
+        with self.open_writer(Path(self.folder) / attempt_name) as writer:
+            for directory, rows in self.read_rows(batches):
+                writer.add(directory, rows)
+            pieces = writer.finish()
         duplicates = self.read_rows.rows_read - sum(piece.rows for piece in pieces)
         for number, piece in enumerate(pieces):
             # The duplicates of all pieces are those of the task: its first message has them.

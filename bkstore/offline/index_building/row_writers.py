@@ -5,9 +5,10 @@ Nothing reads the files before `assembly` does, so attempts may run at once, eac
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import convert_write_errors
 from bkstore.ids import LedgerId
-from bkstore.index.api import IndexBatch, LedgerState
+from bkstore.index.api import Closeable, IndexBatch, LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks.tables.table_writer import TableFileWriter
 
@@ -38,12 +39,15 @@ class TableFile(NamedTuple):
     bytes: int
 
 
-class RowWriter(Protocol):
-    """Writes ordered rows, one directory after the other; `finish` returns the files."""
+class RowWriter(Closeable):
+    """Writes ordered rows, one directory after the other; `finish` returns the files. Close it: an
+    attempt that fails holds an open file until then."""
 
+    @abstractmethod
     def add(self, directory: int, rows: IndexBatch) -> None:
         """Write the next rows of a directory; keys ascend from call to call."""
 
+    @abstractmethod
     def finish(self) -> list[TableFile]:
         """Make the files durable, and return them in order."""
 
@@ -70,7 +74,7 @@ def rows_of_directory(rows: IndexBatch, dir_index: int, directory_count: int) ->
     return rows if is_own.all() else IndexBatch(*(column[is_own] for column in rows))
 
 
-class TableWriter:
+class TableWriter(RowWriter):
     """Writes RocksDB table files, each of one directory and one key width. 0.14 us a row.
 
     Raises `WriteFailed` if the system refuses; an unfinished file then stays in the folder.
@@ -130,8 +134,14 @@ class TableWriter:
         self._finish_file()
         return self._finished
 
+    def close(self) -> None:
+        """Close the open table file, unfinished. Idempotent."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
-class TreeWriter:
+
+class TreeWriter(RowWriter):
     """Writes index files by `index`, which lies in `folder`; 30 ns a row, 1 ms a ledger to sync.
 
     `advice` ends the error for a ledger whose file would have too many holes.
@@ -179,3 +189,7 @@ class TreeWriter:
             return []
         # A tree may span directories and scopes, and has no size: these fields are not used.
         return [TableFile(0, False, str(self._folder), self._row_count, 0)]
+
+    def close(self) -> None:
+        """Close the index. Idempotent."""
+        self._index.close()

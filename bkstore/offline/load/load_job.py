@@ -92,14 +92,15 @@ class LocalLoadEngine:
             OrderedRows(job.source, directory_rows, dir_index, scratch, self._run_rows, job.files)
             for dir_index, directory_rows in enumerate(survey_order(job.source))
         ]
-        writer = open_row_writer(job.layout, job.work / "local", job.files, job.states)
         row_count = 0
-        for dir_index, ordered_rows in enumerate(self._ordered_rows):
-            for batch in ordered_rows:
-                writer.add(dir_index, batch)
-                row_count += batch.entry_id.size
-                job.report("written", row_count)
-        return writer.finish(), sum(ordered.duplicates for ordered in self._ordered_rows)
+        with open_row_writer(job.layout, job.work / "local", job.files, job.states) as writer:
+            for dir_index, ordered_rows in enumerate(self._ordered_rows):
+                for batch in ordered_rows:
+                    writer.add(dir_index, batch)
+                    row_count += batch.entry_id.size
+                    job.report("written", row_count)
+            pieces = writer.finish()
+        return pieces, sum(ordered.duplicates for ordered in self._ordered_rows)
 
     def compare(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
         """Read the rows again, batch by batch with those of the index."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from operator import itemgetter
 from pathlib import Path
 
@@ -123,16 +124,19 @@ def _write_databases(
 ) -> int:
     """As `write_index`: table files of each directory's rows, which `build_index` ingests."""
     row_count, directory_count = 0, len(index_dirs)
-    writers = [
-        open_row_writer("rocksdb", work_dir / f"tables-{dir_index}", files)
-        for dir_index in range(directory_count)
-    ]
-    for batch in rows:
-        for dir_index, writer in enumerate(writers):
-            writer.add(dir_index, rows_of_directory(batch, dir_index, directory_count))
-        row_count += batch.entry_id.size
-        report(batch.entry_id.size)
-    table_files = [table_file for writer in writers for table_file in writer.finish()]
+    with ExitStack() as open_writers:
+        writers = [
+            open_writers.enter_context(
+                open_row_writer("rocksdb", work_dir / f"tables-{dir_index}", files)
+            )
+            for dir_index in range(directory_count)
+        ]
+        for batch in rows:
+            for dir_index, writer in enumerate(writers):
+                writer.add(dir_index, rows_of_directory(batch, dir_index, directory_count))
+            row_count += batch.entry_id.size
+            report(batch.entry_id.size)
+        table_files = [table_file for writer in writers for table_file in writer.finish()]
     build_index("rocksdb", index_dirs, table_files, states, files)
     if flags is not None:
         put_storage_flags(index_dirs[0] / "ledgers", flags, files)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,11 @@ class TableFileWriter:
         self._builder = TableBuilder(words, settings)
         self._bytes = 0
         with convert_write_errors(path):
-            self._fd: int | None = files.create_new(path)
+            fd = files.create_new(path)
+        self._fd: int | None = fd
+        # Of a writer that nobody closed.
+        self._cleanup = weakref.finalize(self, files.close, fd)
+        self._cleanup.atexit = False
 
     @property
     def rows(self) -> int:
@@ -85,6 +90,7 @@ class TableFileWriter:
         """Close the file, finished or not. Idempotent."""
         fd, self._fd = self._fd, None
         if fd is not None:
+            self._cleanup.detach()
             with convert_write_errors(self.path):
                 self._files.close(fd)
 
