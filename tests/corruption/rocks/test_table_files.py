@@ -5,12 +5,19 @@ from __future__ import annotations
 
 import random
 import shutil
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.formats.rocksdb.table.entries import block_entries
+from bkstore.index.api import IndexBatch
+from bkstore.index.rocks import RocksIndex
+from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.tables.any_rows import read_versions
 from bkstore.index.rocks.tables.block_rows import TableRows
 from bkstore.index.rocks.tables.damage import UnknownRange
 from bkstore.index.rocks.tables.database_reader import DatabaseReader
@@ -227,6 +234,79 @@ def test_files_of_another_database(two_levels: tuple[Path, list[Path]], tmp_path
     shutil.copy(old, new)
     with pytest.raises(CorruptionError, match="the manifest"):
         pairs_of(DatabaseReader(path).rows(2))
+
+
+def test_files_exchanged(tmp_path: Path) -> None:
+    """Files of one size in each other's place, with keys of their own or with the same: neither is
+    read for the other. RocksDB refuses them too, by their unique ids."""
+    for case, ledgers in enumerate([(5, 6, 7), (5, 5, 5)]):
+        top = tmp_path / str(case)
+        with RocksIndex(top, writable=True) as index:
+            for number, ledger in enumerate(ledgers):
+                count = np.arange(1000)
+                rows = (np.zeros_like(count), np.full_like(count, ledger), count)
+                locations = count + (number + 1 << 33)
+                index.bulk_load([IndexBatch(np.zeros_like(count), *rows, locations)])
+        path = top / "current" / "locations"
+        assert len(pairs_of(DatabaseReader(path).rows(2))) == 1000 * len(set(ledgers))
+        first, second, _ = sorted(path.glob("*.sst"))
+        assert first.stat().st_size == second.stat().st_size
+        first.rename(path / "moved")
+        second.rename(first)
+        (path / "moved").rename(second)
+        rows_left, damage = read_known(path)
+
+        assert {str(first), str(second)} == {unknown.file for unknown in damage}
+        assert all("is not the file that the manifest lists" in each.reason for each in damage)
+        assert len(rows_left) == 1000
+        assert {value for _, value in rows_left} == {
+            (entry + (3 << 33)).to_bytes(8, "big") for entry in range(1000)
+        }
+        with pytest.raises(CorruptionError, match="Mismatch in unique ID"):
+            Database(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"smallest": key_of(2) + bytes(8)}, "are not in the manifest's"),
+        ({"smallest": key_of(91) + bytes(8)}, "are not in the manifest's"),
+        ({"largest": key_of(89) + bytes(8)}, "are not in the manifest's"),
+        ({"largest": key_of(1 << 40) + bytes(8)}, "index ends before the manifest's last key"),
+        ({"smallest_sequence": 91, "largest_sequence": 200}, "before the oldest, 91"),
+        ({"largest_sequence": 89}, "after the newest, 89"),
+        ({"unique_id": bytes(16)}, None),
+        ({"unique_id": bytes(15) + b"1"}, "is not the file that the manifest lists"),
+    ],
+)
+@pytest.mark.parametrize("read", ["arrays", "versions"])
+def test_other_bounds_in_the_manifest(
+    tmp_path: Path, changes: dict[str, Any], reason: str | None, read: str
+) -> None:
+    """Manifests of older versions have no unique id: the keys and sequence numbers tell a file of
+    another place. Its rows are those of the writes 1 to 90."""
+    database = RandomDatabase(tmp_path, random.Random(3), TableSettings(block_size=256))
+    database.write_file([key_of(n) for n in range(1, 91)], is_compacted=False)
+    path = tmp_path / "database"
+    (file,) = path.glob("*.sst")
+    with closing(DatabaseReader(path)) as reader:
+        (listed,) = reader.manifest.version.tables.values()
+    assert (1, 90) == (listed.smallest_sequence, listed.largest_sequence)
+    assert any(listed.unique_id)
+    listed = listed._replace(**({"unique_id": b""} | changes))
+
+    def read_all() -> int:
+        with TableReader(file, listed=listed) as table:
+            if read == "versions":
+                return len(list(read_versions(table)))
+            return len(pairs_of(TableRows(table, 2)))
+
+    if reason is None:
+        assert 90 == read_all()
+    else:
+        with pytest.raises(CorruptionError, match=reason):
+            read_all()
 
 
 def test_a_row_too_few_is_noticed(tmp_path: Path) -> None:

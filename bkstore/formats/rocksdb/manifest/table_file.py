@@ -94,6 +94,15 @@ class TableFileMetadata(NamedTuple):
         """Whether no row has the largest key: it is the end of a range delete."""
         return self.largest[-TRAILER_BYTES:] == _RANGE_END_TRAILER
 
+    @property
+    def end_key(self) -> bytes:
+        """The exclusive end of the file's keys: no key below it is above `largest_key`.
+
+        >>> TableFileMetadata(0, 12, 1000, b"a" + bytes(8), b"c" + bytes(8)).end_key
+        b'c\\x00'
+        """
+        return self.largest_key + (b"" if self.has_exclusive_end else b"\0")
+
 
 _RANGE_END_TRAILER = (MAX_SEQUENCE << 8 | ValueType.RANGE_DELETION).to_bytes(8, "little")
 

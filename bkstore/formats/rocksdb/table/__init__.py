@@ -9,8 +9,8 @@ Every block has a trailer: its compression and a checksum. Read `footer` and `bl
 `entries`: the entries of any block, one at a time; `rows` decodes those of many data blocks as
 arrays. `index`, `filter`, `properties` and `range_deletes` have the blocks of these names;
 `key_hash` is the hash of keys in filters. `table_builder` makes whole files, `row_blocks` their
-data blocks. Source:
-`table/format.cc` and `table/block_based/` of RocksDB.
+data blocks. A manifest knows a file by its `unique_id`. Source: `table/format.cc` and
+`table/block_based/` of RocksDB.
 """
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "row_blocks",
     "rows",
     "table_builder",
+    "unique_id",
 ]

@@ -89,10 +89,11 @@ def block_versions(table: TableReader, block: int) -> list[Version]:
         if order <= before:
             raise CorruptionError(None, None, "keys of rows are out of order")
         before = order
-        table.check_newest(sequence)
         versions.append((key, sequence, code, entry.value))
     if not versions:
         raise CorruptionError(None, None, "data block has no rows")
+    numbers = [version[1] for version in versions]
+    table.check_listed((versions[0][0], versions[-1][0]), (min(numbers), max(numbers)))
     separators, first_key = table.index.separators, versions[0][0]
     low = separators[block - 1] if block else None
     is_low = low is not None and (

@@ -165,7 +165,10 @@ class TableRows:
                 raise CorruptionError(None, None, "row of an ingested file has a sequence number")
             sequences = np.full(len(rows), self._table.sequence_of_all)
             rows = replace(rows, sequences=sequences)
-        self._table.check_newest(int(rows.sequences.max()))
+        self._table.check_listed(
+            (rows.key_at(0), rows.key_at(-1)),
+            (int(rows.sequences.min()), int(rows.sequences.max())),
+        )
         return rows
 
     def _unpack(

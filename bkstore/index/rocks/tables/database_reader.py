@@ -146,21 +146,16 @@ class DatabaseReader:
 
     def _open_table(self, table: TableFileMetadata) -> TableReader | None:
         """Open a table file; None if it is damaged, with its range of keys in `unreadable`."""
-        path, end = self.path / table.file_name, _end_of(table)
+        path = self.path / table.file_name
         try:
-            reader = TableReader(path, table.largest_sequence, (table.smallest_key, end))
-            self._files.enter_context(reader)
-            if reader.file_bytes != table.size:
-                reason = f"has {reader.file_bytes} bytes, the manifest {table.size}"
-                raise CorruptionError(path, min(reader.file_bytes, table.size), reason)
+            return self._files.enter_context(TableReader(path, listed=table))
         except CorruptionError as error:
             unknown = UnknownRange(
-                str(path), error.offset, error.reason, table.smallest_key, end,
+                str(path), error.offset, error.reason, table.smallest_key, table.end_key,
                 table.largest_sequence,
             )  # fmt: skip
             self.unreadable.append(unknown)
             return None
-        return reader
 
     # -- what there is
 
@@ -325,11 +320,6 @@ def _overlaps(table: TableReader, start: bytes | None, stop: bytes | None) -> bo
     first, end = table.key_bounds
     is_below = start is not None and end is not None and end <= start
     return not is_below and (stop is None or first < stop)
-
-
-def _end_of(table: TableFileMetadata) -> bytes:
-    """Return the exclusive end of a file's keys."""
-    return table.largest_key + (b"" if table.has_exclusive_end else b"\0")
 
 
 def _deletes_of(table: TableReader) -> list[RangeDelete]:

@@ -12,6 +12,7 @@ from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.files.opening import open_regular, read_fully
 from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.rocksdb.keys import MAX_SEQUENCE
+from bkstore.formats.rocksdb.manifest.table_file import TableFileMetadata
 from bkstore.formats.rocksdb.table.block import unpack_block
 from bkstore.formats.rocksdb.table.entries import block_entries
 from bkstore.formats.rocksdb.table.footer import (
@@ -37,6 +38,7 @@ from bkstore.formats.rocksdb.table.properties import (
 )
 from bkstore.formats.rocksdb.table.range_deletes import RangeDelete, decode_range_deletes
 from bkstore.formats.rocksdb.table.rows import UInt64Array
+from bkstore.formats.rocksdb.table.unique_id import make_unique_id
 from bkstore.index.rocks.tables.damage import UnknownRange
 from bkstore.index.rocks.tables.key_order import as_words
 
@@ -47,23 +49,28 @@ _MAX_META_BYTES = 1 << 30
 
 class TableReader:
     """A table file, open for reading. Opening reads and checks footer, properties and range
-    deletes, some 200 us; the first use of `index` reads that, 2 us a data block. The manifest has
-    `largest_sequence`, which is the sequence number of an ingested file's rows, and `key_bounds`,
-    first key and exclusive end; they are None, or the widest, if there is no manifest.
+    deletes, some 200 us; the first use of `index` reads that, 2 us a data block. `listed` is what
+    the manifest has about the file, None if there is no manifest; the file is compared with it.
+    `largest_sequence`, if not from there, is the sequence number of an ingested file's rows.
 
-    Raises `CorruptionError` with file and offset for damage, `UnsupportedLayout` for a file with
-    something that is not read here. Threads: may be shared. Close it.
+    Raises `CorruptionError` with file and offset for damage, also if it is not the file that is
+    listed, and `UnsupportedLayout` for a file with something that is not read here. `key_bounds`
+    are first key and exclusive end, the widest if not known. Threads: may be shared. Close it.
     """
 
     def __init__(
         self,
         path: Path,
         largest_sequence: int | None = None,
-        key_bounds: tuple[bytes, bytes | None] = (b"", None),
+        listed: TableFileMetadata | None = None,
     ) -> None:
         self.path = path
+        self._listed = listed
+        self.key_bounds: tuple[bytes, bytes | None] = (b"", None)
+        if listed is not None:
+            largest_sequence = listed.largest_sequence
+            self.key_bounds = listed.smallest_key, listed.end_key
         self.newest_sequence = MAX_SEQUENCE if largest_sequence is None else largest_sequence
-        self.key_bounds = key_bounds
         self._words_of_separators: dict[int, UInt64Array] = {}
         with convert_read_errors(path):
             self._fd: int | None = open_regular(path)
@@ -95,6 +102,8 @@ class TableReader:
         self.properties: TableProperties = self._read_properties()
         self.sequence_of_all = self._sequence_of_all(largest_sequence)
         self.range_deletes: list[RangeDelete] = self._read_range_deletes()
+        if self._listed is not None:
+            self._check_is_listed(self._listed)
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -186,6 +195,18 @@ class TableReader:
             raise CorruptionError(self.path, handle.offset, reason)
         return min(largest_sequence, MAX_SEQUENCE)
 
+    def _check_is_listed(self, listed: TableFileMetadata) -> None:
+        """Raise if the file is another than the manifest lists: by its size, and by its unique id,
+        which RocksDB writes since 7.3."""
+        if self.file_bytes != listed.size:
+            reason = f"has {self.file_bytes} bytes, the manifest {listed.size}"
+            raise CorruptionError(self.path, min(self.file_bytes, listed.size), reason)
+        unique_id = make_unique_id(self.properties.values)
+        if any(listed.unique_id) and unique_id != listed.unique_id:
+            stated = f"its unique id is {unique_id.hex()}, in the manifest {listed.unique_id.hex()}"
+            reason = f"is not the file that the manifest lists: {stated}"
+            raise CorruptionError(self.path, self.meta_blocks[_PROPERTIES].offset, reason)
+
     def _index_handle(self) -> BlockHandle:
         """Return where the index block is; raises `CorruptionError` if the file has none."""
         handle = self.footer.index or self.meta_blocks.get(_INDEX)
@@ -203,6 +224,11 @@ class TableReader:
         if len(index) != self.properties.data_blocks:
             reason = f"index lists {len(index)} data blocks of {self.properties.data_blocks}"
             raise CorruptionError(self.path, self._index_handle().offset, reason)
+        listed = self._listed
+        has_last_key = listed is not None and not listed.has_exclusive_end and len(index) > 0
+        if listed is not None and has_last_key and index.separators[-1] < listed.largest_key:
+            reason = f"index ends before the manifest's last key, {listed.largest_key.hex()}"
+            raise CorruptionError(self.path, self._index_handle().offset, reason)
         return index
 
     def separators(self, words: int) -> UInt64Array:
@@ -211,11 +237,22 @@ class TableReader:
             self._words_of_separators[words] = as_words(self.index.separators, words)
         return self._words_of_separators[words]
 
-    def check_newest(self, sequence: int) -> None:
-        """Raise `CorruptionError` for a row's sequence number above that of the file."""
-        if sequence > self.newest_sequence:
+    def check_listed(self, keys: tuple[bytes, bytes], sequences: tuple[int, int]) -> None:
+        """Raise `CorruptionError` if rows, with the least and greatest of keys and sequence numbers
+        given, are not among those that the manifest has for the file."""
+        oldest, newest = sequences
+        if newest > self.newest_sequence:
             after = f"after the newest, {self.newest_sequence}"
-            raise CorruptionError(None, None, f"row has sequence number {sequence}, {after}")
+            raise CorruptionError(None, None, f"row has sequence number {newest}, {after}")
+        if self._listed is None:
+            return
+        if oldest < self._listed.smallest_sequence:
+            before = f"before the oldest, {self._listed.smallest_sequence}"
+            raise CorruptionError(None, None, f"row has sequence number {oldest}, {before}")
+        if keys[0] < self._listed.smallest_key or keys[1] >= self._listed.end_key:
+            within = f"{self._listed.smallest_key.hex()} to {self._listed.largest_key.hex()}"
+            reason = f"rows {keys[0].hex()} to {keys[1].hex()} are not in the manifest's: {within}"
+            raise CorruptionError(None, None, reason)
 
     def unknown_block(self, block: int, error: CorruptionError) -> UnknownRange:
         """Return the range of keys that are unknown because a data block fails."""

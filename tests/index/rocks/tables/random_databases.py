@@ -130,15 +130,16 @@ class RandomDatabase:
         self._copy_with_log(database)
         database.close()
 
-    def write_file(self, keys: list[bytes]) -> None:
-        """Write a database with these keys, compacted to one file."""
+    def write_file(self, keys: list[bytes], is_compacted: bool = True) -> None:
+        """Write a database with these keys in one file, of level 0 if it is not compacted."""
         database = self._open()
         batch = WriteBatch(raw_mode=True)
         for key in keys:
             batch.put(key, self.rng.randbytes(8))
         database.write(batch)
         database.flush()
-        database.compact_range(None, None)
+        if is_compacted:
+            database.compact_range(None, None)
         database.close()
         (self.path / "written").rename(self.path / "database")
 
