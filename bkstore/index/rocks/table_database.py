@@ -219,11 +219,13 @@ class TableLocations(_TableDatabase):
     def key_prefixes(self, words: int, damage: Damage = None) -> list[bytes]:
         """Inherited."""
         prefixes: list[bytes] = []
+        unknown: dict[UnknownRange, None] = {}  # each once, in order, however many reads meet it
         start: bytes | None = b""
         while start is not None:
             # Blocks with rows of several prefixes are read one after the other; from one that has
             # only a single prefix, the next read begins after all its keys.
-            for rows in self._rows(start, None, words, _FIRST_BATCH_BYTES, damage):
+            unknown_here: Damage = None if damage is None else []
+            for rows in self._rows(start, None, words, _FIRST_BATCH_BYTES, unknown_here):
                 differs = (rows.keys[:-1, 1:] != rows.keys[:-1, :-1]).any(axis=0)
                 firsts = rows.keys[:-1, np.flatnonzero(np.concatenate(([True], differs)))]
                 found = [prefix.tobytes() for prefix in firsts.T.astype(">u8")]
@@ -233,6 +235,9 @@ class TableLocations(_TableDatabase):
                     break
             else:
                 start = None
+            unknown.update(dict.fromkeys(unknown_here or ()))
+        if damage is not None:
+            damage += unknown
         return prefixes
 
     def _rows(

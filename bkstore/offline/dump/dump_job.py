@@ -408,14 +408,16 @@ class _DumpRun:
         outcome = self.outcomes[plan.bookie_id]
         if outcome.failure is not None:
             return
+        findings = list(outcome.findings)
         for piece in plan.pieces:
             result = self._results[piece.name]
-            outcome.findings += result.findings
+            findings += result.findings
             for file in result.files:
                 outcome.rows[file.table] = outcome.rows.get(file.table, 0) + file.rows
                 path = dump_file_path(file.table, piece.bookie_id, piece.number)
                 tables[file.table].append(file_to_json(path, piece.bookie_id, file))
-        outcome.findings += plan.findings
+        # Pieces beside each other may meet the same damage, and so did the plan.
+        outcome.findings = list(dict.fromkeys([*findings, *plan.findings]))
 
     def _write_findings(
         self,

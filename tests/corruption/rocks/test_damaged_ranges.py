@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bkstore import BkstoreError, BookieDir, CorruptionError, LedgerId
-from bkstore.index.api import Finding, LedgerState
+from bkstore.index.api import Finding, IndexBatch, LedgerState
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.tables.table_reader import TableReader
 from bkstore.offline.check import Check
@@ -183,3 +183,21 @@ def test_a_row_of_other_widths_is_one_unknown_key(tmp_path: Path) -> None:
     (finding,) = findings
     assert f"a key of 17 and a value of 8 bytes: {odd.hex()}" in finding.detail
     assert LedgerId(0, 7) == finding.ledger
+
+
+def test_each_range_is_reported_once(tmp_path: Path) -> None:
+    """A listing of ledgers begins anew after each long one, but names every damage once."""
+    ledger_ids, entries = np.repeat(np.arange(1, 6), 12_000), np.tile(np.arange(12_000), 5)
+    zeros = np.zeros(entries.size, np.int64)
+    rows = IndexBatch(zeros, zeros, ledger_ids, entries, entries + 1)
+    with RocksIndex(tmp_path, writable=True) as index:
+        for ledger in range(1, 6):
+            index.set_state(ledger, LedgerState(b""))
+        for _ in range(2):
+            index.bulk_load([rows])
+    file = min((tmp_path / "current/locations").glob("*.sst"))
+    data = file.read_bytes()
+    with changed(file, data[:-50]), RocksIndex(tmp_path) as index:
+        assert [str(file)] == [finding.file for finding in index.findings()]
+    with changed(file, flip(data, 50)), RocksIndex(tmp_path) as index:
+        assert [0] == [finding.offset for finding in index.findings()]

@@ -46,7 +46,9 @@ def _open_files(top: Path) -> list[str]:
 
 def _write_index(top: Path) -> None:
     index_dirs = [top / "out0", top / "out1"]
-    write_index("rocksdb", index_dirs, _failing_rows(), {}, None, top / "work", OS_FILES, id)
+    write_index(
+        "rocksdb", index_dirs, _failing_rows(), {}, None, top / "work", OS_FILES, lambda _: None
+    )
 
 
 def _load(top: Path) -> None:
