@@ -1,16 +1,18 @@
 """Databases read as arrays from their files, without RocksDB: what readers open. RocksDB is opened
-only for look-ups of single keys, at the first one: it is faster there."""
+only for look-ups of single keys, at the first one, for it is faster there; and only while the files
+are still those that the arrays are of."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from bkstore import forks
-from bkstore.errors import UnsupportedLayout
+from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
 from bkstore.formats.rocksdb.table.rows import VersionedRows
 from bkstore.ids import Int64Array, count_consecutive
 from bkstore.index.rocks.database import Database
@@ -30,6 +32,7 @@ _FIRST_BATCH_BYTES = 1 << 16
 """Contents of the first blocks of a short read: one block of a bookie's."""
 
 _SCANNED_PER_KEY = 10
+_SCANNED_PER_KEY_OF_ARRAYS = 1000
 _SCANNED_PER_OPENING = 1 << 16  # rows that are read while RocksDB opens a database
 
 _SHORT_BLOCKS = 32
@@ -42,13 +45,13 @@ class _TableDatabase:
     """A read-only database, as `ReadableDatabase`; `live` while a writer uses it. A snapshot of
     when it was opened. Threads: may be shared. Fork: closed in the child."""
 
-    def __init__(self, path: Path, live: bool = False) -> None:
+    def __init__(self, path: Path, live: bool = False, is_lenient: bool = False) -> None:
         if not live:
             check_not_in_use(path)
         self.path = path
         self._live = live
         self._is_closed = False
-        self._files = DatabaseReader(path, live=live)
+        self._files = DatabaseReader(path, live=live, is_lenient=is_lenient)
         self.oddities = self._files.oddities
         forks.register(self)
 
@@ -94,8 +97,8 @@ class TableLedgers(_TableDatabase):
     """A `ledgers` database, as `LedgersDatabase`: all rows are read at the first use, some 5 us
     each, and stay in memory."""
 
-    def __init__(self, path: Path, live: bool = False) -> None:
-        super().__init__(path, live)
+    def __init__(self, path: Path, live: bool = False, is_lenient: bool = False) -> None:
+        super().__init__(path, live, is_lenient)
         self._rows: dict[bytes, bytes] | None = None
         self._unknown: list[UnknownRange] = []
 
@@ -126,33 +129,45 @@ class TableLedgers(_TableDatabase):
 
 
 class TableLocations(_TableDatabase):
-    """A `locations` database, as `LocationsDatabase`: some 60 ns a row."""
+    """A `locations` database, as `LocationsDatabase`: some 60 ns a row. Look-ups are by RocksDB, 2
+    us each, as long as it has the same rows: not of a database that is live, that a writer has
+    changed since, or that has an unreadable table file. There they take some 100 us a level."""
 
-    def __init__(self, path: Path, live: bool = False) -> None:
-        super().__init__(path, live)
+    def __init__(self, path: Path, live: bool = False, is_lenient: bool = False) -> None:
+        super().__init__(path, live, is_lenient)
         self._opening = threading.Lock()
         self._rocksdb: Database | None = None
+        self._by_arrays = live or bool(self._files.unreadable)
 
-    # -- look-ups of keys, by RocksDB
+    # -- look-ups of keys
 
     def max_scanned(self, key_count: int) -> int:
         """Inherited."""
+        if self._by_arrays:
+            return _SCANNED_PER_KEY_OF_ARRAYS * key_count
         return max(_SCANNED_PER_KEY * key_count, 0 if self._rocksdb else _SCANNED_PER_OPENING)
 
     def get(self, key: bytes) -> bytes | None:
         """Inherited."""
-        return (self._rocksdb or self._open_rocksdb()).get(key)
+        database = self._rocksdb or self._open_rocksdb()
+        return self._reader.get(key) if database is None else database.get(key)
 
     def get_list(self, keys: list[bytes]) -> list[bytes | None]:
         """Inherited."""
-        return (self._rocksdb or self._open_rocksdb()).get_list(keys)
+        database = self._rocksdb or self._open_rocksdb()
+        if database is None:
+            return [self._reader.get(key) for key in keys]
+        return database.get_list(keys)
 
-    def _open_rocksdb(self) -> Database:
-        """Return the database opened by RocksDB, through a scratch directory of links."""
+    def _open_rocksdb(self) -> Database | None:
+        """Return the database opened by RocksDB, through a scratch directory of links; None if keys
+        are looked up in the arrays: RocksDB would have other rows, or refuse all for the damage of
+        some."""
         with self._opening:
-            _ = self._reader  # not closed
-            if self._rocksdb is None:
-                self._rocksdb = Database(self.path, live=self._live)
+            reader = self._reader  # not closed
+            if self._rocksdb is None and not self._by_arrays:
+                self._rocksdb = _open_alike(self.path, reader)
+                self._by_arrays = self._rocksdb is None
             return self._rocksdb
 
     def close(self) -> None:
@@ -258,19 +273,49 @@ class TableLocations(_TableDatabase):
 
 def open_locations(path: Path, live: bool = False) -> LocationsDatabase:
     """Open a `locations` database to read: as arrays, or by RocksDB if it has something that is not
-    read here; an oddity says what."""
+    read here; an oddity says what. If RocksDB refuses it too, that is damage: as arrays, with table
+    files that are not read."""
     try:
         return TableLocations(path, live)
-    except UnsupportedLayout as error:
-        return _open_by_rocksdb(path, live, error)
+    except UnsupportedLayout as refusal:
+        try:
+            return _open_by_rocksdb(path, live, refusal)
+        except CorruptionError as damage:
+            with _replaced(damage):
+                return TableLocations(path, live, is_lenient=True)
 
 
 def open_ledgers(path: Path, live: bool = False) -> LedgersDatabase:
     """Open a database of few rows with values of any width, likewise."""
     try:
         return TableLedgers(path, live)
-    except UnsupportedLayout as error:
-        return _open_by_rocksdb(path, live, error)
+    except UnsupportedLayout as refusal:
+        try:
+            return _open_by_rocksdb(path, live, refusal)
+        except CorruptionError as damage:
+            with _replaced(damage):
+                return TableLedgers(path, live, is_lenient=True)
+
+
+@contextmanager
+def _replaced(damage: CorruptionError) -> Iterator[None]:
+    """Raise `damage` in place of a refusal."""
+    try:
+        yield
+    except UnsupportedLayout:
+        raise damage from None
+
+
+def _open_alike(path: Path, reader: DatabaseReader) -> Database | None:
+    """Return a database opened by RocksDB if its rows are those of `reader`, else None."""
+    try:
+        database = Database(path)
+    except (BkstoreError, FileNotFoundError):  # in use by now, or damaged somewhere
+        return None
+    if reader.is_current():
+        return database
+    database.close()
+    return None
 
 
 def _open_by_rocksdb(path: Path, live: bool, refusal: UnsupportedLayout) -> Database:

@@ -165,3 +165,17 @@ def test_copy_of_a_moving_database(tmp_path: Path, table: bool) -> None:
         RocksIndex(copy)
 
     assert (caught.value.file or "").startswith(str(locations))
+
+
+def test_damage_of_a_live_database_is_damage(unflushed: tuple[Path, Answers]) -> None:
+    """A log that stays damaged while nothing is written is not a database in use."""
+    top, _ = unflushed
+    log = only_file(top / "current" / "locations", "*.log")
+    data = log.read_bytes()
+    with (
+        changed(log, flip(data, 200)),
+        pytest.raises(CorruptionError, match="fails its checksum") as caught,
+    ):
+        RocksIndex(top, live=True)
+
+    assert str(log) == caught.value.file

@@ -14,7 +14,7 @@ import pytest
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.formats.rocksdb.table.entries import block_entries
-from bkstore.index.api import IndexBatch
+from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.tables.any_rows import read_versions
@@ -307,6 +307,51 @@ def test_other_bounds_in_the_manifest(
     else:
         with pytest.raises(CorruptionError, match=reason):
             read_all()
+
+
+@pytest.mark.parametrize("version", [1, 8, 261])
+def test_a_format_version_that_there_is_not(tmp_path: Path, version: int) -> None:
+    """A damaged footer states another format version, which neither this package nor RocksDB reads:
+    the file is unreadable, and all others are read."""
+    with RocksIndex(tmp_path, writable=True) as index:
+        for ledger in (5, 6, 7):
+            entries, zeros = np.arange(1000), np.zeros(1000, np.int64)
+            index.bulk_load([IndexBatch(zeros, zeros, zeros + ledger, entries, entries + 1)])
+    file = sorted((tmp_path / "current" / "locations").glob("*.sst"))[1]
+    data = file.read_bytes()
+    file.write_bytes(data[:-12] + version.to_bytes(4, "little") + data[-8:])
+    findings: list[Finding] = []
+    with RocksIndex(tmp_path) as index:
+        rows = sum(batch.entry_id.size for batch in index.scan(findings=findings))
+        assert 1000 == index.get(7, 999)
+        with pytest.raises(CorruptionError, match=f"format version {version}"):
+            index.get(6, 0)
+
+    assert 2000 == rows
+    assert [str(file)] == [finding.file for finding in findings]
+    assert "are unknown" in findings[0].detail
+
+
+def test_another_compression_without_checksums(tmp_path: Path) -> None:
+    """Nothing verifies the byte with a block's compression: a bulk read passes over the block."""
+    settings = TableSettings(checksum="none", compression="none", block_size=256)
+    database = RandomDatabase(tmp_path, random.Random(3), settings)
+    database.write_file([key_of(n) for n in range(1, 91)])
+    (file,) = (tmp_path / "database").glob("*.sst")
+    expected = read_file(file, [])
+    with TableReader(file) as table:
+        compression_offset = int(table.index.offsets[1] + table.index.sizes[1])
+        separators = table.index.separators
+    data = file.read_bytes()
+    file.write_bytes(data[:compression_offset] + b"\x06" + data[compression_offset + 1 :])
+    damage: list[UnknownRange] = []
+    rows = read_file(file, damage)
+
+    (unknown,) = damage
+    assert (separators[0] + b"\0", separators[1] + b"\0") == (unknown.start, unknown.stop)
+    assert [row for row in expected if not in_range(row[0], unknown)] == rows
+    with pytest.raises(UnsupportedLayout, match="compression"):
+        read_file(file, None)
 
 
 def test_a_row_too_few_is_noticed(tmp_path: Path) -> None:

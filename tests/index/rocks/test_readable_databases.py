@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bkstore.errors import IllegalOperation
+from bkstore.errors import CorruptionError, IllegalOperation
 from bkstore.ids import LedgerId
+from bkstore.index.api import IndexBatch
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import ledger_range
@@ -72,6 +73,9 @@ def test_locations_alike(seed: int, tmp_path: Path) -> None:
             for name, read in range_reads(start, stop, words).items():
                 assert read(by_rocksdb) == read(as_arrays), (name, start.hex(), stop.hex())
 
+        keys = [*bounds, *(written.random_key() for _ in range(20))]
+        found = [as_arrays._files.get(key) for key in keys]
+        assert [by_rocksdb.get(key) for key in keys] == found
         assert by_rocksdb.key_prefixes(words) == as_arrays.key_prefixes(words)
         assert by_rocksdb.sizes() == as_arrays.sizes()
         assert by_rocksdb.oddities == as_arrays.oddities
@@ -161,6 +165,46 @@ def test_rocksdb_is_opened_for_single_keys_alone(
         assert [] == opened
         assert [1, 2, None] == [index.get(7, 0), index.get(7, 1), index.get(7, 100)]
         assert [tmp_path / "current" / "locations"] == opened
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_look_ups_and_ranges_are_one_snapshot(tmp_path: Path, live: bool) -> None:
+    """Rows that are deleted or written after the opening: look-ups do not notice, as listings do
+    not. Without `live`, a writer may begin once the index is open."""
+    with RocksIndex(tmp_path, writable=True) as index:
+        index.put_many(5, range(200), range(1, 201))
+        if live:
+            index.flush()
+            reader = RocksIndex(tmp_path, live=True)
+    if not live:
+        reader = RocksIndex(tmp_path)
+    with reader, RocksIndex(tmp_path, writable=True) as index:
+        index.delete(5)
+        index.put(6, 0, 5000)
+        index.flush()
+
+        assert 200 == reader.entries(5).size
+        assert [4, None, None] == [reader.get(5, 3), reader.get(5, 200), reader.get(6, 0)]
+        assert [200, 1, 0] == reader.get_many(5, [199, 0, 10**9]).tolist()
+        assert [] == reader.entries(6).tolist()
+
+
+def test_sound_keys_beside_an_unreadable_file(tmp_path: Path) -> None:
+    """One table file cannot be opened: keys outside it are looked up, those in it are refused."""
+    with RocksIndex(tmp_path, writable=True) as index:
+        for ledger in (5, 6, 7):
+            entries, zeros = np.arange(1000), np.zeros(1000, np.int64)
+            index.bulk_load([IndexBatch(zeros, zeros, zeros + ledger, entries, entries + 1)])
+    file = sorted((tmp_path / "current" / "locations").glob("*.sst"))[1]
+    file.write_bytes(file.read_bytes()[:-1] + b"!")
+    with RocksIndex(tmp_path) as index:
+        assert [1, 1000, None] == [index.get(5, 0), index.get(7, 999), index.get(7, 1000)]
+        assert [1, 1000, 0] == index.get_many(7, [0, 999, 10**9]).tolist()
+        assert index.get(99, 1) is None
+        for entry in (0, 500, 999):
+            with pytest.raises(CorruptionError, match=r"not a table file.* are unknown") as caught:
+                index.get(6, entry)
+            assert str(file) == caught.value.file
 
 
 def test_what_is_not_read_as_arrays_is_read_by_rocksdb(tmp_path: Path) -> None:

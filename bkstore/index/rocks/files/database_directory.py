@@ -99,6 +99,20 @@ def _check_size(file: Path) -> os.stat_result:
     return file_stat
 
 
+def list_changing_files(path: Path) -> list[tuple[str, int, int]]:
+    """Return (name, inode, bytes) of the files that say what a database has: two alike listings,
+    and no row was written between them."""
+    listed: list[tuple[str, int, int]] = []
+    for entry in os.scandir(path):
+        if entry.name.startswith(("CURRENT", "MANIFEST-")) or DATA_FILE.fullmatch(entry.name):
+            try:
+                file_stat = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # gone since the listing
+                continue
+            listed.append((entry.name, file_stat.st_ino, file_stat.st_size))
+    return sorted(listed)
+
+
 def in_use_error(path: Path, reason: str = "is open elsewhere") -> DirectoryInUse:
     """Return the error for a database that somebody writes."""
     advice = "stop it, copy the directory, or read it live (live=True, --live)"

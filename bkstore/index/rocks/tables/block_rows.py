@@ -50,8 +50,9 @@ class TableRows:
 
     With `damage`, ranges of blocks that fail are appended there, and iteration goes on; else the
     first one raises `CorruptionError` with file, offset and the keys that are unknown. So does a
-    row that is no bookie's, by its widths: its key alone is unknown. Raises `UnsupportedLayout` for
-    rows of other kinds than values and deletions."""
+    row that is no bookie's, by its widths: its key alone is unknown. Blocks with rows of other
+    kinds than values and deletions, or with another compression, are reported likewise; without
+    `damage` they raise `UnsupportedLayout`."""
 
     def __init__(
         self,
@@ -122,7 +123,12 @@ class TableRows:
         try:
             rows = self._decode(first, end)
         except UnsupportedLayout as error:
-            raise UnsupportedLayout(f"{self._table.path}: {error}") from None
+            if self._damage is None:
+                raise UnsupportedLayout(f"{self._table.path}: {error}") from None
+            if end == first + 1:
+                unread = CorruptionError(None, None, str(error))
+                report(self._table.unknown_block(first, unread), self._damage)
+                return empty_rows(self._words), False
         except CorruptionError as error:
             if end == first + 1:
                 return self._read_each(first, error), False

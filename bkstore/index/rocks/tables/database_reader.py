@@ -17,7 +17,11 @@ from bkstore.formats.rocksdb.keys import ValueType
 from bkstore.formats.rocksdb.manifest.table_file import TableFileMetadata
 from bkstore.formats.rocksdb.table.range_deletes import RangeDelete
 from bkstore.formats.rocksdb.table.rows import VersionedRows
-from bkstore.index.rocks.files.database_directory import find_manifest, in_use_error
+from bkstore.index.rocks.files.database_directory import (
+    find_manifest,
+    in_use_error,
+    list_changing_files,
+)
 from bkstore.index.rocks.files.log_file import FramedLogReader
 from bkstore.index.rocks.files.manifest_file import (
     Manifest,
@@ -30,6 +34,7 @@ from bkstore.index.rocks.tables.any_rows import read_versions
 from bkstore.index.rocks.tables.block_cache import BlockCache
 from bkstore.index.rocks.tables.block_rows import BATCH_BYTES, TableRows
 from bkstore.index.rocks.tables.damage import Damage, UnknownRange, report
+from bkstore.index.rocks.tables.key_order import WORD_BYTES
 from bkstore.index.rocks.tables.merge import SortedRun, merge_runs
 from bkstore.index.rocks.tables.range_cover import CoveredRows, RangeCover
 from bkstore.index.rocks.tables.table_reader import TableReader
@@ -52,12 +57,14 @@ class DatabaseReader:
 
     Raises `CorruptionError` for a damaged manifest or log and for missing files, and
     `UnsupportedLayout` for what is not read here, by name; with `live`, `DirectoryInUse` if the
-    database changes too fast. Memory: the rows of the logs, and the indexes of the table files.
+    database changes too fast. With `is_lenient`, a table file with something that is not read here
+    is `unreadable` instead. Memory: the rows of the logs, and the indexes of the table files.
     Threads: may be shared. Fork: closed in the child. Close it.
     """
 
-    def __init__(self, path: Path, *, live: bool = False) -> None:
+    def __init__(self, path: Path, *, live: bool = False, is_lenient: bool = False) -> None:
         self.path = path
+        self._is_lenient = is_lenient
         self._cache = BlockCache(_CACHED_ROWS)
         self._files = ExitStack()
         self._cleanup = weakref.finalize(self, self._files.close)
@@ -79,9 +86,13 @@ class DatabaseReader:
     # -- opening
 
     def _open_live(self) -> None:
-        """Open while a writer goes on: again, if it removed a file meanwhile."""
+        """Open while a writer goes on: again, if it removed a file meanwhile. An error that comes
+        twice although nothing was written between is damage."""
+        failures: list[tuple[str, object]] = []
+        latest_error: Exception | None = None
         for attempt in range(_MAX_LIVE_TRIES):
             time.sleep(0.002 * attempt)
+            files = list_changing_files(self.path) if self.path.is_dir() else []
             try:
                 return self._open(live=True)
             except (SystemRefused, UnsupportedLayout):
@@ -89,12 +100,19 @@ class DatabaseReader:
             except (BkstoreError, FileNotFoundError) as error:
                 self._files.close()
                 latest_error = error
+                failures = [*failures[-1:], (str(error), files)]
+                is_again = len(failures) == 2 and failures[0] == failures[1]
+                if is_again and isinstance(error, CorruptionError):
+                    raise
+        if isinstance(latest_error, CorruptionError):
+            raise latest_error
         raise in_use_error(self.path, f"changes too fast to be read: {latest_error}")
 
     def _open(self, live: bool) -> None:
         self.oddities: list[tuple[Path, int | None, str]] = []
         self.unreadable: list[UnknownRange] = []
         find_manifest(self.path)  # raises if there is no database
+        self._files_before = list_changing_files(self.path)
         with ExitStack() as log_files:
             # Logs first: rows that a writer flushes meanwhile are in a log that is open already.
             logs = open_logs(self.path, log_files)
@@ -150,14 +168,21 @@ class DatabaseReader:
         try:
             return self._files.enter_context(TableReader(path, listed=table))
         except CorruptionError as error:
-            unknown = UnknownRange(
-                str(path), error.offset, error.reason, table.smallest_key, table.end_key,
-                table.largest_sequence,
-            )  # fmt: skip
-            self.unreadable.append(unknown)
-            return None
+            offset, reason = error.offset, error.reason
+        except UnsupportedLayout as error:
+            if not self._is_lenient:
+                raise
+            offset, reason = None, str(error).removeprefix(f"{path}: ")
+        keys = table.smallest_key, table.end_key
+        unknown = UnknownRange(str(path), offset, reason, *keys, table.largest_sequence)
+        self.unreadable.append(unknown)
+        return None
 
     # -- what there is
+
+    def is_current(self) -> bool:
+        """Return whether nothing was written since the database was opened."""
+        return list_changing_files(self.path) == self._files_before
 
     def tables(self) -> Iterator[TableReader]:
         """Yield the table files that can be read."""
@@ -246,6 +271,18 @@ class DatabaseReader:
                     raise
                 begin = last_key + b"\0" if rows_read else last_key
                 damage.append(table.unknown(error, error.offset, begin, table.key_bounds[1]))
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of one key, None if there is none; a location, so of 8 bytes. Reads one
+        block of each level that may have the key, and keeps it. Raises `CorruptionError` if the
+        key's row is unknown. Some 100 us a level."""
+        words = len(key) // WORD_BYTES
+        after = int.from_bytes(key, "big") + 1
+        stop = None if after >> 8 * len(key) else after.to_bytes(len(key), "big")
+        for rows in self.rows(words, key, stop, first_batch_bytes=1):
+            if len(rows):
+                return int(rows.values[0]).to_bytes(WORD_BYTES, "big", signed=True)
+        return None
 
     def count_blocks(self, start: bytes, stop: bytes) -> int:
         """Return in how many data blocks the keys of [start, stop) may be, at most; rows of logs
