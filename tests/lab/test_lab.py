@@ -487,8 +487,8 @@ def test_peers_answer_alike(name: str, tmp_path: Path) -> None:
         store.sync()
         store.compact()
         some = [store.get(key) for key in (*rows, bytes(16))]
-        ends = [store.last_below(key) for key in (*rows, bytes(16), b"\xff" * 16)]
-        listed = np.asarray(store.keys(bytes(16), rows[2] + b"\0", 16)).tobytes()
+        ends = [store.seek_for_prev(key) for key in (*rows, bytes(16), b"\xff" * 16)]
+        listed = np.asarray(store.keys(bytes(16), rows[2] + b"\0", 2)).tobytes()
         answers.append((some, ends, listed))
         store.close()
 

@@ -190,12 +190,12 @@ def _measure_reads(
     row_numbers = rng.integers(0, row_count, run.scaled(_QUERY_COUNT, minimum=50))
     row_reads, listings, seeks = {}, {}, {}
     for name, side in sides.items():
-        store, key_bytes, ranges = stores[name], side.key_bytes, side.ranges(row_numbers)
-        listed_counts = {len(store.keys(*bounds, key_bytes)) for bounds in ranges}
+        store, words, ranges = stores[name], side.key_bytes // 8, side.ranges(row_numbers)
+        listed_counts = {store.keys(*bounds, words).shape[1] for bounds in ranges}
         if listed_counts != {_ENTRIES_PER_LEDGER if side.order.prefix_words else row_count}:
             raise RuntimeError(f"a listing of {listed_counts} rows")
         row_reads[name] = QuerySet(store.get, [side.keys[row] for row in row_numbers])
-        listings[name] = QuerySet(partial(_list_keys, store, key_bytes), ranges)
+        listings[name] = QuerySet(partial(_list_keys, store, words), ranges)
         if side.order.prefix_words:  # otherwise a ledger's last entry is found by no seek
             seeks[name] = QuerySet(store.seek_for_prev, [upper for _, upper in ranges])
     row_latencies, list_latencies, seek_latencies = (
@@ -210,8 +210,8 @@ def _measure_reads(
         }
 
 
-def _list_keys(store: Store, key_bytes: int, bounds: tuple[bytes, bytes]) -> object:
-    return store.keys(*bounds, key_bytes)
+def _list_keys(store: Store, words: int, bounds: tuple[bytes, bytes]) -> object:
+    return store.keys(*bounds, words)
 
 
 def _record_overhead(scopes: str) -> int:

@@ -19,7 +19,7 @@ from bkstore.index.rocks.options import location_options
 from bkstore.lab.stores.tuned_rocks import Change
 from bkstore.testing.generators import locations
 
-_KEY_BYTES = 16
+_KEY_WORDS = 2
 _ROW_BYTES = 24  # bytes of a key and a location
 _ROWS_PER_BATCH = 1 << 16
 _MIN_TABLE_BYTES = 64 << 10
@@ -117,18 +117,18 @@ class ShrinkingRocks:
         old_database, old_directory = self.database, self.top / f"{self.generation}"
         self.generation += 1
         self.database = self._open()
-        # Batches of rows are arrays: the words of the keys, as stored, and the locations.
-        batches = old_database.items(b"", _LAST_KEY, _KEY_BYTES, _ROWS_PER_BATCH)
-        for key_words, row_locations in batches:
-            keys = np.ascontiguousarray(key_words).view("V16").ravel().tolist()
+        # Batches of rows are arrays: the words of the keys, a column a key, and the locations.
+        batches = old_database.items(b"", _LAST_KEY, _KEY_WORDS, _ROWS_PER_BATCH)
+        for key_columns, row_locations in batches:
+            keys = key_columns.T.astype(">i8", order="C").view("V16").ravel().tolist()
             self.database.put_list(keys, encode_locations(row_locations), _ROWS_PER_BATCH)
         old_database.close()
         shutil.rmtree(old_directory)
 
     def scan(self) -> int:
         """Read all rows and return their number."""
-        batches = self.database.items(b"", _LAST_KEY, _KEY_BYTES, _ROWS_PER_BATCH)
-        return sum(len(keys) for keys, _ in batches)
+        batches = self.database.items(b"", _LAST_KEY, _KEY_WORDS, _ROWS_PER_BATCH)
+        return sum(locations.size for _, locations in batches)
 
     def find_last(self, ledger: LedgerId) -> object:
         """Return the last row of a live ledger, by one backward seek."""
@@ -136,7 +136,7 @@ class ShrinkingRocks:
 
     def find_first(self) -> object:
         """Return the first live row, past what was deleted."""
-        return self.database.seek(bytes(_KEY_BYTES))
+        return self.database.seek(bytes(8 * _KEY_WORDS))
 
     def tombstones(self) -> int | None:
         """Return the number of range and row tombstones in the tables."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bkstore.ids import Int64Array
 from bkstore.lab.experiment import Context
 
 
@@ -25,8 +26,8 @@ class Store(Protocol):
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
 
-    def keys(self, lo: bytes, hi: bytes, width: int) -> Sized:
-        """Return the keys from `lo` to below `hi` as an array of `width` bytes each."""
+    def keys(self, lo: bytes, hi: bytes, words: int) -> Int64Array:
+        """Return the keys from `lo` to below `hi`, int64[words, n]."""
 
     def seek_for_prev(self, key: bytes) -> bytes | None:
         """Return the greatest key at or below `key`."""
@@ -36,6 +37,12 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Close the store."""
+
+
+def _key_columns(keys: Iterable[bytes], words: int) -> Int64Array:
+    """Return keys of `words` * 8 bytes as int64[words, n], as `Database.keys` does."""
+    lines = np.fromiter(keys, f"S{8 * words}").view(">i8").reshape(-1, words)
+    return lines.T.astype(np.int64)
 
 
 class Lmdb:
@@ -61,12 +68,12 @@ class Lmdb:
             value: bytes | None = transaction.get(key)
         return value
 
-    def keys(self, lo: bytes, hi: bytes, width: int) -> Sized:
-        """Return the keys from `lo` to below `hi` as an array of `width` bytes each."""
+    def keys(self, lo: bytes, hi: bytes, words: int) -> Int64Array:
+        """Return the keys from `lo` to below `hi`, int64[words, n]."""
         with self._env.begin() as transaction, transaction.cursor() as cursor:
             cursor.set_range(lo)
             rows = takewhile(hi.__gt__, cursor.iternext(values=False))
-            return np.fromiter(rows, f"S{width}")
+            return _key_columns(rows, words)
 
     def seek_for_prev(self, key: bytes) -> bytes | None:
         """Return the greatest key at or below `key`."""
@@ -104,10 +111,10 @@ class LevelDb:
         """Make the rows durable: a synced write syncs the log up to it."""
         self._db.delete(b"", sync=True)
 
-    def keys(self, lo: bytes, hi: bytes, width: int) -> Sized:
-        """Return the keys from `lo` to below `hi` as an array of `width` bytes each."""
+    def keys(self, lo: bytes, hi: bytes, words: int) -> Int64Array:
+        """Return the keys from `lo` to below `hi`, int64[words, n]."""
         rows = self._db.iterator(start=lo, stop=hi, include_value=False)
-        return np.fromiter(rows, f"S{width}")
+        return _key_columns(rows, words)
 
     def seek_for_prev(self, key: bytes) -> bytes | None:
         """Return the greatest key at or below `key`."""

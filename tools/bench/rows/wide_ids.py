@@ -63,8 +63,8 @@ def _put_many_64(database: Database, ledger: int, ids: Int64Array, locations: In
 
 
 def _availability_64(database: Database, ledger: int) -> Availability:
-    rows = database.keys(_key_64(ledger, 0), _key_64(ledger, MAX_ENTRY_ID + 1), 16)
-    return Availability.from_entries(rows.view(">i8").reshape(-1, 2)[:, 1].astype(np.int64))
+    rows = database.keys(_key_64(ledger, 0), _key_64(ledger, MAX_ENTRY_ID + 1), 2)
+    return Availability.from_entries(rows[1])
 
 
 def _get_64(database: Database, ledger: int, entry: int) -> int | None:
