@@ -56,6 +56,7 @@ PARTS = (
             "golden/",
             "index/",
             "ledger_metadata/",
+            "pulsar/",
             "streams/",
             "tables/",
             "test_",

@@ -115,7 +115,7 @@ def test_a_bookie_that_gives_no_answer(
 def test_a_bookie_that_takes_no_entries(fault: Any, ensemble: Ensemble, capsys: Capsys) -> None:
     """It is registered as read-only soon, and gets no new ledgers; healed it is writable."""
     assert 0 == main(["ensemble", "fault", "bookie-2", fault, "--dir", str(ensemble.path)])
-    assert f"bkstore: bookie bookie-2: {fault}, until" in capsys.readouterr().err
+    assert f"bkstore: bookie-2: {fault}, until" in capsys.readouterr().err
     assert _until(lambda: {"bookie-1", "bookie-3"} == _writable(ensemble))
     code, rows = _status(ensemble, capsys)
 
