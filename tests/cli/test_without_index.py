@@ -67,8 +67,9 @@ def test_damaged_index(tmp_path: Path, how: str, dirs: int, capsys: Any) -> None
     words = [[str(top) if word == "DIR" else word for word in each] for each in COMMANDS]
     whole = [_rows(each, capsys)[1] for each in words]
     _damage(top, how)
-    with pytest.raises(CorruptionError):
-        BookieDir(top).close()
+    is_opened = how == "table"  # damage of a table file is found when its rows are read
+    with pytest.raises(CorruptionError), BookieDir(top) as bookie:
+        list(bookie.scan())
     for each, before in zip(words, whole):
         code, rows, err = _rows(each, capsys)
         if each[0] == "listfiles":
@@ -78,9 +79,10 @@ def test_damaged_index(tmp_path: Path, how: str, dirs: int, capsys: Any) -> None
 
         assert before, each
         assert (0, before) == (code, rows), each
-        assert ("order of the directories cannot be checked" in err) == (dirs > 1)
+        unchecked = dirs > 1 and not is_opened
+        assert ("order of the directories cannot be checked" in err) == unchecked
     for name in ("inspect", "ledgers"):
-        assert 2 == main([name, str(top)])
+        assert (1 if is_opened else 2) == main([name, str(top)])
 
 
 def test_damaged_cache_of_garbage_collection(tmp_path: Path, capsys: Any) -> None:

@@ -123,9 +123,9 @@ def test_a_terminated_command_leaves_nothing(place: Path) -> None:
             index.put(ledger, 0, 1024)
     (place / "temp").mkdir()
     code = "import sys; from bkstore.cli.main import main; sys.exit(main())"
-    # Its output is a pipe that nobody reads: it stands in the middle of its listing.
+    # Its output is a pipe that nobody reads: it stands in the middle of its findings.
     running = subprocess.Popen(
-        [sys.executable, "-c", code, "ledgers", str(place / "bookie"), "--format", "jsonl"],
+        [sys.executable, "-c", code, "check", str(place / "bookie"), "--format", "jsonl"],
         env={**os.environ, "TMPDIR": str(place / "temp")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

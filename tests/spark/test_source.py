@@ -243,7 +243,7 @@ def test_findings_of_a_bookie_that_cannot_be_listed(tmp_path: Path) -> None:
     (told,) = rows(tmp_path / "dump", "findings")
 
     assert "host:3181" == name
-    assert detail.startswith("bookie host:3181 was not read: Corruption: block checksum")
+    assert detail.startswith("bookie host:3181 was not read: block fails its checksum")
     assert [] == findings_of([bad], EqualTo(("bookie",), "bad"))
     assert name == told[0]
     assert detail in told

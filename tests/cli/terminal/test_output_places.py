@@ -12,7 +12,9 @@ from bkstore.cli.main import make_parser
 from bkstore.cli.terminal.parser import OUTPUT_ARGUMENTS, Parser, refuse_outputs_in_inputs
 from bkstore.errors import InvalidArgument
 
-_WRITERS = {"serve", "ensemble up", "ensemble fault", "ensemble heal", "ensemble down"} | {"metadata delete"}
+_WRITERS = {"serve", "ensemble up", "ensemble fault", "ensemble heal", "ensemble down"} | {
+    "metadata delete"
+}
 """Commands whose DIR is theirs to write: they name no output."""
 
 
