@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -167,25 +167,29 @@ def test_rocksdb_is_opened_for_single_keys_alone(
         assert [tmp_path / "current" / "locations"] == opened
 
 
-@pytest.mark.parametrize("live", [True, False])
-def test_look_ups_and_ranges_are_one_snapshot(tmp_path: Path, live: bool) -> None:
+@pytest.mark.parametrize("case", ["live", "writer is open", "writer is gone"])
+def test_look_ups_and_ranges_are_one_snapshot(tmp_path: Path, case: str) -> None:
     """Rows that are deleted or written after the opening: look-ups do not notice, as listings do
-    not. Without `live`, a writer may begin once the index is open."""
+    not. Without `live`, a writer may begin once the index is open, and end before the look-up."""
     with RocksIndex(tmp_path, writable=True) as index:
-        index.put_many(5, range(200), range(1, 201))
-        if live:
+        index.put_many(5, range(0, 400, 2), range(1, 201))
+        if case == "live":
             index.flush()
             reader = RocksIndex(tmp_path, live=True)
-    if not live:
+    if case != "live":
         reader = RocksIndex(tmp_path)
-    with reader, RocksIndex(tmp_path, writable=True) as index:
+    with reader, ExitStack() as writing:
+        index = writing.enter_context(RocksIndex(tmp_path, writable=True))
         index.delete(5)
         index.put(6, 0, 5000)
         index.flush()
+        if case == "writer is gone":
+            writing.close()
 
         assert 200 == reader.entries(5).size
-        assert [4, None, None] == [reader.get(5, 3), reader.get(5, 200), reader.get(6, 0)]
-        assert [200, 1, 0] == reader.get_many(5, [199, 0, 10**9]).tolist()
+        assert [4, None, None] == [reader.get(5, 6), reader.get(5, 400), reader.get(6, 0)]
+        assert [None, None] == [reader.get(5, 5), reader.get(5, 7)]
+        assert [200, 1, 0] == reader.get_many(5, [398, 0, 10**9]).tolist()
         assert [] == reader.entries(6).tolist()
 
 
