@@ -1,7 +1,11 @@
 """Many small sets at once, with a few calls of numpy for all instead of some for each. An index
 scan reads thousands of ledgers one after another. Here they are rows with an `owner`, the ascending
 number of a row's set; the canonical groups of all sets are made together
-(`grouping.from_runs_of_many`) and split by set at the end."""
+(`grouping.from_runs_of_many`) and split by set at the end.
+
+A group is a row of equally long sequences of ids at equal distances; `first` and `last` are the
+first ids of its first and last sequence (`sequence_groups`). Canonical groups are the same for
+equal sets."""
 
 from __future__ import annotations
 
@@ -30,9 +34,10 @@ def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> OwnedGroups:
     is_start[0] = True
     np.not_equal(ids[1:] - ids[:-1], 1, out=is_start[1:])
     is_start[1:] |= owner[1:] != owner[:-1]
-    first = np.flatnonzero(is_start)
-    last = np.concatenate((first[1:], [ids.size])) - 1
-    return from_runs_of_many(ids[first], ids[last] + 1, owner[first])
+    first_positions = np.flatnonzero(is_start)
+    last_positions = np.concatenate((first_positions[1:], [ids.size])) - 1
+    starts, ends = ids[first_positions], ids[last_positions] + 1
+    return from_runs_of_many(starts, ends, owner[first_positions])
 
 
 def from_mask_of_many(mask: BoolArray, base: Int64Array) -> OwnedGroups:
@@ -41,10 +46,10 @@ def from_mask_of_many(mask: BoolArray, base: Int64Array) -> OwnedGroups:
 
     >>> mask = np.array([1, 1, 0, 0, 1, 0, 1], np.bool_)
     >>> groups, owner = from_mask_of_many(mask, np.array([0, 3]))
-    >>> groups.first.tolist(), groups.last.tolist(), owner.tolist()
-    ([0, 1], [0, 3], [0, 1])
+    >>> [ids.entries().tolist() for ids in split_by_owner(groups, owner, 2)]
+    [[0, 1], [1, 3]]
     """
-    starts, ends = runs_of_mask(mask)
+    starts, ends = runs_of_mask(mask)  # half-open: an end is the first false position after a run
     owner = np.searchsorted(base, starts, "right") - 1
     bases = base[owner]
     return from_runs_of_many(starts - bases, ends - bases, owner)
@@ -68,4 +73,5 @@ def sets_from_arrays(entries: Sequence[Int64Array]) -> list[Availability]:
     owner = np.repeat(np.arange(len(entries)), [ids.size for ids in entries])
     if not owner.size:
         return [Availability()] * len(entries)
-    return split_by_owner(*from_ids_of_many(np.concatenate(entries), owner), len(entries))
+    groups, owner_of_group = from_ids_of_many(np.concatenate(entries), owner)
+    return split_by_owner(groups, owner_of_group, count=len(entries))

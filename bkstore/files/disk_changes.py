@@ -80,8 +80,9 @@ class Files:
             os.close(fd)
 
     def makedirs(self, path: StrPath) -> None:
-        """Create a directory and its missing parents, durably, unless it exists. Syncs the name of
-        the lowest existing one too: it may be of a call that ended before its sync."""
+        """Create a directory and its missing parents, durably, unless it exists. Also syncs the
+        parent of the lowest existing directory: an earlier call may have created that directory and
+        crashed before syncing its name."""
         missing: list[Path] = []
         directory = Path(path)
         while not directory.is_dir():

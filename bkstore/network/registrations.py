@@ -57,8 +57,10 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
         self._unreachable: set[str] = set()
         """Bookies whose registration is read again at the next access."""
         self._refreshed_at: dict[str, float] = {}
-        """When `_refresh_client` last kept the known client, which then serves for a short time."""
+        """When `_refresh_client` last kept the known client: no look-up begins within the next
+        `_LOOKUP_INTERVAL`."""
         self._lookups: dict[str, Future[ScopedClient | None]] = {}
+        """The look-up that is under way for a bookie; `_run_lookup` removes it at its end."""
         self._closed = False
         self._workers = Workers(_MAX_THREADS)
         self._lock = Lock()
@@ -125,7 +127,8 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
 
     def _refresh_client(self, bookie: str, known: ScopedClient) -> ScopedClient:
         """Return the client for an unreachable bookie's new address, or `known` if the address is
-        unchanged or does not arrive in time."""
+        unchanged or does not arrive in time. One look-up at a time runs for a bookie: concurrent
+        callers wait for the same."""
         with self._lock:
             lookup = self._lookups.get(bookie)
             if lookup is None:
@@ -137,6 +140,8 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
             new_client = None
         with self._lock:
             self._check_open()
+            # The requested look-up was tried, even if it failed. If the client returned here cannot
+            # reach the bookie either, its caller marks the bookie unreachable again.
             self._unreachable.discard(bookie)
             # A look-up that ended after the wait may have stored a new client.
             client = new_client or self._clients.get(bookie, known)
@@ -153,6 +158,7 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
                 self._lookups.pop(bookie, None)
 
     def _read_client(self, bookie: str) -> ScopedClient | None:
+        """Return the client for a bookie's registration, None if that has no usable address."""
         info = self._read_registration(bookie)
         return None if info is None else self._client_for(bookie, info)
 

@@ -28,7 +28,7 @@ from bkstore.index.rocks.keys import (
     UNFLUSHED_ENTRIES,
     VALUE_BYTES,
     key_bytes,
-    may_have_odd_widths,
+    may_have_unexpected_widths,
     read_table_totals,
 )
 from bkstore.index.rocks.open_database import OpenDatabase
@@ -80,17 +80,17 @@ class Database(OpenDatabase):
         key_width = _WORD_BYTES * words
         with self._translating_errors():
             end_check = self._handle.iter(_read_options(stop))
-            rows = self._key_iterator(start, stop)
-            if self._may_have_odd_widths(key_width):
+            rows = self._iterate_keys(start, stop)
+            if self._may_have_unexpected_widths(key_width):
                 rows = list(rows)
                 self._check_widths(rows, key_width)
             lines = _to_words(np.fromiter(rows, f"S{key_width + _SPARE_BYTES}"))
             if lines[:, -1].any():  # a longer key: the check finds it, and raises
-                self._check_widths(list(self._key_iterator(start, stop)), key_width)
+                self._check_widths(list(self._iterate_keys(start, stop)), key_width)
             self._check_end(end_check, start, lines[-1, :-1].tobytes() if len(lines) else None)
         return _columns(lines[:, :-1])
 
-    def _key_iterator(self, start: bytes, stop: bytes) -> Iterable[bytes]:
+    def _iterate_keys(self, start: bytes, stop: bytes) -> Iterable[bytes]:
         rows = self._handle.keys(from_key=start, read_opt=_read_options(stop))
         return cast(Iterable[bytes], rows)
 
@@ -109,12 +109,12 @@ class Database(OpenDatabase):
         key_width, block_rows = _WORD_BYTES * words, _FIRST_BLOCK_ROWS
         with self._translating_errors():
             end_check, last_key = self._handle.iter(_read_options(stop)), None
-            keys, has_more = iter(self._key_iterator(start, stop)), True
+            keys, has_more = iter(self._iterate_keys(start, stop)), True
         while has_more:
             with self._translating_errors():
-                _ = self._handle  # not closed meanwhile, nor by a fork
+                _ = self._handle  # raises if closed meanwhile, or by a fork
                 chunk_starts = range(0, block_rows, _KEYS_PER_CHUNK)
-                chunks = [self._join_keys(keys, key_width) for _ in chunk_starts]
+                chunks = [self._read_key_chunk(keys, key_width) for _ in chunk_starts]
                 lines = np.frombuffer(b"".join(chunks), ">i8").reshape(-1, words)
             has_more, block_rows = len(lines) >= block_rows, min(2 * block_rows, _MAX_BLOCK_ROWS)
             if len(lines):
@@ -123,9 +123,11 @@ class Database(OpenDatabase):
         with self._translating_errors():
             self._check_end(end_check, start, last_key)
 
-    def _join_keys(self, keys: Iterator[bytes], key_width: int) -> bytes:
+    def _read_key_chunk(self, keys: Iterator[bytes], key_width: int) -> bytes:
+        """Return the next keys of an iterator, at most `_KEYS_PER_CHUNK`, joined; b"" at its end.
+        Raises `CorruptionError` for a key of another width."""
         chunk = list(islice(keys, _KEYS_PER_CHUNK))
-        if self._may_have_odd_widths(key_width):
+        if self._may_have_unexpected_widths(key_width):
             self._check_widths(chunk, key_width)
         return b"".join(chunk)
 
@@ -135,7 +137,7 @@ class Database(OpenDatabase):
         values = self._values_without_gap(start, stop, _WORD_BYTES * words)
         if values is not None:
             return values
-        blocks = list(self.items(start, stop, words, 1 << 62))
+        blocks = list(self.items(start, stop, words, batch=1 << 62))  # all rows in one block
         if not blocks:
             return np.empty(0, np.int64)
         keys, values = blocks[0]
@@ -146,7 +148,7 @@ class Database(OpenDatabase):
         """Return the values of [start, stop), None if there is a gap between their keys, no row, or
         one that may have another width. This also detects a scan that ended early."""
         with self._translating_errors():
-            if self._may_have_odd_widths(key_width):
+            if self._may_have_unexpected_widths(key_width):
                 return None
             snapshot = self._handle.snapshot()  # number and last key must be of the same state
             rows = snapshot.values(from_key=start, read_opt=_read_options(stop))
@@ -181,7 +183,7 @@ class Database(OpenDatabase):
                 last_key = key_bytes(keys, -1)
                 yield keys, values
         except CorruptionError as error:
-            first = start if last_key is None else last_key + b"\0"
+            first = start if last_key is None else last_key + b"\0"  # the next possible key
             report(self._unknown_from(first, stop, error), damage)
 
     def _unknown_from(
@@ -203,7 +205,7 @@ class Database(OpenDatabase):
         has_more = True
         while has_more:
             with self._translating_errors():
-                _ = self._handle  # not closed meanwhile, nor by a fork
+                _ = self._handle  # raises if closed meanwhile, or by a fork
                 rows_read, width_error = self._read_rows(rows, row_type, key_width, batch)
             lines = _to_words(rows_read)  # of the key, its spare word, the value, its spare word
             has_more = len(rows_read) == batch and width_error is None
@@ -221,7 +223,7 @@ class Database(OpenDatabase):
         """Return (next rows, None), or the rows before one of another width, and the error. In
         `row_type` a spare word follows the key and the value: it is not 0 if one is too long."""
         next_rows: Iterable[Any] = islice(rows, batch)
-        if self._may_have_odd_widths(key_width):
+        if self._may_have_unexpected_widths(key_width):
             next_rows = list(next_rows)
             lengths = np.array([(len(key), len(value)) for key, value in next_rows]).reshape(-1, 2)
             is_odd = (lengths != (key_width, VALUE_BYTES)).any(axis=1)
@@ -239,11 +241,14 @@ class Database(OpenDatabase):
 
     # -- widths and ends
 
-    def _may_have_odd_widths(self, key_width: int) -> bool:
-        """Return whether rows of other widths are possible; computed once."""
-        if self._odd_widths is None:  # a writer has written the rows of its log itself
-            self._odd_widths = may_have_odd_widths(self.property, key_width, self._writable)
-        return self._odd_widths
+    def _may_have_unexpected_widths(self, key_width: int) -> bool:
+        """Return whether the database may have keys or values of unexpected widths, from its
+        tables' totals; computed once."""
+        if self._unexpected_widths is None:  # a writer has written the rows of its log itself
+            self._unexpected_widths = may_have_unexpected_widths(
+                self.property, key_width, self._writable
+            )
+        return self._unexpected_widths
 
     def property(self, name: str) -> str:
         """Return the RocksDB property ``rocksdb.<name>``, "" if there is none."""
@@ -251,6 +256,7 @@ class Database(OpenDatabase):
             return self._handle.property_value(f"rocksdb.{name}") or ""
 
     def _check_widths(self, keys: list[bytes], key_width: int) -> None:
+        """Raise `CorruptionError` for the first key that is not `key_width` bytes long."""
         if set(map(len, keys)) - {key_width}:
             odd = next(key for key in keys if len(key) != key_width)
             detail = f"key of {len(odd)} bytes, not {key_width}: {odd[:40].hex()}"
@@ -280,7 +286,7 @@ class Database(OpenDatabase):
                 self._check_end(end_check, b"", last_key)
         except CorruptionError as error:
             first = b"" if last_key is None else last_key + b"\0"
-            report(self._unknown_from(first, None, error), damage)
+            report(self._unknown_from(first, stop=None, error=error), damage)
         return all_rows
 
     def seek(self, key: bytes) -> bytes | None:

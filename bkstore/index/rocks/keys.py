@@ -116,7 +116,9 @@ def read_table_totals(read_property: ReadProperty) -> dict[str, int]:
     return {name.strip(): int(value) for name, value in _TABLE_TOTAL.findall(text)}
 
 
-def may_have_odd_widths(read_property: ReadProperty, key_width: int, is_written: bool) -> bool:
+def may_have_unexpected_widths(
+    read_property: ReadProperty, key_width: int, is_written: bool
+) -> bool:
     """Return whether rows may have keys of another width than `key_width`, or values of another
     than a location's, so that each must be measured. No total has the rows that are only in a
     write-ahead log: they count as odd, unless this process wrote them (`is_written`)."""

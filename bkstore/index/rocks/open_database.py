@@ -53,7 +53,7 @@ class OpenDatabase:
         self._scratch = ""  # the directory of links that a reader opens
         self._writable = options is not None
         self._db: Rdict | None = None
-        self._odd_widths: bool | None = None
+        self._unexpected_widths: bool | None = None
         self._resources = ExitStack()
         # Clean up even if `close` is not called: at collection, or at interpreter exit.
         self._cleanup = weakref.finalize(self, self._resources.close)

@@ -48,7 +48,7 @@ def _rbloom_filter(module: Any) -> FilterLibrary:
     def count_positives(bloom_filter: Any, ids: list[int]) -> int:
         return sum(map(bloom_filter.__contains__, ids))
 
-    return FilterLibrary(build, count_positives, lambda built: built.size_in_bits // 8)
+    return FilterLibrary(build, count_positives, bytes=lambda built: built.size_in_bits // 8)
 
 
 def _fastbloom_filter(module: Any) -> FilterLibrary:
@@ -62,12 +62,17 @@ def _fastbloom_filter(module: Any) -> FilterLibrary:
     def count_positives(bloom_filter: Any, ids: list[int]) -> int:
         return sum(bloom_filter.contains_int_batch(ids))
 
-    return FilterLibrary(build, count_positives, lambda built: len(built.get_bytes()))
+    return FilterLibrary(build, count_positives, bytes=lambda built: len(built.get_bytes()))
 
 
 def _installed_filters(run: LabRun) -> dict[str, FilterLibrary]:
     """Return this package's filter, and those of the other libraries that are installed."""
-    ours = FilterLibrary(BloomFilter.of, _count_positives, lambda built: built.nbytes, np.asarray)
+    ours = FilterLibrary(
+        BloomFilter.of,
+        _count_positives,
+        bytes=lambda built: built.nbytes,
+        to_native=np.asarray,
+    )
     filters = {_OURS: ours}
     for name, make_filter in (("rbloom", _rbloom_filter), ("fastbloom_rs", _fastbloom_filter)):
         module = run.import_optional(name)
@@ -87,9 +92,9 @@ def _rows(run: LabRun, filters: dict[str, FilterLibrary], count: int, rate: floa
     """Yield a row for each library's filter of `count` ids at a false-positive rate."""
     ids, absent = _random_ids(count, run.scaled(_ABSENT_IDS, minimum=2000), run.seed)
     built_filters = {name: BuiltFilter.of(filters[name], ids, absent, rate) for name in filters}
-    sides = [side for built in built_filters.values() for side in built.sides]
-    # Each filter has two sides: making it, and asking it for the absent ids.
-    samples = iter(run_samples(sides, run.rounds, run.min_sample_seconds))
+    # Each filter has two timed steps: making it, and asking it for the absent ids.
+    steps = [step for built in built_filters.values() for step in built.timed_steps]
+    samples = iter(run_samples(steps, run.rounds, run.min_sample_seconds))
     for name, built in built_filters.items():
         library, bloom_filter = built.library, built.bloom_filter
         if library.count_positives(bloom_filter, built.ids) != ids.size:
@@ -126,11 +131,12 @@ class BuiltFilter(NamedTuple):
         return cls(library, library.build(native_ids, rate), native_ids, native_absent, rate)
 
     @property
-    def sides(self) -> list[TimedSide]:
-        """The sides that build and query the filter, in this order."""
+    def timed_steps(self) -> list[TimedSide]:
+        """Building the filter and querying it, in this order, each timed by itself."""
+        library, absent = self.library, self.absent
         return [
-            TimedSide("make", lambda: self.library.build(self.ids, self.rate)),
-            TimedSide("ask", lambda: self.library.count_positives(self.bloom_filter, self.absent)),
+            TimedSide("make", run=lambda: library.build(self.ids, self.rate)),
+            TimedSide("ask", run=lambda: library.count_positives(self.bloom_filter, absent)),
         ]
 
 

@@ -1,4 +1,5 @@
-"""Sequence groups of each ledger, computed from the batches of an index scan."""
+"""Sequence groups of each ledger, computed from the batches of an index scan. A sequence group is a
+row of the table `groups`: equally long runs of entry ids at equal distances."""
 
 from __future__ import annotations
 
@@ -20,10 +21,7 @@ _MAX_PENDING_LEDGERS = 1 << 12
 
 
 class GroupCollector:
-    """Collects the sequence groups of each ledger from batches that may split it anywhere.
-
-    `write` is called with tables of `groups`; `summaries` gets an item for each ledger with rows.
-    """
+    """Collects the sequence groups of each ledger from batches that may split it anywhere."""
 
     def __init__(
         self,
@@ -31,6 +29,8 @@ class GroupCollector:
         write: Callable[[Table], None],
         summaries: dict[LedgerId, LedgerSummary],
     ) -> None:
+        """Make a collector for the ledgers of one bookie. `write` is called with each table of
+        `groups`, of some thousand ledgers; `summaries` gets an item for each ledger with rows."""
         self.last_ledger: LedgerId | None = None
         """The ledger of the last row."""
         self._bookie_id = bookie_id

@@ -19,7 +19,8 @@ _KEPT_FOLDERS = 3  # folders of high bits
 
 
 class IdGenerator:
-    """Generates ids in one folder. `short_only`: as the flat manager, beside the ledgers."""
+    """Generates ids from the numbers of sequential nodes below `folder`. With `short_only`, as for
+    the flat manager, all ids have 31 bits and the nodes are in `folder` itself."""
 
     def __init__(self, nodes: Nodes, folder: str, *, short_only: bool = False) -> None:
         self._nodes = nodes
@@ -65,7 +66,8 @@ class IdGenerator:
         self._nodes.make_folder(f"{self._long_folder}/HOB-{high:010d}")
         if high > _KEPT_FOLDERS:
             oldest = f"{self._long_folder}/HOB-{high - _KEPT_FOLDERS:010d}"
-            self._nodes.connection.client.delete_async(oldest, 0)  # fails if it still has nodes
+            # Fails if the folder still has nodes.
+            self._nodes.connection.client.delete_async(oldest, version=0)
         return high
 
     def _next_number(self, folder: str) -> int | None:

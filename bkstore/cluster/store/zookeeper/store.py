@@ -1,5 +1,6 @@
 """ZooKeeperStore: the metadata store of a real cluster, shared with BookKeeper's processes.
 
+A scope is the upper half of a 128-bit ledger id; BookKeeper's own ids, of 64 bits, are scope 0.
 Ledgers of scope 0, registrations, cookies and marks are BookKeeper's own nodes, byte for byte;
 ledgers of other scopes are beside the root, which BookKeeper does not read. Source:
 `meta/AbstractZkLedgerManager`, `discover/ZKRegistrationManager`. Page: `docs/zookeeper.md`.
@@ -233,20 +234,25 @@ class ZooKeeperStore(KeyValueStore, Closeable):
                 yield ledger_id, error
 
     def next_id(self, scope: int = 0) -> LedgerId:
-        """As `MetadataStore.next_id`: from the numbers of sequential nodes, as upstream."""
-        ledger_id = LedgerId(scope, 0)
-        generator = self._generators.get(ledger_id.scope)
-        if generator is None:
-            is_flat = self._tree.manager == "flat" and ledger_id.scope == 0
-            folder = self._nodes.root
-            if ledger_id.scope:
-                folder = f"{self._nodes.scopes_root}/S{ledger_id.scope:016x}"
-            generator = IdGenerator(self._nodes, folder, short_only=is_flat)
-            self._generators[ledger_id.scope] = generator
+        """As `MetadataStore.next_id`: from the numbers of sequential nodes, as upstream. Ids in use
+        are skipped: a client may have created them without a generator."""
+        valid_scope = LedgerId(scope, 0).scope  # raises `InvalidArgument` for any other
+        generator = self._id_generator_of(valid_scope)
         while True:
-            ledger_id = LedgerId(scope, generator.next())
+            ledger_id = LedgerId(valid_scope, generator.next())
             if self._nodes.get(self._key_of(ledger_id)) is None:
                 return ledger_id
+
+    def _id_generator_of(self, scope: int) -> IdGenerator:
+        """Return the generator of a scope's ledger ids, the same one at each call."""
+        generator = self._generators.get(scope)
+        if generator is None:
+            folder = f"{self._nodes.scopes_root}/S{scope:016x}" if scope else self._nodes.root
+            # The flat manager has no nodes for ids above 31 bits; scopes are never flat.
+            is_flat = self._tree.manager == "flat" and scope == 0
+            generator = IdGenerator(self._nodes, folder, short_only=is_flat)
+            self._generators[scope] = generator
+        return generator
 
     def watch_ledger(self, ledger: int | LedgerId, callback: LedgerWatcher) -> Callable[[], None]:
         """Call `callback` with a ledger's metadata, now and after each change; None = deleted.
@@ -314,7 +320,7 @@ class ZooKeeperStore(KeyValueStore, Closeable):
         """Return the service info of a bookie's registration, None if it is not registered. Raises
         `CorruptionError` if it cannot be read (BookKeeper's clients then wait forever)."""
         for key in (f"/available/{bookie}", f"/available/{READ_ONLY}/{bookie}"):
-            info = self._nodes.read(key, lambda data: decode_service_info(data, bookie))
+            info = self._nodes.read(key, decode=lambda data: decode_service_info(data, bookie))
             if info is not None:
                 return info
         return None
@@ -326,7 +332,7 @@ class ZooKeeperStore(KeyValueStore, Closeable):
 
     def instance_id(self) -> str | None:
         """Return the cluster's instance id, None if it has none."""
-        return self._nodes.read("/INSTANCEID", lambda data: data.decode("utf-8", "replace"))
+        return self._nodes.read("/INSTANCEID", decode=lambda data: data.decode("utf-8", "replace"))
 
     def cookies(self) -> frozenset[str]:
         """Return all bookies that have a cookie, registered or not."""

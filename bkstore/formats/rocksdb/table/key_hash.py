@@ -1,5 +1,5 @@
-"""The 64-bit hash of keys in filters: XXPH3, a preview of XXH3 that RocksDB keeps, with seed 0, of
-keys of one, two or three words. Source: `util/xxph3.h` (`XXPH3_len_4to8_64b`, `_9to16_64b`,
+"""The 64-bit hash of keys in Bloom filters: XXPH3, a preview of XXH3 that RocksDB keeps, with seed
+0, of keys of one, two or three words. Source: `util/xxph3.h` (`XXPH3_len_4to8_64b`, `_9to16_64b`,
 `_17to128_64b`), `util/hash.cc` (`Hash64`).
 
 Products of 128 bits are made of four of 64 bits. Arrays are cut into chunks that stay in the cache
@@ -32,8 +32,10 @@ _SECRET = (
 
 
 def hash_keys(keys: UInt64Array) -> UInt64Array:
-    """Return uint64[n], the hashes of keys given as uint64[w, n]: their big-endian words, with w of
-    1, 2 or 3. Some 20 ns a key.
+    """Return uint64[n], the XXPH3 hashes by which Bloom filters of table files store `keys`.
+
+    `keys` is uint64[w, n]: row i has word i of each key, read as big-endian; w is 1, 2 or 3. Some
+    20 ns a key.
 
     >>> hex(hash_keys(np.array([[5], [7]], np.uint64))[0])
     '0xe6b4a2a6e5cd9536'
@@ -41,17 +43,21 @@ def hash_keys(keys: UInt64Array) -> UInt64Array:
     hash_chunk: _HashWords = (_hash_word, _hash_two_words, _hash_three_words)[keys.shape[0] - 1]
     hashes = np.empty(keys.shape[1], np.uint64)
     for start in range(0, hashes.size, _CHUNK_KEYS):
-        chunk = keys[:, start : start + _CHUNK_KEYS].byteswap()  # it reads little-endian words
-        hashes[start : start + _CHUNK_KEYS] = hash_chunk(*map(_collapse, chunk[:-1]), chunk[-1])
+        # XXPH3 reads the bytes of a key as little-endian words.
+        *leading, last = keys[:, start : start + _CHUNK_KEYS].byteswap()
+        # The keys of one ledger differ in the last word only. What the hash computes from equal
+        # words is then computed once for the chunk, and broadcast to the length of `last`.
+        hashes[start : start + _CHUNK_KEYS] = hash_chunk(*map(_first_if_all_equal, leading), last)
     return hashes
 
 
-def _collapse(word: UInt64Array) -> UInt64Array:
-    """Return one word instead of an array of equal ones, as those of one ledger are."""
-    return word[:1] if (word == word[0]).all() else word
+def _first_if_all_equal(words: UInt64Array) -> UInt64Array:
+    """Return uint64[1], the first word, if all are equal; otherwise `words`."""
+    return words[:1] if (words == words[0]).all() else words
 
 
 def _hash_word(word: UInt64Array) -> UInt64Array:
+    """Return XXPH3's hash of keys of 8 bytes, given as one word each."""
     keyed = word ^ _SECRET[0]
     mixed = (keyed ^ keyed >> np.uint64(51)) * _PRIME32_1 + np.uint64(8)
     return _avalanche((mixed ^ mixed >> np.uint64(47)) * _PRIME64_2)
@@ -68,6 +74,7 @@ def _hash_two_words(first: UInt64Array, second: UInt64Array) -> UInt64Array:
 
 
 def _hash_three_words(first: UInt64Array, second: UInt64Array, third: UInt64Array) -> UInt64Array:
+    """Return XXPH3's hash of keys of 24 bytes, given as three words each."""
     # The first 16 bytes and the last 16, which overlap.
     mixed = _fold_product(second ^ _SECRET[2], third ^ _SECRET[3])
     mixed += _fold_product(first ^ _SECRET[0], second ^ _SECRET[1])

@@ -17,7 +17,7 @@ from bkstore.wire.status_codes import Status
 def answer_v2(plugin: bytes, token: bytes, version: int) -> ImmediateOperation:
     """Return the operation that answers a step of an authentication by a plugin."""
     response = frame(*v2.AuthResponse(plugin, token, version).parts())
-    return ImmediateOperation("AUTH", 2, lambda _status: response)
+    return ImmediateOperation("AUTH", protocol=2, encode_response=lambda _status: response)
 
 
 def answer_v3(request: Any, plugin: bytes, token: bytes) -> ImmediateOperation:
@@ -42,4 +42,4 @@ def _answer_with_header_of(
         return frame(v3.encode(response))
 
     name = v3.OperationType(request.header.operation).name
-    return ImmediateOperation(name, 3, encode_response, status=status)
+    return ImmediateOperation(name, protocol=3, encode_response=encode_response, status=status)

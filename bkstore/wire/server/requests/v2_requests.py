@@ -42,28 +42,39 @@ def make_operation(message: v2.Request) -> Operation:
 def make_operation_of_many(
     requests: v2.AddRequests | v2.ReadRequests,
 ) -> AddManyOperation | ReadManyOperation:
-    """Return one operation for many requests that differ only in ids and records."""
-    version = requests.version
+    """Return one operation for many requests that differ only in ids and records. `requests` has
+    the ids as arrays, and the records of adds as one batch."""
+    header_version = requests.version  # of the requests' packet headers; responses repeat it
     if isinstance(requests, v2.ReadRequests):
-        encode, ledger_ids = partial(_read_responses, version), requests.ledger_ids
-        entry_ids = requests.entry_ids
         return ReadManyOperation(
-            "READ_ENTRY", 2, encode, ledger_ids=ledger_ids, entry_ids=entry_ids
+            "READ_ENTRY",
+            protocol=2,
+            encode_response=partial(_read_responses, header_version),
+            ledger_ids=requests.ledger_ids,
+            entry_ids=requests.entry_ids,
         )
-    encode = partial(v2.encode_add_responses, version)
-    fields = _add_fields(requests) | {"batch": requests.batch, "ledger_ids": requests.ledger_ids}
-    return AddManyOperation("ADD_ENTRY", 2, encode, **fields)
+    return AddManyOperation(
+        "ADD_ENTRY",
+        protocol=2,
+        encode_response=partial(v2.encode_add_responses, header_version),
+        batch=requests.batch,
+        ledger_ids=requests.ledger_ids,
+        **_add_fields(requests),
+    )
 
 
 def _make_add(message: v2.AddRequest) -> Operation:
     """Return the operation of an add, or a refusal if the record has a scope, as v2 has none."""
     encode = partial(_add_response, message.version, message.ledger, message.entry)
     fields = _add_fields(message)
-    add = AddOperation("ADD_ENTRY", 2, encode, record=message.record, **fields)
+    add = AddOperation(
+        "ADD_ENTRY", protocol=2, encode_response=encode, record=message.record, **fields
+    )
     return add.as_refusal(Status.EBADREQ) if message.has_scope else add
 
 
 def _add_fields(message: v2.AddRequest | v2.AddRequests) -> dict[str, Any]:
+    """Return the fields of an operation that all requests in `message` share."""
     return {
         "master_key": message.master_key,
         "recovery": bool(message.flags & _RECOVERY),
@@ -73,7 +84,7 @@ def _add_fields(message: v2.AddRequest | v2.AddRequests) -> dict[str, Any]:
 
 def _make_read(message: v2.ReadRequest) -> Operation:
     encode = partial(_read_response, message.version, message.ledger, message.entry)
-    return ReadOperation("READ_ENTRY", 2, encode, **_read_fields(message))
+    return ReadOperation("READ_ENTRY", protocol=2, encode_response=encode, **_read_fields(message))
 
 
 def _make_batch_read(message: v2.BatchReadRequest) -> Operation:
@@ -81,7 +92,9 @@ def _make_batch_read(message: v2.BatchReadRequest) -> Operation:
     ids = message.ledger, message.entry, message.request_id
     encode = partial(_batch_response, message.version, ids)
     limits = {"max_count": message.max_count, "max_size": message.max_size}
-    return BatchReadOperation("BATCH_READ_ENTRY", 2, encode, **_read_fields(message) | limits)
+    return BatchReadOperation(
+        "BATCH_READ_ENTRY", protocol=2, encode_response=encode, **_read_fields(message) | limits
+    )
 
 
 def _read_fields(message: v2.ReadRequest | v2.BatchReadRequest) -> dict[str, Any]:

@@ -46,7 +46,9 @@ def make_operation(message: Any, *, tls: bool = False) -> Operation:
         or (make is _make_start_tls and not tls)
         or (make is _make_batch_read and not extended)
     ):
-        return ImmediateOperation(name, 3, partial(_status_frame, message), status=Status.EBADREQ)
+        return ImmediateOperation(
+            name, protocol=3, encode_response=partial(_status_frame, message), status=Status.EBADREQ
+        )
     operation = make(message)
     # BookKeeper checks no version of AUTH
     if message.header.version != v3.VERSION and make is not _make_auth:
@@ -96,18 +98,20 @@ def _ledger_ids(request: Any) -> dict[str, Any]:
 
 
 def _make_add(message: Any) -> Operation:
+    """Return the operation of an add, or a refusal if the record has a scope (the upper half of a
+    128-bit ledger id) and the message is not of the extended protocol, which alone has scopes."""
     request = message.addRequest
     add = AddOperation(
         "ADD_ENTRY",
-        3,
-        partial(_add_response, message),
+        protocol=3,
+        encode_response=partial(_add_response, message),
         record=request.body,
         master_key=request.masterKey,
         recovery=request.HasField("flag") and request.flag == _RECOVERY,
         sync=not request.writeFlags & _DEFERRED_SYNC,
         high_priority=message.header.priority >= _HIGH_PRIORITY,
     )
-    # a record in a scope, whose first byte is 0x80 or more, needs the extended protocol
+    # The first byte of a record with a scope is 0x80 or more.
     is_scoped = request.body[:1] >= b"\x80"
     is_extended = isinstance(message, EXTENDED.Request)
     return add.as_refusal(Status.EBADREQ) if is_scoped and not is_extended else add
@@ -125,8 +129,8 @@ def _make_read(message: Any) -> Operation:
     is_long_poll = request.HasField("previousLAC") and not fields["fence"]
     return ReadOperation(
         "READ_ENTRY",
-        3,
-        partial(_read_response, message),
+        protocol=3,
+        encode_response=partial(_read_response, message),
         **fields,
         entry_id=request.entryId,
         piggyback=request.HasField("flag") and request.flag == _PIGGYBACK,
@@ -136,6 +140,7 @@ def _make_read(message: Any) -> Operation:
 
 
 def _read_fields(request: Any) -> dict[str, Any]:
+    """Return the operation's fields that a read and a batch read share."""
     fence = request.HasField("flag") and request.flag == _FENCE
     return _ledger_ids(request) | {
         "fence": fence,
@@ -170,7 +175,9 @@ def _make_batch_read(message: Any) -> Operation:
     fields = _read_fields(request) | {"entry_id": request.startEntryId}
     limits = {"max_count": request.maxCount, "max_size": request.maxSize}
     encode = partial(_batch_response, message)
-    return BatchReadOperation("BATCH_READ_ENTRY", 3, encode, **fields | limits)
+    return BatchReadOperation(
+        "BATCH_READ_ENTRY", protocol=3, encode_response=encode, **fields | limits
+    )
 
 
 def _batch_response(
@@ -185,7 +192,9 @@ def _batch_response(
 def _write_lac(message: Any) -> Operation:
     request = v3.body_of(message)
     fields = _ledger_ids(request) | {"master_key": request.masterKey, "body": request.body}
-    return WriteLacOperation("WRITE_LAC", 3, partial(_ledger_response, message), **fields)
+    return WriteLacOperation(
+        "WRITE_LAC", protocol=3, encode_response=partial(_ledger_response, message), **fields
+    )
 
 
 def _ledger_response(message: Any, status: Status) -> bytes:
@@ -194,7 +203,9 @@ def _ledger_response(message: Any, status: Status) -> bytes:
 
 def _read_lac(message: Any) -> Operation:
     ids = _ledger_ids(v3.body_of(message))
-    return ReadLacOperation("READ_LAC", 3, partial(_lac_response, message), **ids)
+    return ReadLacOperation(
+        "READ_LAC", protocol=3, encode_response=partial(_lac_response, message), **ids
+    )
 
 
 def _lac_response(
@@ -206,12 +217,16 @@ def _lac_response(
 
 def _make_force(message: Any) -> Operation:
     ids = _ledger_ids(v3.body_of(message))
-    return ForceOperation("FORCE_LEDGER", 3, partial(_ledger_response, message), **ids)
+    return ForceOperation(
+        "FORCE_LEDGER", protocol=3, encode_response=partial(_ledger_response, message), **ids
+    )
 
 
 def _make_list(message: Any) -> Operation:
     name, ids = "GET_LIST_OF_ENTRIES_OF_LEDGER", _ledger_ids(v3.body_of(message))
-    return ListEntriesOperation(name, 3, partial(_list_response, message), **ids)
+    return ListEntriesOperation(
+        name, protocol=3, encode_response=partial(_list_response, message), **ids
+    )
 
 
 def _list_response(message: Any, status: Status, availability: bytes | None = None) -> bytes:
@@ -223,7 +238,9 @@ def _make_info(message: Any) -> Operation:
     requested = v3.body_of(message).requested
     encode = partial(_info_response, message)
     total, free = bool(requested & _TOTAL_DISK), bool(requested & _FREE_DISK)
-    return BookieInfoOperation("GET_BOOKIE_INFO", 3, encode, needs_total=total, needs_free=free)
+    return BookieInfoOperation(
+        "GET_BOOKIE_INFO", protocol=3, encode_response=encode, needs_total=total, needs_free=free
+    )
 
 
 def _info_response(
@@ -238,7 +255,9 @@ def _make_auth(message: Any) -> Operation:
 
 
 def _make_start_tls(message: Any) -> Operation:
-    return StartTlsOperation("START_TLS", 3, lambda status: _response_frame(message, status, {}))
+    return StartTlsOperation(
+        "START_TLS", protocol=3, encode_response=lambda status: _response_frame(message, status, {})
+    )
 
 
 _MAKE_OPERATION: dict[v3.OperationType, Callable[[Any], Operation]] = {
