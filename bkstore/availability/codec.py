@@ -36,7 +36,11 @@ Octets = bytes | bytearray | memoryview
 
 _FEW = 8  # groups up to which `decode_if_few` decodes
 _CHUNK_ROWS = 1 << 16
-_MAX_PIECE_IDS = INT32_MAX * _CHUNK_ROWS
+"""Rows (of 24 bytes) that are encoded at a time: the memory of the intermediate arrays."""
+
+_MAX_PART_IDS = INT32_MAX * _CHUNK_ROWS
+"""Ids of one sequence in a chunk: more would be more than `_CHUNK_ROWS` rows of an i32 size."""
+
 _HEADER, _ROW = Struct(">ii"), Struct(">qqii")
 _GROUP = np.dtype([("first", ">i8"), ("last", ">i8"), ("size", ">i4"), ("period", ">i4")])
 _FIRST, _LAST, _SIZE, _PERIOD = 0, 8, 16, 20  # the offsets of the fields of a group
@@ -49,49 +53,52 @@ def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
     if encoding not in ("grouped", "bookkeeper"):
         given = describe_value(encoding)
         raise InvalidArgument(f"unknown encoding {given}: 'grouped' or 'bookkeeper'")
-    ungroups = encoding == "bookkeeper"
-    # A group too long for the i32 size is one sequence, which is written as several groups.
+    one_row_per_sequence = encoding == "bookkeeper"
+    # A group too long for the i32 size is one sequence, which is written as several rows.
     is_oversized = groups.size > INT32_MAX
-    piece_counts = (-(-groups.size[is_oversized] // INT32_MAX)).tolist()
-    count = count_sequences(groups) if ungroups else groups.first.size
-    count += sum(piece_counts) - len(piece_counts)
+    oversized_row_counts = (-(-groups.size[is_oversized] // INT32_MAX)).tolist()
+    count = count_sequences(groups) if one_row_per_sequence else groups.first.size
+    count += sum(oversized_row_counts) - len(oversized_row_counts)
     if count > MAX_GROUPS:
-        each = "one a sequence" if ungroups else "one each"
+        each = "one a sequence" if one_row_per_sequence else "one each"
         raise InvalidArgument(f"{count} sequence groups, {each}, exceed the limit of {MAX_GROUPS}")
-    if not piece_counts and not ungroups:
+    if not oversized_row_counts and not one_row_per_sequence:
         return encode_unchecked(groups)
     output = BytesIO()
     output.write(_pack_header(count))
-    for chunk in _split_into_chunks(groups, ungroups):
-        if ungroups:
+    for chunk in _split_into_chunks(groups, one_row_per_sequence):
+        if one_row_per_sequence:
             chunk = ungroup(chunk)
-        output.write(_pack_rows(_cut_oversized(chunk) if piece_counts else chunk))
+        output.write(_pack_rows(_cut_oversized(chunk) if oversized_row_counts else chunk))
     return output.getvalue()
 
 
-def _split_into_chunks(groups: Groups, ungroups: bool) -> Iterator[Groups]:
-    """Yield parts that encode to a limited number of rows: with `ungroups` a row a sequence."""
+def _split_into_chunks(groups: Groups, one_row_per_sequence: bool) -> Iterator[Groups]:
+    """Yield the groups in chunks whose encoding is short enough to be made in memory. A group is
+    encoded as one row, or with `one_row_per_sequence` as a row for each of its sequences."""
     for start in range(0, groups.first.size, _CHUNK_ROWS):
         chunk = Groups(*(column[start : start + _CHUNK_ROWS] for column in groups))
-        is_small = not ungroups or count_sequences(chunk) <= 2 * _CHUNK_ROWS
-        if is_small and int(chunk.size.max()) <= _MAX_PIECE_IDS:
+        has_few_rows = not one_row_per_sequence or count_sequences(chunk) <= 2 * _CHUNK_ROWS
+        if has_few_rows and int(chunk.size.max()) <= _MAX_PART_IDS:
             yield chunk
             continue
-        # Else each group by itself, a long one in parts.
+        # Too many rows: a chunk for each group, or for each part of a long one.
         for group in np.stack(chunk, axis=1).tolist():
-            for part in _split_group(group, ungroups):
+            for part in _split_group(group, one_row_per_sequence):
                 yield Groups(*np.array([part], np.int64).T)
 
 
-def _split_group(group: list[int], ungroups: bool) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the parts of one group. A single sequence is cut into parts of `_MAX_PIECE_IDS` ids, as
-    a size has 32 bits; if each sequence becomes a row (`ungroups`), a group of several is cut into
-    parts of `_CHUNK_ROWS` sequences."""
+def _split_group(
+    group: list[int], one_row_per_sequence: bool
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the parts of one group. A single sequence is cut into parts of `_MAX_PART_IDS` ids, as
+    a size has 32 bits; with `one_row_per_sequence` a group of several is cut into parts of
+    `_CHUNK_ROWS` sequences."""
     first, last, size, period = group
     if first == last:
-        for start in range(first, first + size, _MAX_PIECE_IDS):
-            yield start, start, min(_MAX_PIECE_IDS, first + size - start), 0
-    elif ungroups:
+        for start in range(first, first + size, _MAX_PART_IDS):
+            yield start, start, min(_MAX_PART_IDS, first + size - start), 0
+    elif one_row_per_sequence:
         part_length = period * _CHUNK_ROWS
         for start in range(first, last + 1, part_length):
             yield start, min(last, start + part_length - period), size, period
@@ -101,13 +108,13 @@ def _split_group(group: list[int], ungroups: bool) -> Iterator[tuple[int, int, i
 
 def _cut_oversized(groups: Groups) -> Groups:
     """Return the groups with sequences too long for the i32 size cut into touching groups."""
-    # Piece number `nth` of group `owner`; most groups are one piece.
-    piece_counts = -(-groups.size // INT32_MAX)
-    owner = np.repeat(np.arange(groups.size.size), piece_counts)
-    nth = np.arange(owner.size) - np.repeat(np.cumsum(piece_counts) - piece_counts, piece_counts)
+    # Row number `nth` of group `owner`; most groups are one row.
+    row_counts = -(-groups.size // INT32_MAX)
+    owner = np.repeat(np.arange(groups.size.size), row_counts)
+    nth = np.arange(owner.size) - np.repeat(np.cumsum(row_counts) - row_counts, row_counts)
     first = groups.first[owner] + nth * INT32_MAX
     size = np.minimum(groups.size[owner] - nth * INT32_MAX, INT32_MAX)
-    last = np.where(piece_counts[owner] > 1, first, groups.last[owner])
+    last = np.where(row_counts[owner] > 1, first, groups.last[owner])
     return Groups(first, last, size, groups.period[owner])
 
 

@@ -79,7 +79,11 @@ def _flatten_dense(groups: Groups) -> Groups:
 
 def _merge_touching(groups: Groups) -> Groups:
     """Join sequences that touch at a border of two groups, after cutting them off longer groups.
-    Border i is between group i and group i + 1."""
+    Border i is between group i and group i + 1.
+
+    Example: the ids {0, 1}, {5, 6} are one group, first 0, last 5, size 2, period 5, and touch the
+    group {7, 8}. Cutting gives the groups {0, 1}, {5, 6}, {7, 8}; joining {0, 1}, {5, 6, 7, 8}.
+    """
     ends = groups.ends
     borders = np.flatnonzero(ends[:-1] == groups.first[1:])
     if not borders.size:
@@ -88,16 +92,18 @@ def _merge_touching(groups: Groups) -> Groups:
         groups = _cut_off_touching(groups, borders)
         ends = groups.ends
         borders = np.flatnonzero(ends[:-1] == groups.first[1:])
-    # Adjacent borders are one chain, whose first group gets the size of all its groups.
+    # Now both groups at each border are single sequences. Adjacent borders are one chain, whose
+    # first group gets the size of all its groups.
     is_gap = np.diff(borders) > 1
     heads = borders[np.concatenate(([True], is_gap))]
     tails = borders[np.concatenate((is_gap, [True]))] + 1
     keep = np.ones(ends.size, np.bool_)
     keep[borders + 1] = False
     joined = groups.take(keep)
-    index = heads - np.searchsorted(borders, heads)  # less the groups dropped before it
-    joined.size[index] = ends[tails] - groups.first[heads]
-    joined.period[index] = 0
+    # A head's row in `joined`: less the groups dropped before it, one for each border before it.
+    joined_heads = heads - np.searchsorted(borders, heads)
+    joined.size[joined_heads] = ends[tails] - groups.first[heads]
+    joined.period[joined_heads] = 0
     return joined
 
 

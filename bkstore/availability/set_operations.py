@@ -1,7 +1,8 @@
 """Union, intersection and difference of sequence groups, in O(groups) where stripes are regular.
 
-Both operands are split at every border of either, so that on each stretch an operand is empty,
-solid or periodic, and so is the result (`stripe_operations`), on all but two kinds of stretch:
+Both operands are split at every border of either: a *stretch* is the ids [lo, hi) between two
+adjacent starts or ends of groups of either operand. On each stretch an operand is empty, solid (all
+ids) or periodic, and so is the result (`stripe_operations`), on all but two kinds of stretch:
 
 * two periods that differ, or
 * equal periods whose result has two sequences per period (one group cannot contain them).
@@ -76,8 +77,8 @@ def combine_uncanonical(a: Groups, b: Groups, operation: SetOperation) -> Groups
     results = [groups_of_pattern(combined, lo, hi, ~is_split)]
     if is_split.any():
         patterns = left.take(is_split), right.take(is_split)
-        unlike = _UnlikeStretches(*patterns, lo[is_split], hi[is_split], operation)
-        results += unlike.iterate_groups()
+        irregular = _IrregularStretches(*patterns, lo[is_split], hi[is_split], operation)
+        results += irregular.iterate_groups()
     return merge_groups(results)
 
 
@@ -90,9 +91,10 @@ def _combine_empty(a: Groups, b: Groups, operation: SetOperation) -> Groups | No
     return None
 
 
-class _UnlikeStretches(NamedTuple):
-    """Stretches on which both operands are periodic and the result is not one pattern. The
-    result repeats after a window of ids as long as the least common multiple of both periods."""
+class _IrregularStretches(NamedTuple):
+    """Stretches on which both operands are periodic and the result of `operation` is not one
+    pattern: patterns `a` and `b` on the ids starts..ends-1, a row for each stretch. The result
+    repeats after a window of ids as long as the least common multiple of both periods."""
 
     a: Pattern
     b: Pattern
@@ -102,6 +104,7 @@ class _UnlikeStretches(NamedTuple):
 
     @property
     def longer_period(self) -> Int64Array:
+        """The longer of the operands' periods on each stretch."""
         return np.maximum(self.a.period, self.b.period)
 
     def iterate_groups(self) -> Iterator[Groups]:
@@ -130,7 +133,7 @@ class _UnlikeStretches(NamedTuple):
     def _repeat_window(self, stretch: int, length: int, total: int) -> Iterator[Groups]:
         """Yield the result on one stretch, from that of its first window, of `length` ids."""
         lo, hi = int(self.starts[stretch]), int(self.ends[stretch])
-        window = self._combine_within(stretch, lo, lo + length)
+        window = self._combine_part(stretch, lo, lo + length)
         if not window.first.size:
             return
         pattern = _match_pattern(window, lo, length)
@@ -144,16 +147,20 @@ class _UnlikeStretches(NamedTuple):
         first, last, size, period = (np.tile(column, repeats) for column in window)
         yield Groups(first + shift, last + shift, size, period)
         if tail_length:
-            yield self._combine_within(stretch, hi - tail_length, hi)
+            yield self._combine_part(stretch, hi - tail_length, hi)
 
-    def _combine_within(self, stretch: int, lo: int, hi: int) -> Groups:
-        """Return the canonical result on ids lo..hi-1 of one stretch."""
-        restricted = self._replace(starts=self.starts.copy(), ends=self.ends.copy())
-        restricted.starts[stretch], restricted.ends[stretch] = lo, hi
-        return canonicalize(merge_groups(list(restricted._combine_in_chunks(np.array([stretch])))))
+    def _combine_part(self, stretch: int, lo: int, hi: int) -> Groups:
+        """Return the canonical groups of ``a OPERATION b`` on the ids lo..hi-1, a part of the
+        stretch in row `stretch`."""
+        # `_combine_in_chunks` takes whole stretches, so narrow this one in a copy.
+        narrowed = self._replace(starts=self.starts.copy(), ends=self.ends.copy())
+        narrowed.starts[stretch], narrowed.ends[stretch] = lo, hi
+        chunks = list(narrowed._combine_in_chunks(np.array([stretch])))
+        return canonicalize(merge_groups(chunks))
 
     def _combine_in_chunks(self, stretches: npt.NDArray[np.intp]) -> Iterator[Groups]:
-        """Yield the result on some stretches in chunks of a limited number of sequences."""
+        """Yield the result on some stretches, given by their rows, in chunks of a limited number of
+        sequences."""
         # Cut long stretches into pieces [lo, hi), of at most `step` ids each.
         step = self.longer_period[stretches] * _CHUNK_SEQUENCES
         cuts = (self.ends - self.starts)[stretches] // step + 1

@@ -96,22 +96,24 @@ class StandaloneBookie:
         self._server = server
         self._find_problem = find_problem
         self._on_state_change = on_state_change
-        self._requested_reason: str | None = None  # not None: an operator made it read-only
+        self._operator_reason: str | None = None
+        """Why the bookie is read-only if an operator made it so, else None."""
         self._disk_watch = None if limits is None else DiskWatch(server.bookie, limits)
         self._interval = math.inf if limits is None else limits.interval
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        checkpoints.on_problem_changed = self.check
-        self.check()
+        checkpoints.on_problem_changed = self.update_read_only
+        self.update_read_only()
         self._thread = threading.Thread(target=self._watch_disk, name="bkstore-disks", daemon=True)
         if limits is not None:
             self._thread.start()
 
-    def check(self) -> None:
-        """Make the server read-only or writable according to the current problems."""
+    def update_read_only(self) -> None:
+        """Make the server read-only if an operator asked for it, a problem was found or a disk is
+        full, else writable; report a change of state."""
         with self._lock:
             was_read_only = self._server.read_only
-            reason = self._requested_reason or self._find_problem()
+            reason = self._operator_reason or self._find_problem()
             if reason is None and self._disk_watch is not None:
                 reason = self._disk_watch.find_read_only_reason(was_read_only)
             if (reason is not None) != was_read_only:
@@ -122,12 +124,12 @@ class StandaloneBookie:
         """Make the bookie read-only until this is called with False."""
         from bkstore.network.registered_bookie import OPERATOR_REASON
 
-        self._requested_reason = OPERATOR_REASON if read_only else None
-        self.check()
+        self._operator_reason = OPERATOR_REASON if read_only else None
+        self.update_read_only()
 
     def _watch_disk(self) -> None:
         while not self._ended.wait(self._interval):
-            self.check()
+            self.update_read_only()
 
     def close(self) -> None:
         """Stop checking the disks. Idempotent."""

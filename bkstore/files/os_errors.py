@@ -84,8 +84,9 @@ def convert_read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
-def convert_own_read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise `ReadFailed` instead of an `OSError` on reading a file that bkstore wrote itself."""
+def convert_scratch_read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise `ReadFailed` instead of an `OSError` on reading scratch space: bkstore wrote the files
+    there itself, so an error says nothing about the data of a bookie."""
     try:
         yield
     except OSError as error:

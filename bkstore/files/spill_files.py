@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from bkstore.errors import ReadFailed
 from bkstore.files.disk_changes import Files, StrPath
 from bkstore.files.opening import read_fully
-from bkstore.files.os_errors import convert_own_read_errors, convert_write_errors
+from bkstore.files.os_errors import convert_scratch_read_errors, convert_write_errors
 
 
 def append_spill(path: StrPath, data: bytes | memoryview, files: Files) -> None:
@@ -37,7 +37,7 @@ class SpillReader:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return exactly `size` bytes from `offset` on; raises `ReadFailed` if there are fewer."""
-        with convert_own_read_errors(self._path):
+        with convert_scratch_read_errors(self._path):
             data = read_fully(self._fd, size, offset)
         if len(data) < size:
             reason = f"ends at {offset + len(data)}, before the end of the written data"
@@ -47,11 +47,12 @@ class SpillReader:
 
 @contextmanager
 def open_spill(path: StrPath) -> Iterator[SpillReader]:
-    """Yield a spill, open for reading."""
-    with convert_own_read_errors(path):
+    """Yield the spill at `path`, open for reading, and close it afterwards. Raises `ReadFailed` if
+    it cannot be opened."""
+    with convert_scratch_read_errors(path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        with convert_own_read_errors(path):
+        with convert_scratch_read_errors(path):
             reader = SpillReader(path, fd)
         yield reader
     finally:

@@ -68,6 +68,7 @@ def _check_kinds(names: list[str], origin: str) -> list[str]:
 
 
 def _configured_kinds(config: pytest.Config) -> list[str]:
+    """Return the kinds of storage that tests run with, by command line or else by ini file."""
     option: str | None = config.getoption("--bkstore-storage")
     text = config.getini("bkstore_storage") if option is None else option
     names = filter(None, map(str.strip, text.split(",")))
@@ -192,10 +193,12 @@ def bkstore_session_ensemble(request: _Request) -> Iterator[SharedEnsembleFactor
 
 
 def _share_ensembles(request: _Request) -> Iterator[SharedEnsembleFactory]:
-    """Yield a factory of shared ensembles, and close them at the end of the fixture's scope."""
+    """Yield a factory of shared ensembles, and close them at the end of the fixture's scope. Their
+    storage, unless a call names one, is the first configured kind: a test may run once for each of
+    several kinds, but a fixture of a wider scope is created once."""
     __tracebackhide__ = True
-    kind: Any = _configured_kinds(request.config)[0]
-    factory = _make_ensemble_factory(request, kind)
+    default_kind: Any = _configured_kinds(request.config)[0]
+    factory = _make_ensemble_factory(request, default_kind)
     from bkstore.testing.ensemble.factory import SharedEnsembleFactory
 
     yield SharedEnsembleFactory(factory)

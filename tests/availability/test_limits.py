@@ -96,11 +96,11 @@ class TestLimits:
     def test_written_a_part_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """However long a stripe or a run is, few sequences of it are in memory at one time."""
         monkeypatch.setattr(codec, "_CHUNK_ROWS", 4)
-        monkeypatch.setattr(codec, "_MAX_PIECE_IDS", 4 * INT32_MAX)
+        monkeypatch.setattr(codec, "_MAX_PART_IDS", 4 * INT32_MAX)
         stripe = Groups(*np.array([[0], [147], [2], [3]]))
         run = Groups(*np.array([[5], [5], [100 * INT32_MAX], [0]]))
-        parts = list(codec._split_into_chunks(stripe, True))
-        pieces = list(codec._split_into_chunks(run, False))
+        parts = list(codec._split_into_chunks(stripe, one_row_per_sequence=True))
+        pieces = list(codec._split_into_chunks(run, one_row_per_sequence=False))
 
         assert 50 == sum(map(count_sequences, parts))
         assert all(count_sequences(part) <= 8 for part in parts)

@@ -24,7 +24,7 @@ from bkstore.errors import (
 )
 from bkstore.files import disk_changes, scratch
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.os_errors import convert_own_read_errors, convert_sync_errors, read_error
+from bkstore.files.os_errors import convert_scratch_read_errors, convert_sync_errors, read_error
 from bkstore.files.scratch import scratch_directory
 from bkstore.files.spill_files import append_spill, open_spill, read_spill
 from bkstore.index.api import Finding
@@ -142,7 +142,7 @@ def test_spills_are_no_data(tmp_path: Path) -> None:
             spill.read(5, 3)
     with pytest.raises(ReadFailed, match="none: cannot be read: No such file"):
         read_spill(tmp_path / "none")
-    with pytest.raises(ReadFailed, match="Input/output error"), convert_own_read_errors(path):
+    with pytest.raises(ReadFailed, match="Input/output error"), convert_scratch_read_errors(path):
         _refused(errno.EIO)()
 
 

@@ -32,17 +32,18 @@ def run(args: argparse.Namespace) -> int:
     ledger = ledger_from_args(args)
     with open_bookie(args) as bookie:
         tables = _location_tables(bookie, ledger)
-        code = report_unknown(bookie, ledger)
+        exit_code = report_unknown(bookie, ledger)
         write_output(
             args,
             LOCATIONS,
             check_unchanged_at_end(tables, bookie),
-            tells_empty=lambda: code == 0,
+            reports_no_rows=lambda: exit_code == 0,  # for an unknown ledger one message is enough
         )
-    return code
+    return exit_code
 
 
 def _location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:
+    """Yield the rows of `LOCATIONS` for a ledger's entries, in tables of limited size."""
     entries, dir_indexes, locations = bookie.locate(ledger)
     for start in range(0, max(entries.size, 1), ROWS_PER_TABLE):  # one table if it is empty
         rows = slice(start, start + ROWS_PER_TABLE)

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             args,
             ENTRY_RECORDS,
             check_unchanged_at_end(tables, bookie),
-            tells_empty=lambda: is_known,
+            reports_no_rows=lambda: is_known,
         )
     if digest.note:
         print_stderr(digest.note)

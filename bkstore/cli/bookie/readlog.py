@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             args,
             LOG_RECORDS,
             check_unchanged_at_end(tables, bookie),
-            tells_empty=lambda: ledger is None or bool(ledgers_in_logs),
+            reports_no_rows=lambda: ledger is None or bool(ledgers_in_logs),
         )
         is_indexed = False
         if ledger is not None and bookie is not None and not ledgers_in_logs:

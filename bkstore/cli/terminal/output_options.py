@@ -121,11 +121,11 @@ def write_output(
     tables: Iterable[Table],
     *,
     private: bool = False,
-    tells_empty: Callable[[], bool] = lambda: True,
+    reports_no_rows: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Write tables in the format and to the destination that the arguments ask for. A table without
-    rows is told on stderr unless `tells_empty`, called behind the last one, returns False: for
-    commands that give a reason themselves."""
+    """Write tables in the format and to the destination that the arguments ask for. If they have no
+    rows, stderr gets the schema's message, such as "no entries", unless `reports_no_rows` returns
+    False, as for commands that give a reason themselves. It is called after the last table."""
     form = output_format_from_args(args)
     has_several_bookies = len(getattr(args, "directories", ())) > 1
     varied = _COLUMNS_OF_BOOKIES if has_several_bookies else ()
@@ -136,5 +136,5 @@ def write_output(
         args.output,
         private=private,
         requested=RequestedColumns(args.columns, args.wide, varied),
-        tells_empty=tells_empty,
+        reports_no_rows=reports_no_rows,
     )

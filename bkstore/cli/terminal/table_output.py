@@ -40,14 +40,14 @@ def write_tables(
     *,
     private: bool = False,
     requested: RequestedColumns = _DEFAULT_COLUMNS,
-    tells_empty: Callable[[], bool] = lambda: True,
+    reports_no_rows: Callable[[], bool] = lambda: True,
 ) -> None:
     """Write the tables, all of `schema`, to `target` or stdout in the format `form`.
 
     Writes the columns that `requested` names, in that order, or all; the format "table" leaves out
     those that do not fit the terminal unless `requested` asks for them, and on stdout writes no
-    table without rows: stderr gets the schema's message if `tells_empty()`. A file gets its name
-    only when it is complete, and an existing one is kept if writing fails, which raises
+    table without rows: stderr gets the schema's message if `reports_no_rows()` is true. A file gets
+    its name only when it is complete, and an existing one is kept if writing fails, which raises
     `WriteFailed`; a `private` file is readable by its owner alone.
     """
     if requested.columns is not None and form != "table":
@@ -65,7 +65,7 @@ def write_tables(
                 stream = stack.enter_context(io.TextIOWrapper(buffer, "utf-8", newline=""))
             if form == "table":
                 has_file = target is not None
-                writer = _ScreenWriter(stream, requested, has_file, tells_empty)
+                writer = _ScreenWriter(stream, requested, has_file, reports_no_rows)
             else:
                 writer = _WRITERS[form](stream)
         with _errors_naming(target):
@@ -186,18 +186,18 @@ class _CsvWriter(_TextWriter):
 
 
 class _ScreenWriter(_TextWriter):
-    """Tables for people. On stdout a table without rows is a message on stderr instead; a file
-    (`keeps_header`) gets its header."""
+    """Tables for people. On stdout a table without rows is a message on stderr instead, if
+    `reports_no_rows` returns True; a file (`keeps_header`) gets its header."""
 
     def __init__(
         self,
         stream: IO[str],
         requested: RequestedColumns,
         keeps_header: bool,
-        tells_empty: Callable[[], bool],
+        reports_no_rows: Callable[[], bool],
     ) -> None:
         super().__init__(stream)
-        self._tells_empty = tells_empty
+        self._reports_no_rows = reports_no_rows
         self.requested = requested
         self._keeps_header = keeps_header
         self._is_empty = True
@@ -211,10 +211,10 @@ class _ScreenWriter(_TextWriter):
         self.screen.write(table)
 
     def finish(self) -> None:
-        """End the last table; tell of a result without rows, and of columns that were not shown."""
+        """End the last table; report a result without rows, and columns that were not shown."""
         if self._is_empty and not self._keeps_header:
             super().finish()
-            if self.schema.nothing and self._tells_empty():
+            if self.schema.nothing and self._reports_no_rows():
                 print_stderr(self.schema.nothing)
             return
         self.screen.finish()

@@ -77,7 +77,8 @@ class BackgroundCollector(Closeable):
         self._next_pass_at = math.inf
         """When the next scheduled pass starts; infinite without a schedule."""
         self._forced_kinds: frozenset[CompactionKind] | None = None
-        """The kinds that the requested pass may compact; None if no pass is requested."""
+        """The kinds of compaction that the requested pass may run, until it has ended; None if no
+        pass is requested."""
         self._suspended: dict[CompactionKind, set[str]] = {"major": set(), "minor": set()}  # why
         self._suspension_counts: dict[CompactionKind, int] = {"major": 0, "minor": 0}
         """How often each kind was suspended: a running compaction stops when it changes."""
@@ -173,6 +174,7 @@ class BackgroundCollector(Closeable):
     # -- its thread
 
     def _start_thread(self) -> None:
+        """Start the thread at the first call. The caller holds the lock of `_condition`."""
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run_passes, name="bkstore-garbage", daemon=True
@@ -180,8 +182,14 @@ class BackgroundCollector(Closeable):
             self._thread.start()
 
     def _run_passes(self) -> None:
+        """Run each pass that is requested or due, one at a time, until this is closed.
+
+        A request by `force` during a scheduled pass is served by the next pass. During a requested
+        pass `force` refuses, so there is no other request that the reset at its end could lose.
+        """
         while self._wait_for_work():
-            forced_kinds = self._forced_kinds
+            with self._condition:
+                forced_kinds = self._forced_kinds
             try:
                 self.run_pass(forced_kinds)
             except (BkstoreError, OSError):
@@ -284,6 +292,7 @@ class BackgroundCollector(Closeable):
         )
 
     def _wait_until(self, is_over: Callable[[], bool], seconds: float) -> bool:
+        """Wait at most `seconds` until `is_over` returns True; return what it returns then."""
         with self._condition:
             return self._condition.wait_for(is_over, seconds)
 

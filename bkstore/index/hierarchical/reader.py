@@ -160,12 +160,14 @@ class HierarchicalReader(EntryIndex):
         """Return whether the ledger has an index file; searches for that file only."""
         return self.path(ledger) is not None
 
-    def _with_file(self, ledger: LedgerLike, read: Callable[[int, str], _T], default: _T) -> _T:
-        """Run `read(fd, path)` on the ledger's file, or return `default` if it has none."""
+    def _with_file(
+        self, ledger: LedgerLike, read: Callable[[int, str], _T], *, if_missing: _T
+    ) -> _T:
+        """Run `read(fd, path)` on the ledger's file, or return `if_missing` if it has none."""
         with self._lock:
             open_file = self._open_file(LedgerId.of(ledger))
             if open_file is None:
-                return default
+                return if_missing
             shared_fd, path = open_file
             # A duplicate descriptor: another thread may close the shared one meanwhile.
             fd = os.dup(shared_fd)
@@ -203,8 +205,9 @@ class HierarchicalReader(EntryIndex):
             self._files.close(oldest_fd)
         return fd, path
 
-    def _count_listed_slots(self, fd: int, path: str) -> int:
-        """Return how many slots to list; with compat whole pages (`PageEntriesIterableImpl`)."""
+    def _count_slots_to_list(self, fd: int, path: str) -> int:
+        """Return how many slots of a file to read for a listing of its entries: all; with compat
+        those in whole pages, as upstream's `PageEntriesIterableImpl`."""
         if self._compat:
             return self._count_whole_slots(fd) // self._page_slots * self._page_slots
         return file_slots.count_slots(os.fstat(fd).st_size, path)
@@ -215,7 +218,8 @@ class HierarchicalReader(EntryIndex):
         return max(os.fstat(fd).st_size - HEADER_SIZE, 0) // idxfile.SLOT_SIZE
 
     def _slot_range(self, fd: int, path: str, first: int, last: int) -> tuple[int, int]:
-        return first, min(self._count_listed_slots(fd, path), last + 1)
+        """Return (first slot, slot after the last) to read for the entries first..last."""
+        return first, min(self._count_slots_to_list(fd, path), last + 1)
 
     # -- reading
 
@@ -223,10 +227,11 @@ class HierarchicalReader(EntryIndex):
         """Return which entries are stored. One read of the file; memory: the sequence groups."""
 
         def read(fd: int, path: str) -> Availability:
-            groups = file_slots.read_present_groups(fd, path, 0, self._count_listed_slots(fd, path))
+            stop = self._count_slots_to_list(fd, path)
+            groups = file_slots.read_present_groups(fd, path, first=0, stop=stop)
             return Availability.from_canonical(groups)
 
-        return self._with_file(ledger, read, Availability())
+        return self._with_file(ledger, read, if_missing=Availability())
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
@@ -285,7 +290,7 @@ class HierarchicalReader(EntryIndex):
             slots = self._slot_range(fd, path, first, last)
             return list_entry_ids(file_slots.read_present_groups(fd, path, *slots))
 
-        return self._with_file(ledger, read, _NO_ENTRIES)
+        return self._with_file(ledger, read, if_missing=_NO_ENTRIES)
 
     def items(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> EntryLocations:
         """Return (entries, locations) of first..last; reads that part of the file."""
@@ -298,7 +303,7 @@ class HierarchicalReader(EntryIndex):
             entries, locations = zip(*chunks)
             return np.concatenate(entries), np.concatenate(locations)
 
-        return self._with_file(ledger, read, (_NO_ENTRIES, _NO_ENTRIES))
+        return self._with_file(ledger, read, if_missing=(_NO_ENTRIES, _NO_ENTRIES))
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest entry id, None if there is none; reads from the end. With
@@ -306,18 +311,20 @@ class HierarchicalReader(EntryIndex):
 
         def read(fd: int, path: str) -> int | None:
             if self._compat is None:
-                return file_slots.find_last_present(fd, path, self._count_listed_slots(fd, path))
+                stop = self._count_slots_to_list(fd, path)
+                return file_slots.find_last_present(fd, path, stop)
             slots = self._count_whole_slots(fd)
             if 0 < slots < self._page_slots:
                 raise CorruptionError(path, HEADER_SIZE, "short read: less than a page of slots")
             # As upstream: only the last page is looked at, and an empty one has entry 0.
-            chunks = list(file_slots.read_items(fd, path, max(slots - self._page_slots, 0), slots))
+            first = max(slots - self._page_slots, 0)
+            chunks = list(file_slots.read_items(fd, path, first, stop=slots))
             if not chunks:
                 return 0
             entry_ids, _ = chunks[-1]
             return int(entry_ids[-1])
 
-        return self._with_file(ledger, read, None)
+        return self._with_file(ledger, read, if_missing=None)
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return locations, 0 where absent; reads the ranges that hold these entries."""
@@ -327,10 +334,10 @@ class HierarchicalReader(EntryIndex):
             if self._compat is not None:  # a look-up, unlike a listing, sees the last page's part
                 slot_count = self._count_whole_slots(fd)
             else:
-                slot_count = self._count_listed_slots(fd, path)
+                slot_count = self._count_slots_to_list(fd, path)
             return file_slots.read_locations(fd, path, entry_ids, slot_count)
 
-        return self._with_file(ledger, read, np.zeros(entry_ids.size, np.int64))
+        return self._with_file(ledger, read, if_missing=np.zeros(entry_ids.size, np.int64))
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Return the location of one entry, None if absent; one 8-byte read."""
@@ -360,7 +367,7 @@ class HierarchicalReader(EntryIndex):
 
     def _read_existing(self, ledger: LedgerLike, read: Callable[[int, str], _T]) -> _T:
         """Run `read(fd, path)` on the ledger's file; raises `NoSuchLedger` if it has none."""
-        result = self._with_file(LedgerId.of(ledger), read, None)
+        result = self._with_file(ledger, read, if_missing=None)
         if result is None:
             raise NoSuchLedger(f"ledger {LedgerId.of(ledger)} has no index file")
         return result
@@ -376,7 +383,9 @@ class HierarchicalReader(EntryIndex):
         def read(fd: int, path: str) -> tuple[LedgerState, list[Finding]]:
             header = self._read_header(fd, path)
             oddities = idxfile.header_oddities(os.pread(fd, HEADER_SIZE, 0), header, ledger_id)
-            findings = [Finding("oddity", text, path, i, ledger_id) for i, text in oddities]
+            findings = [
+                Finding("oddity", text, path, offset, ledger_id) for offset, text in oddities
+            ]
             return _state_of(header), findings
 
         return self._read_existing(ledger_id, read)
@@ -386,6 +395,7 @@ class HierarchicalReader(EntryIndex):
         return self._scan_batches(check_batch("batch", batch), findings)
 
     def _scan_batches(self, batch: int, findings: Findings) -> Iterator[IndexBatch]:
+        """Yield the rows of `scan`, in batches of at least `batch` rows except the last."""
         waiting, row_count = list[IndexBatch](), 0  # the parts of the next batch
         rows_per_part = max(batch, _MIN_SCAN_ROWS)
         # Files in the place of folders hide rows: report them first, or raise.
@@ -420,6 +430,7 @@ class HierarchicalReader(EntryIndex):
                 yield from self._read_ledger_rows(ledger, findings)
 
     def _read_ledger_rows(self, ledger: LedgerId, findings: Findings) -> Iterator[IndexBatch]:
+        """Yield the rows of one ledger's file, read alone; damage is a finding, or is raised."""
         path = None
         try:
             with self._lock:  # a flush may be giving the file its name
@@ -428,8 +439,8 @@ class HierarchicalReader(EntryIndex):
             if path is not None and fd is not None:
                 with os.fdopen(fd):
                     file_slots.read_header(fd, path, self._compat)
-                    slot_count = self._count_listed_slots(fd, path)
-                    for columns in file_slots.read_items(fd, path, 0, slot_count):
+                    slot_count = self._count_slots_to_list(fd, path)
+                    for columns in file_slots.read_items(fd, path, first=0, stop=slot_count):
                         yield IndexBatch.of_ledger(ledger, *columns)
         except CorruptionError as error:
             if findings is None:
@@ -438,7 +449,8 @@ class HierarchicalReader(EntryIndex):
         except OSError as error:
             if findings is None:
                 raise read_error(error, path or "") from error
-            findings.append(Finding("damage", f"cannot be read: {error}", path, None, ledger))
+            detail = f"cannot be read: {error}"
+            findings.append(Finding("damage", detail, path, ledger=ledger))
 
     def _forked(self) -> None:
         self._lock = RLock()

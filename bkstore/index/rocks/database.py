@@ -327,7 +327,7 @@ class Database(OpenDatabase):
             try:
                 key = self.seek(prefix)
             except CorruptionError as error:
-                report(self._unknown_from(prefix, None, error), damage)
+                report(self._unknown_from(prefix, stop=None, error=error), damage)
                 break
             if key is None:
                 break
@@ -353,15 +353,15 @@ class Database(OpenDatabase):
         totals = read_table_totals(self.property)
         return DatabaseSizes(
             self.path,
-            int(self.property("live-sst-files-size") or 0),
-            totals.get("# entries", 0),
-            totals.get("# deletions", 0),
-            totals.get("# range deletions", 0),
-            int(self.property("estimate-num-keys") or 0),
-            int(self.property(UNFLUSHED_ENTRIES) or 0),
-            totals.get("raw key size", 0) + totals.get("raw value size", 0),
-            totals.get("index block size", 0),
-            totals.get("filter block size", 0),
+            table_bytes=int(self.property("live-sst-files-size") or 0),
+            table_entries=totals.get("# entries", 0),
+            tombstones=totals.get("# deletions", 0),
+            range_tombstones=totals.get("# range deletions", 0),
+            estimated_rows=int(self.property("estimate-num-keys") or 0),
+            unflushed_entries=int(self.property(UNFLUSHED_ENTRIES) or 0),
+            row_bytes=totals.get("raw key size", 0) + totals.get("raw value size", 0),
+            index_block_bytes=totals.get("index block size", 0),
+            filter_block_bytes=totals.get("filter block size", 0),
         )
 
     # -- writing

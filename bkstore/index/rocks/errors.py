@@ -98,7 +98,9 @@ def _translate_system_error(error: OSError, path: Path, scratch: str) -> Bkstore
 
 
 def _file_named_in(raw: str, path: Path, scratch: str) -> Path:
-    """Return the file that an error's text names, or the directory that is read."""
+    """Return the file that the text of an error names, or the directory that RocksDB has opened if
+    it names none. That is `scratch`, a directory of links to the database's files, or the database
+    at `path` itself if `scratch` is ""."""
     directory = Path(scratch) if scratch else path
     match = re.search(re.escape(str(directory)) + r"/([\w.-]+)", raw)
     return directory / match[1] if match else directory

@@ -73,15 +73,17 @@ class _TableDatabase:
         unflushed, unflushed_deletions = self._reader.unflushed_counts()
         return DatabaseSizes(
             self.path,
-            sum(table.size for table in self._reader.manifest.version.tables.values()),
-            entries,
-            deletions,
-            sum(table.range_deletions for table in tables),
-            max(max(entries - 2 * deletions, 0) + unflushed - 2 * unflushed_deletions, 0),
-            unflushed,
-            sum(table.key_bytes + table.value_bytes for table in tables),
-            sum(table.number(_INDEX_BYTES) for table in tables),
-            sum(table.number(_FILTER_BYTES) for table in tables),
+            table_bytes=sum(table.size for table in self._reader.manifest.version.tables.values()),
+            table_entries=entries,
+            tombstones=deletions,
+            range_tombstones=sum(table.range_deletions for table in tables),
+            estimated_rows=max(
+                max(entries - 2 * deletions, 0) + unflushed - 2 * unflushed_deletions, 0
+            ),
+            unflushed_entries=unflushed,
+            row_bytes=sum(table.key_bytes + table.value_bytes for table in tables),
+            index_block_bytes=sum(table.number(_INDEX_BYTES) for table in tables),
+            filter_block_bytes=sum(table.number(_FILTER_BYTES) for table in tables),
         )
 
     def close(self) -> None:

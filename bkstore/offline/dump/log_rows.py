@@ -1,4 +1,5 @@
-"""Tables of the entry logs and their ledgers, from ledgers maps or else from a scan."""
+"""Tables of the entry logs and their ledgers. A closed log ends with a ledgers map, the bytes that
+each ledger has in it; a log without one is scanned."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ _HEADER_FIELD_BYTES = 20
 
 
 def log_tables(piece: DumpPiece, findings: list[Finding]) -> Iterator[Table]:
-    """Yield `entry_logs` and `log_ledgers` tables; scans logs without a map (200 ns a record)."""
+    """Yield a table `entry_logs` for each log of the piece, and a table `log_ledgers` if it has
+    ledgers. A log without a ledgers map is scanned, 200 ns a record; damage is added to `findings`,
+    and leaves the values null that it hides."""
     for log in piece.logs:
         metadata: LogMetadata | None = None
         closed: bool | None = None

@@ -1,4 +1,5 @@
-"""Usage: the disk usage of a bookie, from one pass over its index and its entry logs."""
+"""Usage: the disk usage of a bookie, from one pass over its index and its entry logs. A scope is
+the upper half of a 128-bit ledger id, 0 for BookKeeper's own ids."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from bkstore.offline.usage.live_ledgers import LiveLedgers
 from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOLD
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-_share = number(0, 1)
-_count = integer(1)
+_check_share = number(0, 1)
+_check_count = integer(1)
 Progress = Callable[[str, int, int, int], None]
 
 
@@ -114,8 +115,8 @@ class Usage:
         """Read the index. `threshold` and `pinned` are occupancies: shares of live bytes in a log.
         Raises what the index raises, and `InvalidArgument` for shares outside 0..1."""
         self._bookie = bookie
-        self._threshold = float(_share("threshold", threshold))
-        self._pinned = float(_share("pinned", pinned))
+        self._threshold = float(_check_share("threshold", threshold))
+        self._pinned = float(_check_share("pinned", pinned))
         self._progress = progress
         self.findings: list[Finding] = bookie.unknown_files()
         self.totals = Totals()
@@ -128,7 +129,7 @@ class Usage:
     def _count_entries(self, known: list[LedgerId]) -> Iterator[tuple[LedgerId, LedgerUsage]]:
         """Yield the usage of each ledger with its entry count; unreadable ones become findings."""
         for ledger_id, availability in iterate_results(self._bookie.index, known):
-            usage = LedgerUsage(ledger_id, ledger_id in self.live_ledgers)
+            usage = LedgerUsage(ledger_id, live=ledger_id in self.live_ledgers)
             if isinstance(availability, BkstoreError):
                 self.findings.append(Finding.of(availability, ledger_id))
             else:
@@ -171,7 +172,7 @@ class Usage:
         for ledger_id, byte_count in log.ledgers.items():
             usage = self._ledgers.get(ledger_id)
             if usage is None:
-                usage = self._ledgers[ledger_id] = LedgerUsage(ledger_id, False)
+                usage = self._ledgers[ledger_id] = LedgerUsage(ledger_id, live=False)
             usage.logs += 1
             usage.bytes += byte_count
             usage.live_bytes += log.live_ledgers.get(ledger_id, 0)
@@ -207,9 +208,11 @@ class Usage:
     def cache_needs(
         self, readers: int = 1, read_ahead: int = DEFAULT_READ_AHEAD
     ) -> list[CacheNeed]:
-        """Return the cache sizes for `readers` concurrent readers, by record sizes of `logs`."""
-        _count("readers", readers)
-        _count("read_ahead", read_ahead)
+        """Return the cache sizes for `readers` concurrent readers that read `read_ahead` records
+        ahead. Exhaust `logs` first: it counts the bytes of records, and without their mean size the
+        need of the read-ahead cache is unknown. Raises `InvalidArgument` for a number below 1."""
+        _check_count("readers", readers)
+        _check_count("read_ahead", read_ahead)
         # Only ledgers of which both the entries and the record bytes are known count.
         counted = [usage for usage in self._ledgers.values() if usage.entries and usage.bytes]
         entries = sum(usage.entries or 0 for usage in counted)

@@ -1,7 +1,9 @@
 """Reading one partition of ``spark.read.format("bookie")``: a table's rows as Arrow batches.
 
-`entries` are read directly from the index. The other tables are written by the code that writes
-dumps (`offline.dump.dump_piece`), to a temp folder: a query returns the same rows as a dump.
+A piece is a part of a bookie that is read alone: a range of its index rows, or some of its entry
+logs (`offline.dump.plan`). `entries` are read directly from the index. The other tables are written
+by the code that writes dumps (`offline.dump.dump_piece`), to a temp folder: a query returns the
+same rows as a dump.
 """
 
 from __future__ import annotations
@@ -77,13 +79,15 @@ def _check_damage(findings: list[Finding], table: Schema, skip_damage: bool) -> 
 
 def _rows_of(piece: DumpPiece, table: Schema, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
     """Yield the table's rows of a piece; add what is wrong with it to `findings`."""
-    if table == ENTRIES:
+    if table == ENTRIES:  # its rows are those of the index, so they need no file between
         yield from _entry_rows(piece, findings)
         return
     import pyarrow.parquet as pq
 
+    # The other tables are computed from many rows. The code of dumps does that in bounded memory,
+    # but only into files.
     with scratch_directory("piece") as folder:
-        written = write_piece(piece, folder, lambda _rows: None, UnsyncedFiles())
+        written = write_piece(piece, folder, report=lambda _rows: None, files=UnsyncedFiles())
         findings += written.findings
         for file in written.files:
             if file.table == table.name:
@@ -135,6 +139,7 @@ def has_ledgers(table: Schema) -> bool:
 
 
 def _finding_rows(bookie: str, findings: tuple[Finding, ...]) -> Iterator[pa.RecordBatch]:
+    """Yield the findings as rows of the table `findings`; nothing if there are none."""
     rows = [(bookie, *finding_to_json(finding).values()) for finding in findings]
     if rows:
         yield from Table.from_rows(BOOKIE_FINDINGS, rows).to_arrow().to_batches()

@@ -1,7 +1,11 @@
 """StreamImage: an immutable snapshot of streams, their ranges, nodes and objects.
 
-A lookup works on one image from beginning to end, whatever changes meanwhile. The next image
-shares everything that an event does not change. Upstream: `S3StreamsMetadataImage`.
+An image has the metadata of a stream store: which objects in object storage hold which offsets of
+which streams. A node writes stream set objects, each with slices of many streams (a slice is a
+range of offsets of one stream) and an order id: slices in an object of a higher one are later. A
+stream object has one stream's offsets alone. A lookup works on one image from beginning to end,
+whatever changes meanwhile. The next image shares everything that an event does not change.
+Upstream: `S3StreamsMetadataImage`.
 """
 
 from __future__ import annotations
@@ -31,10 +35,17 @@ class StreamImage:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> StreamImage:
-        """Return the image that a JSON object describes, in the form of the golden worlds.
+        """Return the image that a JSON object describes.
 
-        Raises `InvalidArgument`, naming the place, for missing, negative or unordered values, and
-        for slices of a stream that overlap or that descend while a node's order ids ascend.
+        Raises `InvalidArgument`, naming the key and row, for missing, negative or unordered values,
+        and for slices of a stream that overlap, or whose offsets descend while the order ids of
+        their node's objects ascend.
+
+        >>> slices = [[3, 0, 9], [4, 20, 25]]  # each a stream, and its offsets start..end-1
+        >>> set_object = {"order_id": 0, "object_id": 70, "ranges": slices}
+        >>> nodes = [{"node_id": 1, "objects": [set_object]}]
+        >>> StreamImage.from_json({"streams": [], "nodes": nodes, "stream_objects": []}).node_of
+        {70: 1}
         """
         return cls(*parts_from_json(document))
 

@@ -158,7 +158,7 @@ class PipelinedWriter(LedgerWriter):
             raise forks.closed_error("this client")
         self._send_held_back()
         records = self._encode_records(self.last_pushed + 1, payloads).framed()
-        with self._setting_failure():
+        with self._failing_on_error():
             metadata = self._require_unfenced(self.access.metadata)
             self._replace_failed_bookies()  # which leaves E and W, all that a batch needs, the same
             for data in payloads:
@@ -256,7 +256,7 @@ class PipelinedWriter(LedgerWriter):
     def _wait_until(self, is_ready: Callable[[], bool], seconds: float | None = None) -> bool:
         """Wait until `is_ready` returns true, replacing failed bookies; return False on timeout."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        with self._setting_failure():
+        with self._failing_on_error():
             while not is_ready():
                 if self.failure is not None:  # another thread's append ended the writer
                     self._check_open()
@@ -337,10 +337,10 @@ class PipelinedWriter(LedgerWriter):
         )
 
     @contextmanager
-    def _setting_failure(self) -> Iterator[None]:
+    def _failing_on_error(self) -> Iterator[None]:
         """As inherited; if the block raises, also discards everything that is queued."""
         try:
-            with super()._setting_failure():
+            with super()._failing_on_error():
                 yield
         except BaseException:
             for queue in self._queues.values():

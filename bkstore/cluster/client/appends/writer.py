@@ -72,7 +72,7 @@ class LedgerWriter:
             record = self._encode_record(
                 self.last_pushed + 1, self._pushed_length + len(data), data
             )
-            with self._setting_failure():
+            with self._failing_on_error():
                 self._count_pushed(len(data))
                 self._has_unsynced |= not sync
                 self._add_to_quorum(self.last_pushed, record, sync)
@@ -113,7 +113,7 @@ class LedgerWriter:
         self._check_open()
         first_entry = self.last_pushed + 1
         batch = self._encode_records(first_entry, payloads)
-        with self._setting_failure():
+        with self._failing_on_error():
             # After an append without sync, entries are sent one by one until `force`.
             is_stored = not self._has_unsynced and self._try_add_to_all(batch)
             for index, data in enumerate(payloads):
@@ -133,6 +133,7 @@ class LedgerWriter:
         return batch
 
     def _encode_record(self, entry_id: int, length: int, data: bytes) -> bytes:
+        """Return the record of an entry; `length` is that of all payloads up to this one."""
         entry = Entry(self.access.ledger, entry_id, self.last_confirmed, length, data)
         record = self.access.coder.encode(entry)
         self._check_record_size(len(record))
@@ -201,8 +202,9 @@ class LedgerWriter:
             self._check_open()
             ledger = self.access.ledger
             ensemble = self._require_unfenced(self.access.metadata).segments[-1].ensemble
+            # A call for each bookie, which `call_bookies` makes with the bookie's client.
             requests = ((bookie, lambda client: client.force(ledger)) for bookie in ensemble)
-            with self._setting_failure():  # a bookie that did not respond may have lost entries
+            with self._failing_on_error():  # a bookie that did not respond may have lost entries
                 answers = list(self.access.call_bookies(requests))
                 if any(answer.error is not None for answer in answers):
                     described = describe_answers(answers)
@@ -264,8 +266,9 @@ class LedgerWriter:
             raise LedgerFenced(message) if is_fenced else IllegalOperation(message)
 
     @contextmanager
-    def _setting_failure(self) -> Iterator[None]:
-        """Set `failure` if the block raises any exception; it refuses all later appends."""
+    def _failing_on_error(self) -> Iterator[None]:
+        """Fail the writer if the block raises any exception: set `failure`, for which all later
+        appends are refused."""
         try:
             yield
         except BaseException as error:

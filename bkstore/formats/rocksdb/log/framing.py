@@ -103,11 +103,15 @@ class LogRecordReader:
 
     def _accept_torn_tail(self, tail: bytes, offset: int) -> None:
         """Set `torn_offset` if a crash explains a block's `tail`, which begins with an invalid
-        record: the file ends inside of that, or has only zeros from there on. Else raise."""
+        record; else raise `CorruptionError`. A crash leaves a record that the end of the file cuts
+        off, or zeros up to the end. Records are appended in order, so a later valid one shows that
+        the invalid one is damage."""
         is_last_block = (offset + len(tail)) % BLOCK_BYTES != 0  # only the last one is shorter
         is_cut = is_last_block and _is_cut_off(tail) and not _holds_record(tail)
-        if not is_cut and (any(tail) or not self._only_zeros_follow()):
-            raise CorruptionError(None, offset, _describe_damage(tail))
+        if not is_cut:
+            is_zeros = not any(tail) and self._only_zeros_follow()
+            if not is_zeros:
+                raise CorruptionError(None, offset, _describe_damage(tail))
         self.torn_offset = offset
 
 
@@ -162,7 +166,7 @@ def _is_cut_off(tail: bytes) -> bool:
 
 
 def _holds_record(tail: bytes) -> bool:
-    """Return whether a valid record begins inside `tail`: then it is damage, not a torn tail."""
+    """Return whether a valid record begins inside `tail`, after its first byte."""
     for position in range(1, len(tail) - HEADER_BYTES):
         _, length, record_type = struct.unpack_from("<IHB", tail, position)
         header_size = _header_size(record_type)

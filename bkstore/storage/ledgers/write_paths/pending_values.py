@@ -69,7 +69,15 @@ class LedgerValues(Generic[_T]):
     """The values of one ledger; a single value takes precedence over a run's. Readers need no lock:
     a run is appended to `runs` before its first id is to `run_starts`."""
 
-    __slots__ = ("highest", "is_ordered", "lowest", "replaced", "run_starts", "runs", "values")
+    __slots__ = (
+        "hidden_run_values",
+        "highest",
+        "is_ordered",
+        "lowest",
+        "run_starts",
+        "runs",
+        "values",
+    )
 
     def __init__(self, first: int) -> None:
         """Make the values of a ledger, whose first entry is `first`."""
@@ -80,8 +88,8 @@ class LedgerValues(Generic[_T]):
         self.highest = -1
         self.is_ordered = True
         """Whether the single values came in ascending order."""
-        self.replaced = 0
-        """Number of values in runs that a single value replaces."""
+        self.hidden_run_values = 0
+        """Number of values in runs that a single value of the same entry replaces."""
 
     def append(self, run: EntryRun[_T]) -> None:
         """Add a run of ids that are all above the highest."""
@@ -90,10 +98,11 @@ class LedgerValues(Generic[_T]):
         self.highest = run.last
 
     def replace(self, entry_id: int, value: _T) -> None:
-        """Replace a value that is present."""
-        if entry_id not in self.values:
-            self.replaced += 1
-            self.is_ordered = False
+        """Replace the value of an entry that is present, as a single value or in a run. A run is
+        immutable: it keeps the old value, which the new single value hides."""
+        if entry_id not in self.values:  # it is in a run
+            self.hidden_run_values += 1
+            self.is_ordered = False  # single values of higher ids may have come before it
         self.values[entry_id] = value
 
     def get(self, entry_id: int) -> _T | None:
@@ -113,7 +122,7 @@ class LedgerValues(Generic[_T]):
 
     def count(self) -> int:
         """Return the number of entries."""
-        return len(self.values) + sum(map(len, self.runs)) - self.replaced
+        return len(self.values) + sum(map(len, self.runs)) - self.hidden_run_values
 
     def list_single_ids(self, first: int = 0, last: int | None = None) -> list[int]:
         """Return the sorted ids of first..last that are stored as single values. Visits the ids of

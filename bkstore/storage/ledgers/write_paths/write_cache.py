@@ -138,7 +138,7 @@ class WriteCache(PendingValues[bytes]):
                 assert isinstance(run, _RecordRun)
                 record_bytes += int(run.batch.sizes.sum())
             # The runs still have the records that single ones replaced.
-            self.size -= record_bytes - _replaced_bytes(table) + ENTRY_OVERHEAD * table.count()
+            self.size -= record_bytes - _hidden_run_bytes(table) + ENTRY_OVERHEAD * table.count()
         super().drop(ledger_id)
         if not self.count:
             self.size = 0
@@ -187,7 +187,7 @@ def _slice_run(
     assert isinstance(run, _RecordRun)
     entries = run.entry_ids[id_slice]
     count = count_consecutive(entries, start)
-    if table.replaced:
+    if table.hidden_run_values:
         replaced_ids = table.list_single_ids(start, start + count - 1)
         count = replaced_ids[0] - start if replaced_ids else count
     start_index = id_slice.start
@@ -196,9 +196,9 @@ def _slice_run(
     return RecordBatch.of_frames(entries, sliced.buffer, offsets, sizes)
 
 
-def _replaced_bytes(table: LedgerValues[bytes]) -> int:
+def _hidden_run_bytes(table: LedgerValues[bytes]) -> int:
     """Return the bytes of records in runs that single records replace."""
-    if not table.replaced:
+    if not table.hidden_run_values:
         return 0
     return sum(len(table.get_from_runs(entry) or b"") for entry in table.values)
 

@@ -99,14 +99,16 @@ class IndexMachine(DirectoryMachine):
         assert isinstance(self.instance, EntryIndex)
         return self.instance
 
-    def make_known(self, ledger_id: LedgerId) -> dict[int, int]:
-        """Return the model's rows of a ledger, and make it known."""
+    def rows_of_known(self, ledger_id: LedgerId) -> dict[int, int]:
+        """Return the model's rows of a ledger, by entry id. A ledger that is unknown so far gets no
+        rows and an empty state, as by a write of any kind."""
         self.states.setdefault(ledger_id, LedgerState())
         return self.rows.setdefault(ledger_id, {})
 
     def put_rows(self, ledger_id: LedgerId, pairs: list[tuple[int, int]]) -> None:
-        """Put rows into the model; `duplicates` of the backend says which copy is kept."""
-        rows = self.make_known(ledger_id)
+        """Put (entry id, location) pairs into the model; the index's `duplicates` says whether the
+        first or the last of equal entries is kept."""
+        rows = self.rows_of_known(ledger_id)
         for entry, location in pairs:
             if entry not in rows or self.index.duplicates == "last":
                 rows[entry] = location
@@ -148,7 +150,7 @@ class IndexMachine(DirectoryMachine):
     def set_state(self, ledger_id: LedgerId, state: LedgerState) -> None:
         """Replace a ledger's state."""
         self.index.set_state(ledger_id, state)
-        self.make_known(ledger_id)
+        self.rows_of_known(ledger_id)
         self.states[ledger_id] = state
 
     @rule(ledger_id=_ledger_ids)
@@ -256,12 +258,13 @@ class IndexMachine(DirectoryMachine):
 
 def index_machine(
     make_index: Callable[[Path], EntryIndex],
-    reopen: Callable[[Path], EntryIndex | None] = lambda _: None,
+    reopen: Callable[[Path], EntryIndex | None] = lambda _path: None,
 ) -> type[IndexMachine]:
     """Return the state machine class of one backend; pytest collects its `TestCase`.
 
     `make_index(path)` returns a writable index, new or from an existing one in `path`;
-    `reopen(path)` a read-only one, or None if nothing is kept. Both as in `EntryIndexSuite`.
+    `reopen(path)` a read-only one of the same path, or None, as by default, if an index keeps
+    nothing there: then only the writable one is compared. Both as in `EntryIndexSuite`.
     """
     members = {"open_at": staticmethod(make_index), "reopen": staticmethod(reopen)}
     return type("IndexMachineOfBackend", (IndexMachine,), members)

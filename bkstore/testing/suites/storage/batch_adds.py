@@ -184,18 +184,21 @@ class StorageBatchAddRules(StorageSuiteBase):
 
     def test_malformed_record_in_a_batch(self, storage: LedgerStorage, home: StorageHome) -> None:
         """The records before a malformed one are stored, wherever in the batch it is."""
+        ledger_id = LEDGER_IDS[0]
         expected: dict[int, bytes] = {}
         for number, (case, bad) in enumerate(BAD_RECORDS.items()):
-            before = records(7, range(100 * number, 100 * number + 3 * number))
-            after = records(7, range(90, 95))
+            # The first batch begins with its bad record; in each next one three more precede it,
+            # with entry ids of their own. The valid records after it are never stored.
+            before = records(ledger_id, range(100 * number, 100 * number + 3 * number))
+            after = records(ledger_id, range(90, 95))
             batch = _make_batch(before, {9: bad}, after)
 
             stored = self._add_partly(storage, batch, InvalidArgument, master_key=KEY)
             assert len(before) == stored, case
 
             expected |= before
-            assert list(expected) == storage.entries(7).tolist(), case
-        assert {LEDGER_IDS[0]: expected} == read_content(home.reopen())
+            assert list(expected) == storage.entries(ledger_id).tolist(), case
+        assert {ledger_id: expected} == read_content(home.reopen())
 
     def test_ids_that_differ_from_the_records(self, storage: LedgerStorage) -> None:
         """A batch is refused from the first id on that differs from its record's."""
