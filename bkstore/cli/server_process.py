@@ -91,6 +91,9 @@ class StandaloneBookie:
         find_problem: Callable[[], str | None],
         on_state_change: Callable[[str | None], object],
     ) -> None:
+        """Watch the disks in a thread, unless `limits` is None. `find_problem` returns why the
+        bookie must be read-only for another reason, or None; `on_state_change` is called with the
+        reason when it becomes read-only, and with None when it is writable again."""
         from bkstore.network.disk_watch import DiskWatch
 
         self._server = server

@@ -460,4 +460,6 @@ class HierarchicalReader(EntryIndex):
 
 
 def _state_of(header: IdxHeader) -> LedgerState:
-    return LedgerState(header.master_key, header.fenced, False, header.explicit_lac)
+    return LedgerState(
+        header.master_key, header.fenced, limbo=False, explicit_lac=header.explicit_lac
+    )

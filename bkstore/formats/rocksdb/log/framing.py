@@ -41,7 +41,8 @@ class LogRecordReader:
     before it; `UnsupportedLayout` if records are compressed. Memory: a block, and a record.
 
     >>> file_bytes = encode_records([b"edit"])
-    >>> reader = LogRecordReader([file_bytes, b""], 5, lambda: True)
+    >>> blocks = [file_bytes, b""]
+    >>> reader = LogRecordReader(blocks, log_number=5, only_zeros_follow=lambda: True)
     >>> list(reader), reader.torn_offset
     ([(0, b'edit')], None)
     """

@@ -171,6 +171,7 @@ def _read_response(
 
 
 def _make_batch_read(message: Any) -> Operation:
+    """Return the operation of a batch read, which only the extended protocol has in v3."""
     request = v3.body_of(message)
     fields = _read_fields(request) | {"entry_id": request.startEntryId}
     limits = {"max_count": request.maxCount, "max_size": request.maxSize}
