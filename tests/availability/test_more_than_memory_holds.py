@@ -261,7 +261,7 @@ class TestLongForm:
     def test_long_runs_in_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A run of several pieces' length is cut each 2^31-1 ids, beside stripes or alone."""
         monkeypatch.setattr(codec, "_CHUNK_ROWS", 2)
-        monkeypatch.setattr(codec, "_MAX_PIECE_IDS", 2 * INT32_MAX)
+        monkeypatch.setattr(codec, "_MAX_PART_IDS", 2 * INT32_MAX)
         cut = [(0, 10, 1, 5)]
         cut += [(20 + n * INT32_MAX, 20 + n * INT32_MAX, INT32_MAX, 0) for n in range(5)]
         cut += [(20 + 5 * INT32_MAX, 20 + 5 * INT32_MAX, 7, 0)]
