@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from bkstore.arguments import integer, optional
 from bkstore.cli.terminal.exit_codes import FAILED
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import add_opening_options
+from bkstore.cli.terminal.shared_options import add_opening_options, report_findings
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.files.disk_changes import OS_FILES
@@ -153,9 +153,7 @@ class Fleet(Generic[_Outcome]):
         code = 0
         for directory, outcome in self.outcomes:
             prefix = "" if self.is_single else f"{directory}: "
-            for finding in findings_of(outcome):
-                print_stderr(f"{prefix}{finding.severity}: {finding}")
-                code = 1
+            code |= report_findings(findings_of(outcome), prefix)
         return code
 
     def _leave_out(self, directory: Path, failure: _Failure) -> None:

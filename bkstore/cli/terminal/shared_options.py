@@ -11,7 +11,6 @@ from typing import Any
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.ids import MAX_ENTRY_ID
-from bkstore.index.api import Finding
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import Table
 
@@ -101,10 +100,13 @@ def check_unchanged_at_end(tables: Iterable[Table], *bookies: BookieDir | None) 
             bookie.check_unchanged()
 
 
-def report_findings(findings: Iterable[Finding]) -> int:
-    """Print findings to stderr, one per line, and return the exit code: 1 if there are any."""
-    code = 0
+def report_findings(findings: Iterable[Any], prefix: str = "") -> int:
+    """Print findings to stderr, a line each behind `prefix`, and return the exit code: 1 if there
+    are any. Damage that several ledgers or readers met is one line."""
+    printed_lines: set[str] = set()
     for finding in findings:
-        print_stderr(f"{finding.severity}: {finding}")
-        code = 1
-    return code
+        line = f"{prefix}{finding.severity}: {finding}"
+        if line not in printed_lines:
+            print_stderr(line)
+        printed_lines.add(line)
+    return int(bool(printed_lines))
