@@ -80,7 +80,7 @@ def test_ids_are_given_before_the_clock_runs() -> None:
         lambda ids, _: seen.append(ids), lambda _, ids: seen.append(ids) or 0, lambda _: 8, give
     )
     use = blooms.BuiltFilter.of(way, np.arange(3), np.arange(5), 0.1)
-    for side in use.sides * 3:
+    for side in use.timed_steps * 3:
         side.run()
 
     assert [3, 5] == given
