@@ -86,7 +86,7 @@ def convert_read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 @contextmanager
 def convert_scratch_read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Raise `ReadFailed` instead of an `OSError` on reading scratch space: bkstore wrote the files
-    there itself, so an error says nothing about the data of a bookie."""
+    there itself, so the error is the machine's and no damage of a bookie's data."""
     try:
         yield
     except OSError as error:

@@ -21,7 +21,7 @@ _NEEDED = ("class", "scope_id", "ledger_id", "version")
 
 
 def read_leak_list(file: Path) -> list[ListedLeak]:
-    """Return the ledgers of a CSV, JSON or JSON lines file, as its suffix says. Raises
+    """Return the ledgers of a .csv, .json or .jsonl file. Raises
     `InvalidArgument` for another suffix, `CorruptionError` for a file without the columns `class`,
     `scope_id`, `ledger_id` and `version`, or with other values in them."""
     with convert_read_errors(file):

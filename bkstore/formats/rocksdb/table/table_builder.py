@@ -225,7 +225,8 @@ def _key_bytes(words: UInt64Array) -> bytes:
 
 
 def _make_session_identity() -> bytes:
-    """Return the name of a session that wrote one file: RocksDB's caches tell files apart by it."""
+    """Return a new session name in RocksDB's form. Each file gets its own: the unique id of a file,
+    by which RocksDB caches its blocks, is made from it."""
     text = _base_36(secrets.randbelow(36**8), digits=8) + _base_36(secrets.randbits(62), digits=12)
     return text.encode()
 

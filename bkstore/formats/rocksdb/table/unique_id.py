@@ -36,7 +36,8 @@ def make_unique_id(properties: Mapping[str, bytes]) -> bytes:
 
 
 def _split_session(session: bytes) -> tuple[int, int]:
-    """Return the numbers that a session's name encodes in base 36: (39 bits or so, 64 bits)."""
+    """Return (upper, lower): the two numbers that a session's name encodes in base 36. `lower` has
+    64 bits, `upper` what is above them. Other names are hashed instead."""
     if not _WELL_FORMED.fullmatch(session):
         digest = xxhash.xxh3_128_intdigest(session)
         upper, lower = digest >> 64, digest & _MASK

@@ -1,6 +1,6 @@
 """A database's directory without RocksDB: its locks, its manifest and its write-ahead logs.
 
-`database_directory` says who writes a database, and refuses files that RocksDB cannot have written;
+`database_directory` finds out whether a database is being written, and checks its files;
 `manifest_file` reads the manifest and checks that the files that it names are here; `log_file`
 reads the records of manifests and write-ahead logs. `after_fork` knows whether RocksDB's threads
 run in this process, `scratch_links` lets RocksDB read a directory without changing it. The bytes

@@ -100,8 +100,8 @@ def _check_size(file: Path) -> os.stat_result:
 
 
 def list_changing_files(path: Path) -> list[tuple[str, int, int]]:
-    """Return (name, inode, bytes) of the files that say what a database has: two alike listings,
-    and no row was written between them."""
+    """Return (name, inode, bytes) of CURRENT, the manifests, tables and logs: if two listings are
+    equal, no row was written between them."""
     listed: list[tuple[str, int, int]] = []
     for entry in os.scandir(path):
         if entry.name.startswith(("CURRENT", "MANIFEST-")) or DATA_FILE.fullmatch(entry.name):
