@@ -57,6 +57,29 @@ def test_file_without_passwords() -> None:
     assert [] == found.problems()
 
 
+def test_owners() -> None:
+    """The owner of a ledger is written in words; on reading, the custom metadata count."""
+    custom = {"application": b"pulsar", "component": b"managed-ledger"}
+    custom["pulsar/managed-ledger"] = b"shop/orders/persistent/paid-partition-2"
+    of_topic = replace(CLOSED, custom_metadata=custom)
+    document = json.loads(encode_file(ClusterMetadata((of_topic,))))
+
+    assert {
+        "application": "pulsar",
+        "component": "managed-ledger",
+        "tenant": "shop",
+        "namespace": "shop/orders",
+        "topic": "persistent://shop/orders/paid-partition-2",
+        "partition": 2,
+        "managed_ledger": "shop/orders/persistent/paid-partition-2",
+    } == document["ledgers"][0]["owner"]
+    document["ledgers"][0]["owner"] = {"topic": 7}
+    (found,) = decode_file(json.dumps(document).encode()).ledgers
+    assert custom == found.custom_metadata
+    unknown = replace(CLOSED, custom_metadata={"pulsar/cursor": b"\xff"})
+    assert b'"owner"' not in encode_file(ClusterMetadata((unknown,)))
+
+
 MINIMAL = {
     "ledgers": [
         {

@@ -13,7 +13,7 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.metadata.underreplication import UnderreplicatedMark
 from bkstore.formats.syntax.json_text import parse_json
 from bkstore.ids import LedgerId
-from bkstore.ledger_metadata import NO_ENTRY, LedgerMetadata, Segment
+from bkstore.ledger_metadata import NO_ENTRY, LedgerMetadata, Segment, read_owner
 
 _PLAIN_FIELDS = (
     *("scope_id", "ledger_id", "ensemble_size", "write_quorum_size", "ack_quorum_size"),
@@ -91,6 +91,9 @@ def _ledger_fields(metadata: LedgerMetadata, passwords: bool) -> _Fields:
     if metadata.custom_metadata:
         custom_hex = {key: value.hex() for key, value in metadata.custom_metadata.items()}
         fields["custom_metadata_hex"] = custom_hex
+    owner = read_owner(metadata.custom_metadata)._asdict()
+    if stated := {name: value for name, value in owner.items() if value is not None}:
+        fields["owner"] = stated  # for other readers: here it is read from the custom metadata
     if metadata.c_token:
         fields["c_token"] = metadata.c_token
     if passwords and metadata.password is not None:

@@ -5,22 +5,33 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.cluster.store.opening import opened_metadata
-from bkstore.errors import CorruptionError, NoSuchLedger
+from bkstore.errors import CorruptionError, InvalidArgument, NoSuchLedger
 from bkstore.ids import LedgerId
+from bkstore.ledger_metadata import LedgerMetadata, read_owner
+from bkstore.ledger_metadata.owners import UNKNOWN_OWNER
 from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts, extract_facts
 from bkstore.tables.columns import make_schema
+from bkstore.tables.commands import OWNERS
 from bkstore.tables.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-METADATA = make_schema("metadata", "scope_id ledger_id facts_json:string")
-"""One row per ledger; `facts_json` is a `LedgerFacts` as a JSON list."""
+METADATA = make_schema(
+    "metadata", f"scope_id ledger_id facts_json:string state? last_entry_id? length? {OWNERS}"
+)
+"""One row per ledger; `facts_json` is a `LedgerFacts` as a JSON list. `last_entry_id` and `length`
+are null for a ledger that is not closed, and the columns from `application` on, those of the
+owner, where the custom metadata do not state it. All are null if the metadata cannot be read."""
+
+_REQUIRED_COLUMNS = ("scope_id", "ledger_id", "facts_json")
+
+_Row = tuple[Any, ...]
 
 _UNKNOWN = "UNKNOWN"
 _BATCH_ROWS = 1 << 16
@@ -28,24 +39,60 @@ _BATCH_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Metadata:
-    """The metadata of a cluster: a table of `METADATA`, and the path it was read from, if any."""
+    """The metadata of a cluster: a table of `METADATA`, and the path it was read from, if any.
+
+    Columns that a table does not have, such as one of an earlier version of this library, are
+    null. Raises `InvalidArgument` if the ids or `facts_json` are missing.
+    """
 
     table: pa.Table
     path: str | None = None
 
+    def __post_init__(self) -> None:
+        """Complete the columns of the table."""
+        if self.table.column_names != METADATA.names:
+            object.__setattr__(self, "table", _complete_columns(self.table))
+
+
+def _complete_columns(table: pa.Table) -> pa.Table:
+    """Return a table of `METADATA`; columns that `table` does not have are null."""
+    import pyarrow as pa
+
+    missing = [name for name in _REQUIRED_COLUMNS if name not in table.column_names]
+    if missing:
+        raise InvalidArgument(f"a table of ledger metadata has no column {missing[0]!r}")
+    schema = METADATA.to_arrow()
+    columns = [
+        table.column(field.name)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema.names).cast(schema)
+
 
 def read_metadata(source: MetadataStore | str | os.PathLike[str]) -> Metadata:
     """Return the ledger metadata in a store, or at a path that `open_metadata` takes. A ledger
-    whose metadata cannot be read or is inconsistent has a row with the reason. Memory: some 300
-    bytes per ledger. Raises what `open_metadata` raises."""
+    whose metadata cannot be read or is inconsistent has a row with the reason. Memory: some 500
+    bytes per ledger. Raises what `open_metadata` raises.
+
+    >>> from bkstore.cluster import MemoryStore
+    >>> from bkstore.ledger_metadata import LedgerMetadata
+    >>> custom = {"application": b"pulsar", "component": b"managed-ledger",
+    ...           "pulsar/managed-ledger": b"shop/orders/persistent/paid"}
+    >>> store = MemoryStore()
+    >>> created = store.create(LedgerMetadata(7, 1, 1, 1, [(0, ["b1"])], custom_metadata=custom))
+    >>> read_metadata(store).table.select(["ledger_id", "state", "topic"]).to_pylist()
+    [{'ledger_id': 7, 'state': 'OPEN', 'topic': 'persistent://shop/orders/paid'}]
+    """
     import pyarrow as pa
 
     if not isinstance(source, MetadataStore):
         with opened_metadata(source) as store:
             return Metadata(read_metadata(store).table, os.fspath(source))
     tables, rows = [], []
-    for ledger_id, facts in _facts_of_ledgers(source):
-        rows.append((*ledger_id.signed, facts.to_json()))
+    for row in _ledger_rows(source):
+        rows.append(row)
         if len(rows) == _BATCH_ROWS:
             tables.append(Table.from_rows(METADATA, rows).to_arrow())
             rows = []
@@ -53,8 +100,8 @@ def read_metadata(source: MetadataStore | str | os.PathLike[str]) -> Metadata:
     return Metadata(pa.concat_tables(tables))
 
 
-def _facts_of_ledgers(store: MetadataStore) -> Iterator[tuple[LedgerId, LedgerFacts]]:
-    """Yield each ledger's facts: of many ledgers at once, or one by one if a mark is damaged."""
+def _ledger_rows(store: MetadataStore) -> Iterator[_Row]:
+    """Yield each ledger's row: of many ledgers at once, or one by one if a mark is damaged."""
     # Only a `KeyValueStore` reads many at once; then the marks are needed before, all of them.
     try:
         marks = store.underreplicated() or {} if isinstance(store, KeyValueStore) else None
@@ -62,27 +109,36 @@ def _facts_of_ledgers(store: MetadataStore) -> Iterator[tuple[LedgerId, LedgerFa
         marks = None
     if marks is None or not isinstance(store, KeyValueStore):
         for ledger_id in store.ledgers():
-            facts = _read_facts(store, ledger_id)
-            if facts is not None:
-                yield ledger_id, facts
+            row = _read_row(store, ledger_id)
+            if row is not None:
+                yield row
         return
     for ledger_id, metadata_or_error in store.read_many(store.ledgers()):
         if isinstance(metadata_or_error, CorruptionError):
-            yield ledger_id, _unreadable_facts(metadata_or_error)
+            yield _unreadable_row(ledger_id, metadata_or_error)
         else:
-            yield ledger_id, extract_facts(metadata_or_error.metadata, is_marked=ledger_id in marks)
+            yield _make_row(metadata_or_error.metadata, is_marked=ledger_id in marks)
 
 
-def _unreadable_facts(error: CorruptionError) -> LedgerFacts:
-    return LedgerFacts(_UNKNOWN, 0, 0, 0, -1, [], f"its metadata cannot be read: {error}")
+def _make_row(metadata: LedgerMetadata, *, is_marked: bool) -> _Row:
+    """Return the row of a ledger whose metadata can be read."""
+    facts = extract_facts(metadata, is_marked=is_marked)
+    end = (metadata.last_entry_id, metadata.length) if metadata.closed else (None, None)
+    owner = read_owner(metadata.custom_metadata)
+    return (*metadata.ledger.signed, facts.to_json(), metadata.state, *end, *owner.columns)
 
 
-def _read_facts(store: MetadataStore, ledger_id: LedgerId) -> LedgerFacts | None:
-    """Return the facts of one ledger, or None if it was deleted meanwhile."""
+def _unreadable_row(ledger_id: LedgerId, error: CorruptionError) -> _Row:
+    facts = LedgerFacts(_UNKNOWN, 0, 0, 0, -1, [], f"its metadata cannot be read: {error}")
+    return (*ledger_id.signed, facts.to_json(), None, None, None, *UNKNOWN_OWNER.columns)
+
+
+def _read_row(store: MetadataStore, ledger_id: LedgerId) -> _Row | None:
+    """Return the row of one ledger, or None if it was deleted meanwhile."""
     try:
         is_marked = store.mark_of(ledger_id) is not None
-        return extract_facts(store.read(ledger_id).metadata, is_marked=is_marked)
+        return _make_row(store.read(ledger_id).metadata, is_marked=is_marked)
     except NoSuchLedger:
         return None
     except CorruptionError as error:
-        return _unreadable_facts(error)
+        return _unreadable_row(ledger_id, error)
