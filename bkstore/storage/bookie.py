@@ -150,13 +150,15 @@ class Bookie(EntrySource, Closeable):
                     files.makedirs(current)
             # Journals in ledger directories have been locked by the ledger storage.
             undo.enter_context(WriterLock(directories.separate_journals))
+            # Replay each journal from its last mark, then flush: new journals can start empty.
             replay = Replay(ledger_storage, skip_invalid=settings.skip_invalid_records)
             journals = zip(directories.journal, _mark_indexes(len(directories.journal)))
-            marks = [replay.run(each, directories.ledger, index) for each, index in journals]
+            marks = [replay.run(current, directories.ledger, index) for current, index in journals]
             ledger_storage.flush()
             cookie = directories.write_cookie(bookie_id, instance_id, files)
             start_writer = partial(JournalWriter, files=files, options=settings)
             writers = [undo.enter_context(start_writer(each)) for each in directories.journal]
+            # The marks move last: a crash before this point replays the same records again.
             bookie = cls(ledger_storage, writers, directories, settings, files, ExitStack())
             bookie._write_marks(marks)
             bookie.bookie_id = cookie.bookie_id
@@ -170,8 +172,9 @@ class Bookie(EntrySource, Closeable):
 
     def close(self, checkpoint: bool = True) -> None:
         """Checkpoint, then close everything. Idempotent. Without `checkpoint`, and with
-        ``compat="bookkeeper"``, the next opening replays the journals. After a journal has failed,
-        only the storage is flushed."""
+        ``compat="bookkeeper"`` (a real bookie makes none when it stops), the next opening replays
+        the journals. After a journal has failed, only the storage is flushed: a checkpoint would
+        sync that journal."""
         if self._closed:
             return
         may_checkpoint = checkpoint and self.storage.options.compat is None
@@ -195,7 +198,8 @@ class Bookie(EntrySource, Closeable):
         return list(self._journals.writers)
 
     def _mark_dirty(self) -> bool:
-        """Write `DIRTY_FILENAME` to each ledger directory; return whether one existed."""
+        """Write `DIRTY_FILENAME` to each ledger directory; return whether one existed, which means
+        that the last run did not close cleanly: `close` deletes these files."""
         markers = [current / DIRTY_FILENAME for current in self.directories.ledger]
         existed = any(map(os.path.lexists, markers))
         for marker in markers:
@@ -214,7 +218,7 @@ class Bookie(EntrySource, Closeable):
         what `LedgerStorage.add_entry` raises; a refused record is not in the journal. Raises
         `WriteFailed` if the journal fails: then the record can be read until the bookie closes.
         """
-        if type(record) is not bytes or type(master_key) is not bytes:
+        if type(record) is not bytes or type(master_key) is not bytes:  # most are: no call for them
             record, master_key = bytes_like("record", record), bytes_like("master key", master_key)
         ledger_id, entry_id = self.storage.add_record(record, master_key, recovery)
         journal, position = self._journals.append(ledger_id, record, master_key)
@@ -259,8 +263,9 @@ class Bookie(EntrySource, Closeable):
     def _store_all(
         self, batch: RecordBatch, key: bytes, recovery: bool, positions: Positions
     ) -> Int64Array:
-        """Store a batch and append it to the journals, in parts that end after the first record of
-        a ledger created again: `_before_key` checkpoints there, as it does among single adds."""
+        """Store a batch and append it to the journals. Each part ends after the first record of a
+        ledger that was deleted since the last checkpoint and is now created again: `_before_key`
+        makes a checkpoint at that record, as it does when records are added singly."""
         parts = split_after_first(batch.framed(), self._deleted_since_checkpoint)
         store = partial(self._store_and_log, key=key, recovery=recovery, positions=positions)
         return add_batches(parts, store)
@@ -268,7 +273,8 @@ class Bookie(EntrySource, Closeable):
     def _store_and_log(
         self, batch: RecordBatch, key: bytes, recovery: bool, positions: Positions
     ) -> Int64Array:
-        """Add records to the storage, and those it took to the journals, without a sync."""
+        """Add records to the storage, then those that it accepted to the journals, without a
+        sync. If a record is refused, the error's `stored` counts the accepted ones before it."""
         framed, stored_count = batch.framed(), 0
         try:
             entry_ids = self.storage.add_batch(framed, master_key=key, recovery=recovery)
@@ -299,7 +305,8 @@ class Bookie(EntrySource, Closeable):
 
     def fence(self, ledger: LedgerLike, master_key: bytes) -> bool:
         """Fence the ledger, durably, creating an unknown one; return whether it was not fenced
-        before. Raises `UnauthorizedAccess` if its key is another."""
+        before. Raises `UnauthorizedAccess` if its key is another. Nobody is told that a ledger is
+        fenced before its fence is synced, so later callers sync too while the first one does."""
         ledger_id, master_key = LedgerId.of(ledger), bytes_like("master key", master_key)
         self.storage.open_ledger(ledger_id, master_key)
         with self._fence_lock:

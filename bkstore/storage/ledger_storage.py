@@ -117,11 +117,11 @@ class LedgerStorage(LedgerAdds, Closeable):
         return cls(storage, paths, lock, settings, findings)
 
     def close(self, flush: bool = True) -> None:
-        """Flush, then close everything. Idempotent. Without `flush`, and with compat mode on sorted
-        and interleaved storage, unflushed data is dropped: upstream leaves it to the replay."""
+        """Flush, then close everything. Idempotent. Unflushed data is dropped without `flush`, and
+        with compat mode on sorted and interleaved storage: upstream leaves it to the replay."""
         if self._closed:
             return
-        with ExitStack() as closing:  # which runs the callbacks in reverse order
+        with ExitStack() as closing:  # runs its callbacks in reverse order, after the flush
             closing.callback(self._lock_files.close)
             for path in self.write_paths:
                 closing.callback(path.close)
@@ -152,7 +152,7 @@ class LedgerStorage(LedgerAdds, Closeable):
             entry = check_integer(entry, "entry id")
             entry = self._last_entry(ledger_id) if entry == LAST_ENTRY else check_entry_id(entry)
         record = path.read(ledger_id, entry)
-        if record is None or not path.has_ledger(ledger_id):  # deleted: records may be left
+        if record is None or not path.has_ledger(ledger_id):  # a deleted one may leave records
             raise self._missing_error(ledger_id, path, entry)
         return record
 
@@ -163,8 +163,8 @@ class LedgerStorage(LedgerAdds, Closeable):
         return last_entry
 
     def entry_exists(self, ledger: LedgerLike, entry: int) -> bool:
-        """Return whether the entry is stored; `DataUnknown` if a ledger in limbo lacks it. False
-        for -1, which only reads take as the last entry, as in `DbLedgerStorage`."""
+        """Return whether the entry is stored; raise `DataUnknown` if the ledger is in limbo and
+        lacks it. Return False for -1: only reads take it as the last entry, as upstream."""
         ledger_id = LedgerId.of(ledger)
         if entry == LAST_ENTRY:
             self._require_known(ledger_id)
@@ -210,7 +210,7 @@ class LedgerStorage(LedgerAdds, Closeable):
         limit = self.options.max_batch_size
         size = min(max_size, limit) if max_size else limit
         batch = path.read_run(ledger_id, check_entry_id(start), max_records(max_count, size), size)
-        if not len(batch) or not path.has_ledger(ledger_id):  # deleted: records may be left
+        if not len(batch) or not path.has_ledger(ledger_id):  # a deleted one may leave records
             raise self._missing_error(ledger_id, path, start)
         return batch.first(count_fitting(batch.sizes, max_count, size, self.options.compat))
 
@@ -223,8 +223,8 @@ class LedgerStorage(LedgerAdds, Closeable):
     def _delete_ledgers(
         self, ledger_ids: list[LedgerId], *, only_suspects: bool = False
     ) -> list[LedgerId]:
-        """Delete ledgers; return those deleted, sorted. With `only_suspects`, keep those to which
-        an entry was added since `_mark_suspects`: they were created again."""
+        """Delete ledgers; return those deleted, sorted. With `only_suspects`, keep those that are
+        no suspects any more: an entry was added since `_mark_suspects`, so they are in use."""
         deleted = []
         if self.before_delete is not None:
             self.before_delete(ledger_ids)
@@ -251,7 +251,8 @@ class LedgerStorage(LedgerAdds, Closeable):
 
     def _delete_garbage(self, find_deleted: FindDeleted, report: GarbageReport) -> None:
         """Delete the ledgers that `find_deleted` yields, in groups, except those created again
-        meanwhile: it marks ledgers as suspects before it looks for them, and an add clears one."""
+        meanwhile. `find_deleted` marks ledgers as suspects before it queries the metadata store;
+        an add to a suspect unmarks it, and `_delete_ledgers` keeps unmarked ledgers."""
         group_size = _DELETE_GROUP_SIZE[self.storage]
         try:
             for ledger_ids in find_deleted(self.ledgers(), self._mark_suspects):

@@ -101,6 +101,8 @@ def _is_bookie_dir(folder: Path) -> bool:
 
 
 def _walk_bookie_dirs(top: Path, depth: int) -> Iterable[Path]:
+    """Yield the folders with a ``current/``, at most `depth` levels below `top`. Does not search
+    inside those, nor behind links, which may lead in a circle."""
     try:
         inside = sorted(entry.path for entry in os.scandir(top) if entry.is_dir())
     except PermissionError:  # as lost+found: nobody copied a bookie there for this user

@@ -81,11 +81,13 @@ def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
         raise InvalidArgument(f"{path}: root requires a bk_server.conf, which this is not")
     if not path.is_dir():
         raise UnsupportedLayout(f"{path}: no such directory")
+    # The path is one directory's current/, or a folder with one or several of them.
     if path.name == "current":
         currents = [path]
     else:
         own_current = path / "current"
         currents = [own_current] if own_current.is_dir() else _find_currents(path)
+    # Keep those with a bookie's files, or empty as a bookie leaves them.
     held: dict[Path, set[Holding]] = {}
     for current in currents:
         names = os.listdir(current)
@@ -95,6 +97,7 @@ def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
             held[current] = kinds
     if not held:
         raise UnsupportedLayout(f"{currents[0]}: contains no files of a bookie")
+    # What they hold gives their roles; the cookie, if there is one, their order.
     cookie = read_cookie(list(held))
     folders = _assign_roles(held, cookie)
     if cookie is not None:
@@ -188,7 +191,9 @@ def _from_conf(path: Path, root: Path | None) -> BookieFolders:
     index = currents["index"] or list(ledger)
     configured = {actual / "current": directory for directory, actual in actual_paths.items()}
     cookie = read_cookie(list(dict.fromkeys([*ledger, *index, *journal])))
-    return BookieFolders(ledger, index, journal, "conf", cookie, configured)
+    return BookieFolders(
+        ledger, index, journal, order_source="conf", cookie=cookie, configured=configured
+    )
 
 
 def check_distinct(role: str, currents: Sequence[Path]) -> None:
@@ -266,6 +271,7 @@ def order_by_residue(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]])
         residues = {ledger % dir_count for ledger in ledger_ids}
         if not residues:
             continue
+        # The first directory with ledgers of a position takes it: no other may have such ledgers.
         clash = next((dir_of_position[i] for i in residues if i in dir_of_position), None)
         if len(residues) > 1 or clash is not None:
             other = f" as {dir_names[clash]} does" if clash is not None else ""

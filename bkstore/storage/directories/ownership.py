@@ -76,8 +76,8 @@ class OwnedDirectories:
 
     @classmethod
     def _of_folders(cls, folders: BookieFolders) -> OwnedDirectories:
-        """Return the folders by role; without a journal directory the first ledger directory has
-        it."""
+        """Return the directories of folders found on disk, the journals in the cookie's order.
+        Without a journal directory, the journal is in the first ledger directory."""
         journal = list(folders.journal) or list(folders.ledger[:1])
         if folders.cookie is not None:
             journal = order_by_names(journal, folders.cookie.journal_dirs) or journal
@@ -194,6 +194,8 @@ def _dir_paths(currents: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _check_dirs_match_cookie(role: str, currents: list[Path], cookie_dirs: Sequence[str]) -> None:
+    """Raise `UnsupportedLayout` if the directories of a role are not as many as the cookie names,
+    or are in another order."""
     if len(currents) != len(cookie_dirs):
         raise UnsupportedLayout(
             f"{currents[0]}: the cookie names {len(cookie_dirs)} {role} directories, "

@@ -87,9 +87,11 @@ class _Loader:
             self.text.append(b"\n")
 
     def _load_included(self, path: Path, prop: Property) -> None:
+        """Load the file that an include line of `path` names; only `includeOptional` permits that
+        it is missing. Raises `UnsupportedLayout` if files include each other in a circle."""
         # The value is one file name: a comma is part of it.
         name = self._resolve_variables(path, prop.value)
-        included = path.parent / name if name else path  # an empty name is a circle
+        included = path.parent / name if name else path  # an empty name means the file itself
         if not _file_exists(included):
             if prop.key.lower() == "include":
                 raise UnsupportedLayout(f"{path}: includes {included}, which does not exist")

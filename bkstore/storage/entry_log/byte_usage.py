@@ -40,13 +40,13 @@ class LogByteUsage:
         return self.header_bytes + self.record_bytes + self.map_bytes + self.padding_bytes
 
     def count_frames(self, run: FrameRun) -> None:
-        """Count the frames of a run."""
+        """Count the bytes of the frames of a run: records, a header's filler, the ledgers map."""
         is_entry = run.kinds == ENTRY
         self.record_count += int(np.count_nonzero(is_entry))
         self.record_bytes += int(run.sizes[is_entry].sum()) + SIZE_FIELD_BYTES * int(is_entry.sum())
         for frame in np.flatnonzero(~is_entry).tolist():
             size = int(run.sizes[frame])
-            if run.kinds[frame] == FILLER:
+            if run.kinds[frame] == FILLER:  # it makes the header as long as direct I/O requires
                 self.header_bytes += DIRECT_HEADER_SIZE - HEADER_SIZE
             elif run.kinds[frame] == MAP:
                 self.map_bytes += SIZE_FIELD_BYTES + size

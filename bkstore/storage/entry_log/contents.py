@@ -89,10 +89,12 @@ class LogContents:
     def entries(self, ledger: LedgerId) -> Availability:
         """Return the entries of a ledger in the log, which may be none. O(ledgers)."""
         scope, number = ledger.signed
-        rows = np.flatnonzero((self.ledgers[:, 1] == number) & (self.ledgers[:, 0] == scope))
+        scopes, numbers = self.ledgers.T
+        rows = np.flatnonzero((numbers == number) & (scopes == scope))
         if not rows.size:
             return Availability()
-        start, stop = self.bounds[rows[0] : rows[0] + 2]  # of the ledger's groups
+        row = int(rows[0])  # a ledger has one row; its groups are between two bounds
+        start, stop = self.bounds[row : row + 2]
         return _to_availability(self.groups[start:stop])
 
     @property

@@ -61,7 +61,8 @@ class OpenLog:
         if buffered >= _BUFFER_SIZE or position + size > limit:
             return 0
         buffer += size.to_bytes(SIZE_FIELD_BYTES, "big") + record
-        if ledger is not self._uncounted_ledger:  # an equal id in another object is counted early
+        # Comparing objects is fastest; an equal id in another object only closes the sum early.
+        if ledger is not self._uncounted_ledger:
             self._start_sum_of(ledger)
         self._uncounted_bytes += SIZE_FIELD_BYTES + size
         return self.log_id << 32 | position
@@ -114,11 +115,12 @@ class OpenLog:
     # -- the end
 
     def write_ledgers_map(self) -> None:
-        """Append the ledgers map, then point the header at it, so never at a partial map."""
+        """Append the ledgers map, then point the header at it, so never at a partial map. A log
+        without records has none; nor has one that the map would make longer than 2^31-1 bytes."""
         self.write_buffered()
         sizes = self.metadata.ledgers
         ledgers_map = entrylog.encode_ledgers_map(sizes)
-        if ledgers_map and self.written_bytes + len(ledgers_map) <= MAX_LOG_BYTES:  # else none
+        if ledgers_map and self.written_bytes + len(ledgers_map) <= MAX_LOG_BYTES:
             fields = entrylog.encode_map_fields(self.written_bytes, len(sizes))
             with convert_write_errors(self.path):
                 self._files.pwrite(self.fd, ledgers_map, self.written_bytes)

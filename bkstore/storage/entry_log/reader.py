@@ -109,7 +109,8 @@ class LogReader(Closeable):
         log_id, log_size = int(locations[0]) >> 32, 0
         with suppress(CorruptionError):
             log_size = os.fstat(self._open_log(log_id).fd).st_size
-        first_lost, stop, part_size = (log_id << 32) + log_size, 0, 2048  # the parts grow
+        first_lost, stop, part_size = (log_id << 32) + log_size, 0, 2048
+        # In growing parts, so that a few lost ones at the start do not cost a pass over all.
         while stop < locations.size:
             part = locations[stop : stop + part_size]
             is_other = (part < first_lost) | (part >> 32 != log_id)
@@ -159,7 +160,8 @@ class LogReader(Closeable):
         return record
 
     def _read_long(self, handle: OpenFile, position: int, size: int, read_size: int) -> bytes:
-        """Read a record that did not fit the first read; raise if its size is impossible."""
+        """Return a record that is not complete in the first read, which returned `read_size` bytes;
+        raise if its size is impossible."""
         handle.read_size = _READ_SIZE  # of later first reads: more bytes cost less than two reads
         bytes_left = os.fstat(handle.fd).st_size - position
         if position < SIZE_FIELD_BYTES or read_size < SIZE_FIELD_BYTES or bytes_left <= 0:
@@ -218,7 +220,8 @@ class LogReader(Closeable):
     def _read_windows(
         self, ledger: LedgerId, entry_ids: Int64Array, locations: Int64Array, window: int
     ) -> Iterator[RecordBatch]:
-        """Yield batches, each from one read; short runs are read singly and gathered."""
+        """Yield batches, each from one read. Short runs of adjacent locations are read singly and
+        gathered. Damage ends the batches: the last one has it in `stopped`."""
         singles: list[int] = []
         try:
             for start, stop in _find_runs(locations):
@@ -238,7 +241,7 @@ class LogReader(Closeable):
                     rows = slice(next_row, next_row + count)
                     batch = self._read_window(ledger, entry_ids[rows], locations[rows], window)
                     yield batch
-                    next_row += len(batch)
+                    next_row += len(batch)  # a read may return fewer records than it was to cover
         except CorruptionError as error:
             yield RecordBatch(_NO_ENTRIES, b"", _NO_ENTRIES, _NO_ENTRIES, error)
 
@@ -289,7 +292,8 @@ class LogReader(Closeable):
         ledger: LedgerId,
         entry_ids: Int64Array,
     ) -> RecordBatch:
-        """Return the leading complete records of one read, up to one with other ids."""
+        """Return the leading complete records of one read, up to one with other ids. `offsets` are
+        those of the records in `data`, which begins at `file_offset`."""
         # Offsets past the bytes read belong to the next read.
         is_inside = offsets <= len(data)
         if file_offset < 0 or not is_inside[0]:

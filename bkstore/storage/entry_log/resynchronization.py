@@ -144,8 +144,9 @@ class Region(NamedTuple):
 def _classify_frames(
     data: Bytes, offsets: Int64Array, sizes: Int64Array, data_offset: int
 ) -> tuple[Int64Array, Int64Array, Int64Array, npt.NDArray[np.uint8]]:
-    """Return (scopes, ledgers, entries, kinds) of complete frames of at least 32 bytes, whose
-    records are at `offsets` of `data`; that begins at `data_offset` of the log."""
+    """Return (scopes, ledgers, entries, kinds) of complete frames of at least 32 bytes. Their
+    records are at `offsets` of `data`, which begins at `data_offset` of the log. The kind is ENTRY,
+    MAP (a batch of the ledgers map), FILLER (it lengthens a header for direct I/O) or NONE."""
     first_words, second_words = read_int64s(data, offsets), read_int64s(data, offsets, 8)
     # In version 1 the two words are the ids: ENTRY (1) if none is negative, else NONE (0) for now.
     kinds = ((first_words >= 0) & (second_words >= 0)).astype(np.uint8)
@@ -169,8 +170,8 @@ def _classify_frames(
 
 
 def read_frames(log: LogBytes, offset: int) -> FrameRun:
-    """Return the frames from `offset` on, up to an implausible one; there must be one at `offset`,
-    as `classify_at` returns it. Reads a window, or one frame that is longer."""
+    """Return the frames from `offset` on, up to an implausible one; `classify_at` must have
+    returned a frame for `offset`. Reads a window, or one frame that is longer."""
     size = int.from_bytes(log.read(offset, SIZE_FIELD_BYTES), "big")
     data = log.read_array(offset, max(WINDOW_BYTES, SIZE_FIELD_BYTES + size))
     frames = find_frames(data, min_size=V1_HEADER)
@@ -253,8 +254,8 @@ def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
 
 
 def _end_by_size_field(log: LogBytes, bad_offset: int, dead_ends: set[int]) -> int | None:
-    """Return the end of the record at `bad_offset` by its size field, None if that is wrong too: if
-    it is right and only the record is damaged, other records or the end of the file follow."""
+    """Return the end of the record at `bad_offset` by its size field, None if that is wrong too.
+    The size is right, and only the record damaged, if other records or the file's end follow."""
     size = int.from_bytes(log.read(bad_offset, SIZE_FIELD_BYTES), "big", signed=True)
     record_end = bad_offset + SIZE_FIELD_BYTES + size
     if size < V1_HEADER:
@@ -303,6 +304,7 @@ class _CandidateOffsets:
     search_end: int
 
     def __iter__(self) -> Iterator[int]:
+        """Yield the offsets of plausible records; the caller may lower `search_end` meanwhile."""
         window_start = self.first_offset
         while window_start < self.search_end:
             data = self.log.read_array(window_start)
@@ -335,7 +337,7 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
     count = data.size - SIZE_FIELD_BYTES - V1_HEADER + 1
     if count <= 0:
         return np.empty(0, np.int64)
-    # Most offsets fall out by the size alone: it must fit a record and the file.
+    # The size alone rules out most offsets: it must fit a record and the file.
     sizes = integers_at_every_offset(data, ">i4")[:count].astype(np.int64)
     max_sizes = bytes_left - SIZE_FIELD_BYTES - np.arange(count)
     offsets = np.flatnonzero((sizes >= V1_HEADER) & (sizes <= max_sizes))
@@ -353,8 +355,9 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
 
 
 def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) -> list[int]:
-    """Return the offsets of adjacent records from `offset` to some past `beyond`, then the end.
-    Empty if the chain breaks: `dead_ends` gets it then, so that it is followed only once."""
+    """Return the offsets of adjacent records, each where the one before it ends, from `offset` to
+    some past `beyond`, and the end of the last one. Empty if the chain breaks; its offsets are then
+    added to `dead_ends`, so that it is followed only once."""
     chain: list[int] = []
     while len(chain) <= _MIN_FOLLOWERS or (offset <= beyond and len(chain) < _TRUSTED_CHAIN_LENGTH):
         region = classify_at(log, offset)

@@ -270,7 +270,7 @@ def read_log_metadata(
     with LogBytes(path) as log:
         try:
             header = decode_header(log.read(0, _HEADER_FIELDS_SIZE))
-            if header.version > 0 and header.map_offset > 0:
+            if header.version > 0 and header.map_offset > 0:  # else it has no map
                 return _read_ledgers_map(log, log_id, header), "map"
         except CorruptionError as error:
             # A broken header is left to the scan to report.

@@ -16,8 +16,8 @@ from bkstore.storage.entry_log.resynchronization import LogBytes, find_next_reco
 
 
 def find_torn_record(path: Path, damage: Sequence[Finding]) -> int | None:
-    """Return the offset of the torn last record (0: the header is cut), None if the scan's `damage`
-    is none or other."""
+    """Return the offset of a log's last record if a crash cut it off, 0 if it cut the header, else
+    None. `damage` is what a scan of the log reported: of a torn record just one finding."""
     if len(damage) != 1 or damage[0].offset is None:
         return None
     record_offset = damage[0].offset
@@ -27,15 +27,17 @@ def find_torn_record(path: Path, damage: Sequence[Finding]) -> int | None:
         bytes_after_size = log.size - record_offset - SIZE_FIELD_BYTES
         size = int.from_bytes(log.read(record_offset, SIZE_FIELD_BYTES), "big", signed=True)
         is_cut_in_size = -SIZE_FIELD_BYTES < bytes_after_size < 0
-        if not is_cut_in_size and not size > bytes_after_size >= 0:
+        is_cut_in_record = size > bytes_after_size >= 0
+        if not (is_cut_in_size or is_cut_in_record):
             return None
+        # A wrong size in the middle of a log looks the same, but records follow it.
         is_last = find_next_record(log, record_offset, record_offset) == log.size
         return record_offset if is_last else None
 
 
 def is_indexed_from(index: EntryIndex, log_id: int, offset: int) -> bool:
-    """Return whether an index row points into a log at or after `offset`: then a damaged record is
-    there, not one whose write was interrupted. Scans the whole index."""
+    """Return whether an index row points into a log at or after `offset`. A bookie indexes only
+    completely written records, so the record there was damaged later. Scans the whole index."""
     for batch in index.scan():
         is_in_log = log_ids_of(batch.location) == log_id
         if (is_in_log & (positions_of(batch.location) >= offset)).any():

@@ -144,10 +144,12 @@ class EntryLogger(Closeable):
     # -- appending
 
     def add(self, ledger: LedgerId, record: bytes, *, roll: bool = True) -> int:
-        """Append one record and return its location. Without `roll` the size limit is 2^31-1."""
+        """Append one record and return its location. A record that exceeds the log's size limit
+        rolls: it goes to a new log. Without `roll` the limit is that of all logs, 2^31-1 bytes."""
         with self._lock:
             limit = self._size_limit if roll else MAX_LOG_BYTES
-            # Fast path: the single log has room, and needs no other version.
+            # Fast path: there is one log for all ledgers (key None), and it has room. Scope 0 needs
+            # no version 2.
             log = None if self._per_ledger or self._sync_failure else self._active.get(None)
             if log is not None and ledger.scope == 0:
                 location = log.try_add(ledger, record, limit)
@@ -161,8 +163,9 @@ class EntryLogger(Closeable):
     def add_batch(
         self, batch: RecordBatch, ledgers: BatchLedgers, *, roll: bool = True
     ) -> Iterator[Int64Array]:
-        """Append the records of a framed batch; yield the locations of each run, int64[m]: one log,
-        and one write of all or nothing. Each record goes to the log chosen by a single add."""
+        """Append the records of a framed batch; yield the locations, int64[m], of each run: of the
+        adjacent records that go to one log, in one write that appends all or none. Each record goes
+        to the log to which `add` would append it."""
         if self._per_ledger:
             for ledger_id, start, stop in ledgers.runs(len(batch)):
                 yield from self._append_runs(batch, BatchLedgers([ledger_id]), start, stop, roll)
@@ -191,8 +194,9 @@ class EntryLogger(Closeable):
             start = run_stop
 
     def _log_for(self, ledger: LedgerId, size: int, roll: bool) -> OpenLog:
-        """Return the log that takes a record of `size` bytes; roll first if it does not fit. A full
-        buffer is written before, so that no record is taken if that fails."""
+        """Return the log to append a record of `size` bytes to; roll first if it does not fit. A
+        full buffer is written here, before the record is appended, so that an error leaves no
+        record that nobody confirmed."""
         self._check_writable()
         key = ledger if self._per_ledger else None
         log = self._active.get(key)
@@ -209,8 +213,9 @@ class EntryLogger(Closeable):
         return log
 
     def _mark_used(self, key: LedgerId) -> None:
-        """Mark a ledger's log as last used; rotate the least recently used beyond the limit, and
-        sync and close the rotated ones before as many files again are open."""
+        """Mark a ledger's log as last used, and rotate the least recently used beyond the limit.
+        Rotated logs stay open for the next flush: sync and close them once they are as many as the
+        limit, so that at most twice as many files are open."""
         self._active[key] = self._active.pop(key)
         while len(self._active) > self._max_active:
             self._rotate_log(next(iter(self._active)))

@@ -95,8 +95,8 @@ class GroupCommit:
             raise
 
     def _await_followers(self) -> None:
-        """Wait until as many threads wait as the last commit released, or briefly; then start the
-        time of this commit."""
+        """Wait until as many threads wait as the last commit released, but only briefly: one sync
+        then covers all. Then start measuring the time of this commit."""
         all_gathered = None
         with self._lock:
             wait_seconds = self._wait_deadline - time.monotonic()
@@ -128,7 +128,7 @@ class GroupCommit:
             follower.gate.release()
 
     def _stop_waiting(self, follower: _Follower) -> None:
-        """Stop waiting; pass on the lead if it was just given."""
+        """Withdraw an interrupted follower; if it was made leader meanwhile, end its lead."""
         with self._lock:
             if follower in self._waiting:
                 self._waiting.remove(follower)

@@ -69,7 +69,8 @@ class LedgerJournals:
             return self._append_with_keys(batch, key)
 
     def _append_with_keys(self, batch: RecordBatch, key: bytes) -> Positions:
-        """Append a batch in runs: before a new ledger's first record its key must be appended."""
+        """Append a batch whose ledgers are partly not in the journals yet: in runs, because the
+        master key of such a ledger must be appended before its first record."""
         ids = read_batch_ids(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
         positions: Positions = {}
@@ -88,7 +89,8 @@ class LedgerJournals:
     def _append_run(
         self, batch: RecordBatch, ledgers: BatchLedgers, journals: list[int], start: int, stop: int
     ) -> Positions:
-        """Append the records start..stop (half open); ledger i has the journal ``journals[i]``."""
+        """Append the records start..stop (half open), and return the end of each journal written.
+        `journals` has the journal index of each ledger in `ledgers`."""
         if start == stop:
             return {}
         run = batch.between(start, stop)
@@ -103,8 +105,9 @@ class LedgerJournals:
 
     @contextmanager
     def syncing(self, positions: Positions, sync: bool) -> Iterator[None]:
-        """Sync what the ``with`` block appends and adds to `positions`, if `sync`, even if it
-        raises. After a journal failed, nothing is acknowledged: the error's `stored` is 0."""
+        """If `sync`, make durable what the ``with`` block appends and adds to `positions`, even if
+        it raises: an error's `stored` counts records that are acknowledged. If a journal fails,
+        none is: `stored` is 0."""
         try:
             yield
         except BaseException as error:

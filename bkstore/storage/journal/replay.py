@@ -89,8 +89,9 @@ class Replay:
     # -- entries
 
     def _add_untorn(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
-        """Add adjacent entries, except torn ones. Those before a suspicious entry are added before
-        it is checked, as the check may read the storage."""
+        """Add adjacent entries, except torn ones: records of which a crash left only a part. A
+        suspicious entry (with a sector of zeros, and no matching CRC) is checked after those before
+        it are added, because the check may read them from the storage."""
         start = 0
         suspicious_rows = find_suspicious_rows(offsets, batch).tolist() if self._skips_torn else []
         for row in suspicious_rows:
@@ -103,7 +104,8 @@ class Replay:
         self._add_batch(path, offsets[start:], batch.between(start, len(batch)))
 
     def _add_batch(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
-        """Add a batch; flush if the cache is full, and skip entries of unknown ledgers."""
+        """Add a batch; flush if the cache is full, and skip entries of unknown ledgers. Each pass
+        of the loop adds what it can; `offsets` and `batch` keep what is still to be added."""
         self.record_count += len(batch)
         is_flushed = False  # flushed, and nothing added since
         while len(batch):
@@ -119,6 +121,7 @@ class Replay:
                 is_flushed = True
             except NoSuchLedger as error:
                 stored_count = error.stored or 0
+                # Skip all records of unknown ledgers at once, not one in each pass.
                 unstored = batch.between(stored_count, len(batch))
                 rows_left = stored_count + self._skip_unknown_ledgers(unstored)
                 offsets, batch = offsets[rows_left], batch.take(rows_left)

@@ -137,6 +137,7 @@ class JournalScan:
 
     @contextmanager
     def _open_file(self) -> Iterator[int]:
+        """Open the file for reading, and close it after the ``with`` block."""
         with convert_read_errors(self.path):
             fd = open_regular(self.path)
         try:
@@ -198,7 +199,8 @@ class JournalScan:
                         yield file_offsets[row : row + 1], record
 
     def _walk_frames(self, window: _Window) -> Iterator[tuple[int, bytes, Frames]]:
-        """Yield chunks as `_read_frames` does; set `stop` and add a finding at the end."""
+        """Yield (file offset of a chunk, the chunk, the frames in it), in order. At the end of the
+        data set `stop`, and add a finding unless they end as a bookie leaves them."""
         size, position = window.size, self.start
         padding = PADDING_MASK if self.version >= PADDED_VERSION else None
         while position + SIZE_FIELD_BYTES <= size:

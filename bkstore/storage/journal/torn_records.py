@@ -34,11 +34,12 @@ _MAX_IDS_SIZE = 29 + SIZE_FIELD_BYTES
 
 
 def find_suspicious_rows(offsets: Int64Array, batch: RecordBatch) -> Int64Array:
-    """Return the rows of entries with a later sector that may be all zeros in the file, int64[k].
+    """Return the rows of entries that may be torn, int64[k]: after the sector in which they begin,
+    they have one that is all zeros, as far as this batch shows it.
 
-    `offsets` are those of the length fields in the file, ascending; the batch lies in one chunk of
-    it, after whose end nothing is known. Entries of other rows are not torn; check these with
-    `find_blank_sectors` and `has_unwritten_sector`. About 5 ns an entry.
+    `offsets` are those of the length fields in the file, ascending. The batch lies in one chunk of
+    the file; the bytes after the chunk are unknown. Check the entries returned with
+    `find_blank_sectors` and `has_unwritten_sector`; no other is torn. About 5 ns an entry.
     """
     data = np.frombuffer(batch.buffer, np.uint8)
     # In `data`: the first sector after the first length field, and the end of the last entry.
@@ -76,8 +77,9 @@ def _find_blank_sectors(record_offset: int, data_offset: int, data: bytes) -> li
 
 
 def has_unwritten_sector(path: Path, sectors: Iterable[int]) -> bool:
-    """Return whether all of one of these sectors is zero in the file: as sectors are written whole,
-    data after a record in its last one (padding, the next record) prove that it was written."""
+    """Return whether one of these sectors is all zeros in the file, so was never written. A disk
+    writes whole sectors: if a record's last sector has any other data, such as padding or the next
+    record, then it was written, and the record really ends in zeros."""
     with convert_read_errors(path), open_for_reading(path) as file:
         for sector in sectors:
             file.seek(sector)
@@ -94,9 +96,10 @@ def has_unwritten_ids(path: Path, offset: int, data: bytes) -> bool:
 
 
 def find_torn_reason(record: JournalRecord, storage: LedgerStorage) -> str | None:
-    """Return what forbids to replay a record with an unwritten sector, as text, or None. A master
-    key that ends in four zeros is torn. An entry or explicit LAC with a matching CRC is whole; one
-    without is torn if its ledger's last entry has one. Others must not replace stored entries."""
+    """Return why a record with an unwritten sector must not be replayed, or None if it may be. A
+    master key that ends in four zeros is torn. An entry or explicit LAC with a matching CRC is
+    whole; without one it is torn if its ledger's last entry has one. If the ledger has no CRCs,
+    nothing tells; then the record is replayed unless the entry is stored already."""
     if record.kind == "master_key":
         key = record.body
         return "key" if key and not any(key[-_TORN_KEY_ZEROS:]) else None

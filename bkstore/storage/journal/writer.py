@@ -232,7 +232,8 @@ class JournalWriter(Closeable):
             return self._flush(sync)
 
     def _flush(self, sync: bool) -> LogMark:
-        """Do the work of `flush`, and roll if the file is too large; the caller leads."""
+        """Write what is buffered, sync it if `sync`, and start the next file if this one is too
+        large. The caller leads the group commit: nobody else syncs, rolls or closes meanwhile."""
         with self._lock:
             self._check_usable()
             reached = self._pad_and_write()
@@ -266,7 +267,7 @@ class JournalWriter(Closeable):
             fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             with self._fail_on_error(convert_write_errors, path):
-                # Zeros at its end extend the file, before the header, which they may overlap.
+                # Zeros at its end extend the file. Written first: the header may overlap them.
                 if self._preallocation_step:
                     zeros = bytes(self._alignment)
                     self._files.pwrite(fd, zeros, self._preallocation_step - self._alignment)
@@ -283,7 +284,7 @@ class JournalWriter(Closeable):
         self._commit.durable = LogMark(journal_id, self._written_bytes)
 
     def _start_next_file(self) -> None:
-        """Sync the file and continue in the next one; errors are raised by the flushing call."""
+        """Sync the file and continue in the next one; an error fails the writer."""
         with self._lock:
             if self._failure is not None:  # an append since the flush failed and has raised it
                 return
@@ -325,7 +326,8 @@ class JournalWriter(Closeable):
     def _fail_on_error(
         self, convert_errors: Callable[[Path], AbstractContextManager[None]], path: Path
     ) -> Iterator[None]:
-        """Run the ``with`` block in `convert_errors` (writing, syncing); errors end the writer."""
+        """Run the ``with`` block in `convert_errors`, which converts the system's errors to those
+        of writing or syncing. Any error ends the writer: it is kept as `_failure`."""
         try:
             with convert_errors(path):
                 yield

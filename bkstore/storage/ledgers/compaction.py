@@ -71,9 +71,9 @@ class LogCompactor:
         return self._compact_into_current(metadata, torn_record)
 
     def _compact_into_current(self, metadata: LogMetadata, torn_record: Finding | None) -> bool:
-        """Append live records to the active log; return whether all are moved. After damage, or if
-        given up, records already copied stay moved, and the log stays because of the others. The
-        index is pointed at the copies at the end, and whenever `max_outstanding` are copied."""
+        """Append live records to the active log; return whether all are moved, so that the old log
+        can be removed. After damage, or if the compaction is given up, copied records stay moved.
+        The index is pointed at the copies at the end, and whenever `max_outstanding` are copied."""
         path, damage = self._path, list[Finding]()
         moves: list[Move] = []
         outstanding_count = 0
@@ -97,8 +97,8 @@ class LogCompactor:
         self._relocate_copies(moves)
 
     def _compact_into_new(self, metadata: LogMetadata, torn_record: Finding | None) -> bool:
-        """Copy live records to a new log, which appears whole or not at all; return whether all are
-        moved: not after damage, or if the compaction is given up."""
+        """Copy live records to a new log, which appears whole or not at all. Return whether all are
+        moved, so that the old log can be removed; after damage, or if given up, none is."""
         damage: list[Finding] = []
         moves: list[Move] = []
         copied_bytes = 0
@@ -142,7 +142,8 @@ class LogCompactor:
     def _live_records(
         self, metadata: LogMetadata, torn_record: Finding | None, damage: list[Finding]
     ) -> Iterator[_LiveRecords]:
-        """Yield the records of a log that the index points at, in log order; add to `damage`."""
+        """Yield the records of a log that the index points at, in log order. `damage` gets what
+        hides others, except `torn_record`: the finding that a crash cut off the last one."""
         path = self._path.logger.path(metadata.log_id)
         for batch in scan_log(path, damage):
             locations = make_locations(metadata.log_id, batch.position)
@@ -151,7 +152,7 @@ class LogCompactor:
             if len(live_records.records):
                 yield live_records
         if damage == [torn_record]:
-            damage.clear()  # the torn last record was never complete
+            damage.clear()  # it was never complete, so nothing is lost with the log
 
     def _live_rows(
         self, metadata: LogMetadata, batch: LogBatch, locations: Int64Array
@@ -219,9 +220,10 @@ def recover_compaction(write_path: WritePath, findings: list[Finding]) -> list[t
     logger = write_path.logger
 
     def relocate(new_id: int, old_id: int) -> bool:
+        """Point the index at the copies, durably; return False, with no change, after damage."""
         # Read all of the new log before relocating anything: with damage, both logs stay.
         damage: list[Finding] = []
-        for _ in scan_log(logger.path(new_id), damage):
+        for _ in scan_log(logger.path(new_id), damage):  # only for the findings
             pass
         findings.extend(damage)
         if damage:

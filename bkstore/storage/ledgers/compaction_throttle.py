@@ -56,9 +56,11 @@ class CompactionThrottle:
         """Whether the compaction is to end; no other log is started then."""
 
     def acquire(self, entry_count: int, size: int) -> bool:
-        """Wait until so much may pass; return False if the compaction is to be given up."""
+        """Wait until that many entries and bytes may pass; return False if the compaction is to be
+        given up. They pass at once if all before them are paid off, and delay those after them."""
         now = self._clock()
-        self._free_at = max(self._free_at, now - _MAX_SAVED_SECONDS)  # idle time counts so far back
+        # Idle time saves permits, but no more than those of `_MAX_SAVED_SECONDS`.
+        self._free_at = max(self._free_at, now - _MAX_SAVED_SECONDS)
         if self._sleep(max(0.0, self._free_at - now)):  # woken early, to give up
             self.is_given_up = True
             return False

@@ -60,12 +60,13 @@ class GarbageCollector:
         self._count_logs(report)
 
     def _close_unwanted(self, compaction: CompactionOptions | None) -> None:
-        """Close the active logs that the pass would collect if they were closed. A ledger created
-        meanwhile may count as deleted: a log closed early does no harm."""
+        """Close the active logs that the pass would remove or compact if they were closed. A ledger
+        created meanwhile may be missing from `live_ledgers`; a log closed early does no harm."""
         self._path.flush()  # records in memory reach the log, whose ledgers map then counts them
         live_ledgers = set(self._path.states.ledgers())
 
         def is_unwanted(metadata: LogMetadata) -> bool:
+            """Return whether the log has no live bytes, or too few for this compaction."""
             live_sizes = (size for id_, size in metadata.ledgers.items() if id_ in live_ledgers)
             live_bytes = sum(live_sizes)
             if live_bytes == 0:
@@ -88,7 +89,8 @@ class GarbageCollector:
         return self._path.logger.metadata_of(log_id) is None
 
     def _read_metadata(self, log_id: int, report: GarbageReport) -> LogMetadata | None:
-        """Return a closed log's metadata; None if damage hides some of it: the log stays then."""
+        """Return a closed log's metadata; None if damage hides some of it: the log stays then. If
+        only the last record is torn, the metadata are complete, and the offset is noted."""
         if log_id not in self._closed_logs:
             damage: list[Finding] = []
             path = str(self._path.logger.path(log_id))
@@ -103,8 +105,9 @@ class GarbageCollector:
         return self._closed_logs[log_id]
 
     def _verify_metadata(self, log_id: int, report: GarbageReport) -> bool:
-        """Return whether the metadata covers all records of a log. If the index points at the torn
-        record or behind it, it does not: the log stays, and the next pass reads it again."""
+        """Return whether the metadata covers all records of a log. It does not if the index points
+        at the record that looked torn, or behind it: that is damage, not a crash. The log stays
+        then, and the next pass reads it again. If the index cannot be read, the log stays too."""
         torn_offset = self._torn_offsets.get(log_id)
         if torn_offset is None:
             return True

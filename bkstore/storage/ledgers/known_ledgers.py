@@ -94,9 +94,13 @@ class KnownLedgers(EntrySource):
     ) -> Iterator[tuple[LedgerId, Availability]]:
         """Return (ledger, `availability`) of many ledgers, unflushed entries too."""
         self._check_open()
-        sources = [path.source for path in self.write_paths]  # of ledger L: number L mod n
+        sources = [path.source for path in self.write_paths]
+
+        def source_index(ledger_id: LedgerId) -> int:
+            return ledger_id.ledger % len(sources)
+
         ledger_ids = self._ledgers_to_list(ledgers)
-        return list_from_parts(sources, lambda id_: id_.ledger % len(sources), ledger_ids, errors)
+        return list_from_parts(sources, source_index, ledger_ids, errors)
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest entry id, None if there is none; raise `DataUnknown` in limbo."""
@@ -218,8 +222,8 @@ class KnownLedgers(EntrySource):
         return state.explicit_lac
 
     def last_add_confirmed(self, ledger: LedgerLike) -> int:
-        """Return the highest LAC of an added entry or explicit LAC, -1 if none is known; after a
-        reopen, of the last entry's and the explicit one. Raises `DataUnknown` in limbo."""
+        """Return the highest LAC of an added entry or explicit LAC, -1 if none is known. After a
+        reopen only the last entry's and the explicit one are. Raises `DataUnknown` in limbo."""
         ledger_id, path, state = self._require_known(ledger)
         if state.limbo:
             raise _limbo_error(ledger_id, "its last add confirmed")

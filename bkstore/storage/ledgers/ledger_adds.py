@@ -63,7 +63,8 @@ class LedgerAdds(KnownLedgers):
         if V1_HEADER <= size <= self.options.max_entry_size and record[0] < 0x80:
             ledger_number, entry_id, lac = _unpack_v1_header(record)
             path = self.write_paths[ledger_number % len(self.write_paths)]
-            with path.lock:  # fast path: the checks of an earlier add still hold
+            # Fast path: an earlier add made the ledger ready, and its checks still hold.
+            with path.lock:
                 ready_ledger = path.states.fast_path_ledgers.get(ledger_number)
                 if ready_ledger is not None:
                     ledger_id, ledger_key = ready_ledger
@@ -143,8 +144,9 @@ class LedgerAdds(KnownLedgers):
     def _check_open_for_adds(
         self, path: WritePath, ledger: LedgerId, key: bytes | None, recovery: bool
     ) -> None:
-        """Raise if the ledger takes no adds now; with a master key, create an unknown one. The
-        caller holds the path's lock. The ledger is a suspect no more."""
+        """Raise if the ledger takes no adds now; with a master key, create an unknown one. Unmark
+        the ledger as a suspect: a garbage collection that is running must not delete it. The caller
+        holds the path's lock."""
         if key is not None:
             self.open_ledger(ledger, key)
         state = path.states.get(ledger)
@@ -178,7 +180,8 @@ class LedgerAdds(KnownLedgers):
         return int(is_bad.argmax()) if is_bad.any() else count
 
     def _refusal_of_record(self, batch: RecordBatch, record_index: int) -> BkstoreError:
-        """Return the error for record `record_index` of a batch, which is refused."""
+        """Return the error for record `record_index` of a batch, which `_count_well_formed` found
+        unfit: its bytes are, or its entry id is not the one that the batch lists."""
         try:
             _, entry_id, _ = self._parse_record(bytes(batch[record_index]))
         except BkstoreError as error:
@@ -197,6 +200,7 @@ class LedgerAdds(KnownLedgers):
         path_count = len(self.write_paths)
         path_of_ledger = [ledger_id.ledger % path_count for ledger_id in ledgers.ledger_ids]
         path_of_record = np.array(path_of_ledger, np.int64)[ledgers.numbers[:count]]
+        # A run begins where the path differs from that of the record before it.
         starts = [0, *(np.flatnonzero(np.diff(path_of_record)) + 1).tolist()] if count else []
         for start, stop in zip(starts, [*starts[1:], count]):
             yield self.write_paths[int(path_of_record[start])], start, stop
@@ -277,7 +281,8 @@ def add_batches(batches: Iterable[RecordBatch], add_batch: AddBatch) -> Int64Arr
 
 
 def split_after_first(batch: RecordBatch, ledger_ids: Collection[LedgerId]) -> list[RecordBatch]:
-    """Return a batch, split after the first record of each of these ledgers."""
+    """Return the parts of a batch, each of which ends after the first record of one of these
+    ledgers, or with the batch."""
     if not ledger_ids:
         return [batch]
     ids = read_batch_ids(batch)

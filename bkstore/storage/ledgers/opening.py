@@ -46,6 +46,7 @@ def open_write_paths(
             f"{len(index_currents)} index directories, {len(ledger_currents)} ledger directories: "
             "db storage pairs them by position"
         )
+    # All is checked. Create the directories, lock them, then open logs and indexes.
     for current in dict.fromkeys([*ledger_currents, *index_currents]):
         with convert_write_errors(current):
             files.makedirs(current)
@@ -60,7 +61,7 @@ def open_write_paths(
         findings: list[Finding] = []
         for path in paths:
             recover_compaction(path, findings)
-        undo.pop_all()
+        undo.pop_all()  # no error: everything stays open
         return paths, lock, findings
 
 

@@ -109,6 +109,7 @@ class BookieDir(Closeable):
         self._given_id: str | None = optional(text)("bookie_id", bookie_id)
         self.root = None if root is None else as_path("root", root)
         self._closed = False
+        # Check whether the directories are one bookie's, and whether somebody writes to them.
         with convert_read_errors(self.path):
             self.folders: BookieFolders = find_folders(self.path, self.root)
             self.layout: Layout = pick_layout(self.folders, layout)
@@ -121,7 +122,7 @@ class BookieDir(Closeable):
         if needs_index:
             self._ensure_index()
         elif self.layout == "rocksdb" and len(self.folders.ledger) > 1:
-            self._try_open_index()  # which may reorder `folders`
+            self._try_open_index()  # its ledgers may show the order of the directories (`folders`)
 
     # -- opening
 
@@ -140,8 +141,8 @@ class BookieDir(Closeable):
             paths[log.log_id] = log.path
 
     def _check_locks(self, opens_index: bool) -> None:
-        """Raise `DirectoryInUse` if a bkstore writer, or a bookie's RocksDB, has a directory open;
-        databases of an index that is opened next check their own locks then."""
+        """Raise `DirectoryInUse` if a bkstore writer, or a bookie's RocksDB, has a directory open.
+        With `opens_index`, the databases are opened next and check their own locks."""
         if self.live:
             return
         for directory in dict.fromkeys([*self.folders.ledger, *self.folders.index]):
@@ -269,7 +270,8 @@ class BookieDir(Closeable):
 
     def dir_indexes(self, ledger: LedgerLike, locations: Int64Array) -> Int64Array:
         """Return for each location the index of the ledger directory that has its entry log, -1 if
-        none has; with db storage, that of the ledger. Opens no log."""
+        none has. Db storage keeps all of a ledger in one directory, whose index is returned for
+        each location. Opens no log."""
         locations = as_int64(locations, "locations")
         ledger_id = LedgerId.of(ledger)
         if self.layout == "rocksdb":

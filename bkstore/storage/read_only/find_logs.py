@@ -62,7 +62,7 @@ class LogFinder:
         filters: FilterSet | None = None,
         contents_bytes: int = DEFAULT_CONTENTS_BYTES,
     ) -> None:
-        # Newest first: log ids ascend with time, in each sequence of them.
+        # Newest first: in each directory (or in all, without db storage) ids ascend with time.
         self._logs = sorted(logs, key=lambda log: log.log_id, reverse=True)
         self._directory_count = directory_count
         self.filters = FilterSet() if filters is None else filters
@@ -92,7 +92,8 @@ class LogFinder:
         found_logs: list[FoundLog] = []
         if last_entry < first_entry:
             return found_logs
-        ledger_hash = hash_key(int(_filter_ids(np.array([ledger.signed]))[0]))
+        (filter_id,) = _filter_ids(np.array([ledger.signed]))  # the ledger's key in bloom filters
+        ledger_hash = hash_key(int(filter_id))
         newer_entries = _FoundEntries()
         with self._lock:
             for log in self._logs_of(ledger):  # newest first
@@ -120,7 +121,8 @@ class LogFinder:
         ledger_hash: tuple[int, int],
         findings: list[Finding] | None,
     ) -> Availability:
-        """Return the entries of a ledger in one log; add damage to `findings`, or raise it."""
+        """Return the entries of a ledger in one log; add damage to `findings`, or raise it. The
+        log's bloom filter is asked first, then its cached contents; else the log is scanned."""
         log_key = (log.dir_index, log.log_id)
         if self.filters.excludes(log_key, ledger_hash):
             return Availability()
@@ -131,9 +133,9 @@ class LogFinder:
                 raise
             findings.append(Finding.of(error, ledger))
             return Availability()
-        if contents is None:
+        if contents is None:  # the log does not have the ledger
             return Availability()
-        self._contents.move_to_end(log_key)
+        self._contents.move_to_end(log_key)  # used last, so dropped last
         if findings is not None:
             findings.extend(contents.findings)
         elif contents.first_damage is not None:

@@ -72,7 +72,8 @@ def _split_by_log(rows: IndexBatch) -> list[IndexBatch]:
 
 
 def _update_indexed_end(end: _IndexedEnd, rows: IndexBatch, log: LogFile | None) -> None:
-    """Take rows that point into one log into account; a missing log has no bytes."""
+    """Update `end`, what the index requires of one log, with rows that point into it: its last
+    record, and the rows at or past the log's end. A missing log ends at 0."""
     offsets = positions_of(rows.location)
     highest = int(np.argmax(offsets))
     if int(offsets[highest]) > end.position:

@@ -111,6 +111,7 @@ class RecordReader(Closeable):
         reader, row, batch_size = self._reader_of(ledger_id), 0, DEFAULT_BATCH
         runs = None if findings is None else DamageRuns(findings)
         while row < entries.size:
+            # Read the next records; `damage` is that of the first one, or that which ended them.
             batch_rows = slice(row, row + batch_size)
             try:
                 batch = reader.read_many(

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 def open_rocks(path: Path, folders: BookieFolders, live: bool = False) -> EntryIndex:
-    """Open the databases of the index directories as one index. If only names order the
-    directories, reorders those in `folders` by the ledgers found. Raises `UnsupportedLayout` if
-    directories are missing or their order is unclear, and the errors of opening a database."""
+    """Open the databases of the index directories as one index. Ledger L is in directory L mod n of
+    the configured order; if neither a conf nor a cookie gives it, the ledgers found do, and
+    `folders` is reordered. Raises `UnsupportedLayout` if directories are missing or their order is
+    unclear, and the errors of opening a database."""
     if len(folders.ledger) != len(folders.index):
         counts = f"{len(folders.index)} index directories, {len(folders.ledger)} ledger directories"
         raise UnsupportedLayout(f"{path}: {counts}; db storage pairs them by position")
@@ -36,7 +37,8 @@ def open_rocks(path: Path, folders: BookieFolders, live: bool = False) -> EntryI
 def _put_in_order(
     path: Path, folders: BookieFolders, indexes: list[RocksIndex]
 ) -> list[RocksIndex]:
-    """Return the parts in configured order; reorder the folders alike."""
+    """Return the indexes in configured order. If that comes from a conf or cookie, only check it;
+    else derive it from the ledgers in the databases, and reorder `folders` alike."""
     if folders.cookie and len(folders.cookie.ledger_dirs) != len(indexes):
         raise UnsupportedLayout(
             f"{path}: the cookie names {len(folders.cookie.ledger_dirs)} ledger "

@@ -38,8 +38,9 @@ def check_bearer(authorization: str | None, token: str | None) -> None:
 
 
 def make_host_predicate(host: str, names: Collection[str]) -> Callable[[str], bool]:
-    """Return a predicate for Host headers that name this machine, for use beyond loopback. Accepts
-    IP addresses (no website's name), localhost, `host`, the machine's name, and `names`."""
+    """Return a predicate for Host headers that name this machine, for use beyond loopback: a web
+    page whose own name resolves to this machine (DNS rebinding) must not reach the admin. Accepts
+    localhost, `host`, the machine's name, `names`, and IP addresses, which no page has as name."""
     all_names = (host, socket.gethostname(), "localhost", *names)
     known = {_normalize_name(name) for name in all_names if name}
 

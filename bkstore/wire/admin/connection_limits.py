@@ -91,10 +91,11 @@ class StreamSlots:
             self._slots.release()
 
     def _abort_slowest(self) -> bool:
-        """Cut off the client slowest to take its last chunks if it is too slow; return whether."""
-        # a client is slow if it has not taken the last few chunks since then
+        """Cut off the slowest client if it is too slow, and free its slot; return whether it was.
+        A client is too slow if it took its last few chunks in more than the permitted seconds."""
         since = asyncio.get_running_loop().time() - self._max_seconds
         writing = (stream for stream in self._active if stream.is_writing)
+        # the first of the kept times is that of the oldest of the last few chunks
         slow = [stream for stream in writing if stream.chunk_times[0] < since]
         if not slow:
             return False

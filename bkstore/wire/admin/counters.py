@@ -49,30 +49,44 @@ class OperationCounters:
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """Register the metrics; see the class for their names and errors."""
         prometheus = _prometheus()
         self.registry = prometheus.CollectorRegistry() if registry is None else registry
         self._garbage_registered = False
         counter = partial(prometheus.Counter, registry=self.registry)
         gauge = partial(prometheus.Gauge, registry=self.registry)
         histogram = partial(prometheus.Histogram, registry=self.registry)
-        labels = ("operation", "protocol")
         try:
-            text = "Requests by operation, protocol and status"
-            self._request_count = counter("bkstore_server_requests", text, [*labels, "status"])
+            self._request_count = counter(
+                "bkstore_server_requests",
+                "Requests by operation, protocol and status",
+                ["operation", "protocol", "status"],
+            )
         except ValueError as error:  # if another `OperationCounters` has this registry
             raise InvalidArgument(f"the registry already has these metrics: {error}") from None
-        name, text = "bkstore_server_seconds", "Time from a whole request to its answer"
-        self._request_seconds = histogram(name, text, labels, buckets=LATENCY_BUCKETS_SECONDS)
-        text = "Requests of the HTTP admin by path and status"
-        self._admin_requests = counter("bkstore_admin_requests", text, ["path", "status"])
-        text = "Whether the bookie refuses writes"
-        self._read_only = gauge("bkstore_server_read_only", text)
+        self._request_seconds = histogram(
+            "bkstore_server_seconds",
+            "Time from a whole request to its answer",
+            ["operation", "protocol"],
+            buckets=LATENCY_BUCKETS_SECONDS,
+        )
+        self._admin_requests = counter(
+            "bkstore_admin_requests",
+            "Requests of the HTTP admin by path and status",
+            ["path", "status"],
+        )
+        self._read_only = gauge("bkstore_server_read_only", "Whether the bookie refuses writes")
         self._checkpoint_failures = counter("bkstore_checkpoint_failures", "Failed checkpoints")
-        name, text = f"bookkeeper_server_{BATCH_READ}", "Milliseconds of batch reads (BP-62)"
-        buckets: tuple[int, ...] = LATENCY_BUCKETS_MILLIS
-        self._batch_read_millis = histogram(f"{name}_REQUEST", text, buckets=buckets)
-        text, buckets = "Bytes of answers to batch reads (BP-62)", RESPONSE_BYTES_BUCKETS
-        self._batch_read_sizes = histogram(f"{name}_RESPONSE_SIZE", text, buckets=buckets)
+        self._batch_read_millis = histogram(
+            f"bookkeeper_server_{BATCH_READ}_REQUEST",
+            "Milliseconds of batch reads (BP-62)",
+            buckets=LATENCY_BUCKETS_MILLIS,
+        )
+        self._batch_read_sizes = histogram(
+            f"bookkeeper_server_{BATCH_READ}_RESPONSE_SIZE",
+            "Bytes of answers to batch reads (BP-62)",
+            buckets=RESPONSE_BYTES_BUCKETS,
+        )
 
     def observe(
         self,

@@ -50,17 +50,18 @@ class DiskEndpoints:
         has_several = len(dirs.journal) > 1
         for journal_index in range(len(dirs.journal)):
             mark = read_last_mark(dirs.ledger, journal_index if has_several else None)
-            title = f"{mark.journal_id}({journal_name(mark.journal_id)})"
-            title = f"LastLogMark: Journal Id - {title}"
-            # of marks with the same id, BookKeeper keeps only one
+            id_and_file = f"{mark.journal_id}({journal_name(mark.journal_id)})"
+            title = f"LastLogMark: Journal Id - {id_and_file}"
+            # of marks with the same title, BookKeeper keeps only one
             if title in marks and not self._compat:
                 title += f" of journal {journal_index}"
             marks[title] = f"Pos - {mark.position}"
         return json_response(marks)
 
     def show_disk_space(self, request: HttpRequest) -> HttpResponse:
-        """Answer with free and total bytes of the disks of the ledger directories."""
-        disks = {}
+        """Answer with free and total bytes of the disks of the ledger directories, each disk
+        counted once. The request has no parameters."""
+        disks = {}  # by device number
         for current in self._bookie.directories.ledger:
             with convert_read_errors(current):
                 disks[os.stat(current).st_dev] = os.statvfs(current)

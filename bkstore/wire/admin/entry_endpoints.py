@@ -72,7 +72,8 @@ class EntryEndpoints:
     def _digest_of_ledger(
         self, ledger_id: LedgerId, wanted: str | None
     ) -> tuple[str | None, bytes | None]:
-        """Return (digest type, password), each None if unknown; the `wanted` type, if given."""
+        """Return (digest type, password) of a ledger by its metadata, each None if unknown; a
+        `wanted` type is returned instead of the ledger's."""
         metadata = None
         if self._metadata is not None:
             with suppress(NoSuchLedger):  # the bookie may still have its entries
@@ -138,8 +139,9 @@ def _detect_digest_type(record: bytes) -> str | None:
 
 
 def _requested_range(request: HttpRequest, page: int | None) -> tuple[int, int]:
-    """Return the first and last requested entry; an ``end_entry_id`` of -1, the default, stands for
-    the end of the page or ledger. Raises `HttpError`: 500 for an empty range, as in BookKeeper."""
+    """Return the first and last requested entry, limited to the `page` if one is given. An
+    ``end_entry_id`` of -1, the default, means the end of the page or ledger. Raises `HttpError`,
+    with status 500 for an empty range, as in BookKeeper."""
     first = query_parameters.parse_integer(request, "start_entry_id", 0)
     last = query_parameters.parse_integer(request, "end_entry_id", -1)
     if first < 0 or first > MAX_ENTRY_ID:

@@ -121,7 +121,8 @@ class GarbageEndpoints:
     def _switch_kinds(
         self, request: HttpRequest, verb: str, switch: Callable[[CompactionKind], None]
     ) -> HttpResponse:
-        """Call `switch` for the kinds that the body enables; answer in BookKeeper's words."""
+        """Call `switch`, which suspends or resumes as `verb` says, for each compaction kind that
+        the body sets to true, such as ``{"suspendMajor": true}``. Answer in BookKeeper's words."""
         options = query_parameters.parse_json_body(request)
         if options is None:
             raise HttpError(400, "Empty request body")
@@ -153,6 +154,7 @@ class GarbageEndpoints:
             raise HttpError(400, "entryLocationRocksDBCompact is a boolean, entryLocations a text")
         if not is_wanted:
             return HttpResponse.ok_text("Not trigger Entry Location RocksDB compact.")
+        # the databases listed, or all; each gets a background job of its own
         paths = sorted(set(listed.strip().split(","))) if listed.strip() else sorted(databases)
         unknown = [path for path in paths if path not in databases]
         if unknown or not paths:

@@ -87,7 +87,8 @@ class HttpFrontend:
             connection.start_timeout()
 
     async def _answer_request(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request in a thread, or refuse it if too many wait for the same reason."""
+        """Answer a request in a thread, or refuse it if too many wait for the same reason, such as
+        the disk: so a stalled disk does not take the threads of requests that do not need it."""
         try:
             parsed = await self._parse_request(request)
         except HttpError as refused:

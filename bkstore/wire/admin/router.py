@@ -168,7 +168,8 @@ class Router:
 
 
 def _with_first_chunks(answer: HttpResponse) -> HttpResponse:
-    """Return an answer with its first chunks computed, whose errors still set the status."""
+    """Return an answer with its first two chunks computed: an error in them still sets the status,
+    while a later one can only end the connection."""
     if isinstance(answer.body, bytes):
         return answer
     chunks = coalesce_chunks(answer.body)
@@ -187,6 +188,7 @@ def _heartbeat_route() -> _Route:
 
 
 def _ledger_routes(bookie: Bookie, store: MetadataStore | None, compat: bool) -> dict[str, _Route]:
+    """Return the routes below /api/v1/ledger. Without a metadata store they read the disk."""
     ledgers, entries = LedgerEndpoints(bookie, store, compat), EntryEndpoints(bookie, store)
     ledger_parameters = frozenset({LEDGER_PARAMETER, SCOPE_PARAMETER})
     list_parameters = frozenset({SCOPE_PARAMETER, "print_metadata", "decode_meta", "page"})
@@ -206,6 +208,7 @@ def _ledger_routes(bookie: Bookie, store: MetadataStore | None, compat: bool) ->
 def _bookie_routes(
     collector: BackgroundCollector, background_jobs: BackgroundJobs, disk: DiskEndpoints
 ) -> dict[str, _Route]:
+    """Return the routes below /api/v1/bookie for its files and its garbage collection."""
     garbage = GarbageEndpoints(collector, background_jobs)
     show, trigger = garbage.show_location_compactions, garbage.trigger_location_compaction
     compaction = {"GET": show, "PUT": trigger}
@@ -224,6 +227,7 @@ def _bookie_routes(
 
 
 def _health_routes(bookie: Bookie, controls: Controls) -> dict[str, _Route]:
+    """Return the routes for the bookie's state and settings."""
     health, settings = HealthEndpoints(bookie, controls), SettingsEndpoints(bookie, controls)
     read_only = {"GET": health.show_read_only, "PUT": health.set_read_only}
     metadata = WaitReason.METADATA
@@ -239,6 +243,7 @@ def _health_routes(bookie: Bookie, controls: Controls) -> dict[str, _Route]:
 def _cluster_routes(
     metadata: MetadataStore | None, controls: Controls, decommissions: Decommissions
 ) -> dict[str, _Route]:
+    """Return the routes for the cluster's bookies and its autorecovery; all need the metadata."""
     bookies = BookieEndpoints(metadata, controls)
     repair = AutorecoveryEndpoints(metadata, decommissions)
     show_delay, set_delay = repair.show_recovery_delay, repair.set_recovery_delay

@@ -184,10 +184,11 @@ class AdminServer(Closeable):
         self._background_jobs.close()
 
     def _run_event_loop(self, listening: socket.socket, ready: Future[None]) -> None:
+        """Serve in this thread, in an event loop of its own; `ready` gets an error of the start."""
         try:
             asyncio.run(self._serve(listening, ready))
-        except Exception as error:  # logged, or raised by `start`
-            if ready.done():
+        except Exception as error:
+            if ready.done():  # otherwise `start` raises it
                 LOG.exception("the admin failed unexpectedly")
             else:
                 ready.set_exception(error)
@@ -231,6 +232,7 @@ def _check_aiohttp() -> None:
 def _open_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises `IllegalOperation` if the address cannot be bound."""
     try:
+        # An empty host means all addresses of the machine. The first result is the preferred one.
         kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
         family, *_, address = socket.getaddrinfo(host or None, port, type=kind, flags=flags)[0]
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)

@@ -110,6 +110,8 @@ class PipelinedConnection:
         caller stops early, waits for the answers to the requests in flight. Takes requests as they
         are sent: memory is bounded by the window and 4 MiB of frames."""
         source = iter(requests)
+        # `waiting`: sent, not yielded yet. `unread_bytes`: of their frames, which the bookie may
+        # not have read.
         waiting: deque[PendingRequest[_T]] = deque()
         unread_bytes, exhausted = 0, False
         try:
@@ -164,6 +166,7 @@ class PipelinedConnection:
         """Register and send requests, waiting for room; those not taken end with an error."""
         stop = 0
         while stop < len(requests):
+            # send as many as fit at once, then wait for room for the next one
             start, stop = stop, self._register_fitting(requests, stop)
             self._send([request.frame for request in requests[start:stop] if not request.is_done])
             if stop < len(requests):
@@ -242,8 +245,8 @@ class PipelinedConnection:
                 return
             reason = f"no answer to {request.describe()} in {deadline - request.sent_at:g} s"
             _end_with_error(request, BookieUnavailable(f"{self._name}: {reason}"))
-            # a silent bookie is taken as gone; with repeated keys, the late answer to this request
-            # could be taken for that to a later one
+            # A bookie that has sent nothing for long counts as gone. If a dialect repeats keys, the
+            # late answer to this request could be taken for that to a later one with its key.
             max_silent_seconds = _MAX_SILENT_TIMEOUTS * self._timeout
             is_silent = time.monotonic() >= self._last_receipt + max_silent_seconds
             if is_silent or self._dialect.repeats_keys:
@@ -332,7 +335,8 @@ class PipelinedConnection:
         self._notify_change()
 
     def _hand_out_answers(self, data: bytes) -> None:
-        """Give whole answers to their requests. Raises `CorruptionError` for one to no request."""
+        """Give whole answers to their requests. Raises `CorruptionError` for an answer whose key no
+        request in flight has, unless its request has timed out."""
         self._splitter.feed(data)
         self._last_receipt = time.monotonic()
         try:
@@ -342,9 +346,8 @@ class PipelinedConnection:
                 if request is not None:
                     request.answer = (status, content)
                     request.is_done = True
-                    del self._in_flight[
-                        key
-                    ]  # last: an interrupt before lets `_end_with_failure` end it
+                    # last: if an interrupt comes before, `_end_with_failure` still sees the request
+                    del self._in_flight[key]
                 elif key in self._keys_to_drop:
                     del self._keys_to_drop[key]
                 else:
@@ -360,7 +363,8 @@ class PipelinedConnection:
         self._end_with_failure(BookieUnavailable(f"{self._name}: {text}"))
 
     def _end_with_failure(self, error: BkstoreError) -> None:
-        """End the connection and all requests in flight with an error, or an earlier failure."""
+        """End the connection and all requests in flight with `error`, or with the failure that has
+        ended the connection before."""
         if self._failure is None:
             self._failure = error
         for request in self._in_flight.values():

@@ -225,7 +225,8 @@ class WritePath(Closeable):
         return sum(self.relocate(move) for move in moves)
 
     def find_unmoved(self, move: Move) -> EntryLocations:
-        """Return (entries, new locations) of those that `relocate` changes; holds `lock`."""
+        """Return (entries, new locations) of the rows that `relocate` is to change; the caller
+        holds `lock`. A ledger deleted since the copy has none."""
         ledger_id, entry_ids, old_locations, new_locations = move
         if self.states.find(ledger_id) is None:
             return entry_ids[:0], new_locations[:0]
@@ -266,7 +267,8 @@ class WritePath(Closeable):
         return read_run(read_part, start, count, max_bytes)
 
     def _logged_run(self, ledger: LedgerId, start: int, count: int, max_bytes: int) -> RecordBatch:
-        """Return consecutive records from entry logs, up to one that is in memory again."""
+        """Return consecutive records from entry logs, up to one that was added again and is in
+        memory. Damage at the first record is raised; later damage is in `stopped`."""
         # A compaction may move records, and remove their log, between the index look-up and the
         # read. So a failed read is retried as long as the index has changed since.
         locations = self._logged_locations(ledger, start, count)

@@ -119,7 +119,8 @@ class CachedWritePath(WritePath):
         caller holds `lock`. The dict lives until the snapshot is dropped: deleting a ledger removes
         it there too. `roll`: start another log at the size limit, not only at the hard limit.
 
-        Of a deleted ledger (compat mode only) the first is logged needlessly, as upstream does."""
+        Of a ledger deleted meanwhile, which only compat mode leaves in the snapshot, the first
+        record is appended and never indexed, as upstream does."""
         for ledger_id in self.snapshot.list_ledger_ids():
             if self.states.find(ledger_id) is None:
                 first_batch = next(self.snapshot.batches(ledger_id), None)
@@ -130,8 +131,8 @@ class CachedWritePath(WritePath):
         return self._logged
 
     def _log_ledger(self, ledger_id: LedgerId, roll: bool) -> None:
-        """Append a ledger's records to the log, after those that a failed flush has appended; note
-        in `_logged` which are there, even if this fails."""
+        """Append a ledger's records to the log, and note their locations in `_logged`, even if this
+        fails: the next flush then skips the records that are in the log already."""
         logged = self._logged.get(ledger_id, _LoggedEntries(_NO_ENTRIES, _NO_ENTRIES))
         entries, locations = [logged.entries], [logged.locations]
         skip_count, ledgers = logged.entries.size, BatchLedgers([ledger_id])
@@ -142,14 +143,14 @@ class CachedWritePath(WritePath):
                 for new_locations in self.logger.add_batch(unlogged, ledgers, roll=roll):
                     entries.append(unlogged.entries[: new_locations.size])
                     locations.append(new_locations)
-                    unlogged = unlogged.between(new_locations.size, len(unlogged))
+                    unlogged = unlogged.between(new_locations.size, len(unlogged))  # what is left
         finally:
             merged = _LoggedEntries(np.concatenate(entries), np.concatenate(locations))
             self._logged[ledger_id] = merged
 
     def take_snapshot(self) -> bool:
-        """Make the active cache the snapshot, unless an earlier flush could not write out its own,
-        which then comes first; return whether there is anything to flush."""
+        """Make the active cache the snapshot, with an empty one in its place. If a failed flush has
+        left its snapshot, that stays, to be flushed first. Return whether any record is in it."""
         with self.lock:
             if not self.snapshot.count and self.active_cache.count:
                 new_cache = WriteCache(self.duplicates, self._limit)

@@ -44,8 +44,9 @@ class DbWritePath(CachedWritePath):
         self._delayed_deletions: set[LedgerId] = set()
 
     def read(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
-        """Return one record, bypassing the write buffer, as the index has only flushed records. If
-        that fails, compaction may have moved the record: `read_logged` retries."""
+        """Return one record, None if the entry is absent. Reads past the log's write buffer, as the
+        index has only flushed records. If that fails, compaction may have moved the record:
+        `read_logged` looks it up again."""
         if self.active_cache.count or self.snapshot.count:
             record = self.get_cached(ledger_id, entry_id)
             if record is not None:
@@ -71,8 +72,8 @@ class DbWritePath(CachedWritePath):
         return None
 
     def clean_up(self) -> None:
-        """Do the delayed deletions. As upstream, they take entries that were added since, but the
-        state of a ledger that was created again is kept."""
+        """Delete the index rows of ledgers that were deleted earlier. If such a ledger was created
+        again meanwhile, its new entries go too, as upstream, but its new state is kept."""
         with self.lock:
             while self._delayed_deletions:
                 ledger_id = self._delayed_deletions.pop()
@@ -97,7 +98,7 @@ class DbWritePath(CachedWritePath):
             if self.states.dirty:  # a crash must not leave entries of an unknown ledger
                 self.states.flush()
                 self.index.flush()
-            rows = [  # less those deleted meanwhile
+            rows = [  # of ledgers deleted since `log_snapshot`, the dict has none any more
                 (ledger_id, logged.entries, logged.locations)
                 for ledger_id, logged in logged_by_ledger.items()
             ]
@@ -115,7 +116,8 @@ class DbWritePath(CachedWritePath):
         return moved_rows
 
     def _put_rows(self, rows: list[_LedgerRows], least_ingested: int) -> int:
-        """Put the rows of ledgers, by a table file if there are so many; return how many."""
+        """Put the rows of ledgers into the index, from `least_ingested` rows on by ingesting a
+        table file, which is faster for many; return the number of rows."""
         row_count = sum(entry_ids.size for _, entry_ids, _ in rows)
         if row_count >= least_ingested:
             self._rocks.bulk_load([IndexBatch.joined([IndexBatch.of_ledger(*row) for row in rows])])

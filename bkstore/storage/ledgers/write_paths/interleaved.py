@@ -11,7 +11,7 @@ import numpy as np
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.entry import BatchLedgers, RecordBatch
-from bkstore.formats.idxfile import HEADER_SIZE
+from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE
 from bkstore.ids import EntryLocations, Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike
 from bkstore.index.layered import LayeredSource
@@ -69,7 +69,8 @@ class InterleavedWritePath(WritePath):
         return max(self.options.pending_locations - self.pending.count, 1)
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
-        """Append to the entry log; note the locations, after each run that is in one log."""
+        """Append to the entry log, and note the locations. Yield the number of records after each
+        run that one log took: an error in the next run leaves them stored."""
         start = 0
         for locations in self.logger.add_batch(batch, ledgers):
             stop = start + locations.size
@@ -187,7 +188,7 @@ class _PagewisePending(EntrySource):
     def _is_missed_upstream(self, ledger_id: LedgerId, highest: int) -> bool:
         """Return whether the listing of a real bookie misses `highest`: the highest entry in memory
         does so if it begins a page that is not in the index file yet."""
-        slots_per_page = self._page_size // 8
+        slots_per_page = self._page_size // SLOT_SIZE
         if highest % slots_per_page or highest != self._pending.last_entry(ledger_id):
             return False
         path = self._index.path(ledger_id)

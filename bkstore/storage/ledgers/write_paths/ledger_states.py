@@ -54,9 +54,10 @@ class LedgerStates:
         self._pending_deletions.discard(ledger_id)
 
     def set_master_key(self, ledger_id: LedgerId, key: bytes) -> bool:
-        """Create a ledger with a key or check its key; return whether the ledger is new. As in
-        `LedgerMetadataIndex.setMasterKey`, a stored key that is empty or all zeros is replaced,
-        such a `key` is ignored; raises `UnauthorizedAccess` if two others differ."""
+        """Create a ledger with a key, or check the key of a known one; return whether it is new. A
+        key that is empty or all zeros counts as none: such a stored one is replaced, and such a
+        `key` is ignored, as in `LedgerMetadataIndex.setMasterKey`. Raises `UnauthorizedAccess` if
+        the keys differ."""
         state = self.find(ledger_id)
         if state is None:
             self.set(ledger_id, LedgerState(key))

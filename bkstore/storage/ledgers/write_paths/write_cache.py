@@ -89,7 +89,8 @@ class WriteCache(PendingValues[bytes]):
         return max(int(end_sizes.searchsorted(self.limit - self.size, "right")), 1)
 
     def put(self, ledger_id: LedgerId, entry_id: int, value: bytes) -> bool:
-        """Store a record; return whether the entry is new. A replaced one counts until a flush."""
+        """Store a record; return whether the entry is new. `size` counts replaced records too, as
+        a bookie does, until the cache is flushed."""
         table = self._tables.get(ledger_id)
         if table is not None and entry_id > table.highest:  # fast path of the most frequent case
             table.highest = entry_id
@@ -117,8 +118,9 @@ class WriteCache(PendingValues[bytes]):
                 self.put(ledger_id, entry, record)
 
     def get_run(self, ledger_id: LedgerId, start: int, count: int) -> RecordBatch:
-        """Return the records of start, start + 1, ... up to a gap, at most `count`; fewer if the
-        rest lies in another buffer, which another call returns. About 50 ns a single record."""
+        """Return the records of start, start + 1, ... up to a gap, at most `count`. Those of one
+        call are either single records or of one run; call again for the next ones. About 50 ns a
+        single record."""
         table = self._tables.get(ledger_id)
         if table is None:
             return RecordBatch.of([], [])
@@ -183,7 +185,8 @@ def _single_run(table: LedgerValues[bytes], start: int, count: int) -> RecordBat
 def _slice_run(
     run: EntryRun[bytes], id_slice: slice, table: LedgerValues[bytes], start: int
 ) -> RecordBatch:
-    """Return consecutive records of a run, up to a gap or a replaced one; copies the arrays."""
+    """Return consecutive records of a run, up to a gap or to a record that a single one replaces;
+    copies the arrays, but not the records."""
     assert isinstance(run, _RecordRun)
     entries = run.entry_ids[id_slice]
     count = count_consecutive(entries, start)

@@ -46,7 +46,9 @@ class AutorecoveryEndpoints:
         return self.show_status(request)
 
     def list_underreplicated(self, request: HttpRequest) -> HttpResponse:
-        """List underreplicated ledgers; with ``printmissingreplica``, as id -> missing bookies."""
+        """List underreplicated ledgers; with ``printmissingreplica``, as id -> missing bookies.
+        ``missingreplica`` and ``excludingmissingreplica`` name a bookie that a ledger must, or must
+        not, miss a replica on."""
         scope = query_parameters.parse_scope(request)
         required = request.parameters.get("missingreplica", "").strip()
         excluded = request.parameters.get("excludingmissingreplica", "").strip()

@@ -48,8 +48,10 @@ class Decommissions:
             LOG.exception("the decommission of bookie %s failed unexpectedly", bookie_id)
 
     def _wait_until_unused(self, store: ClusterStore, bookie_id: str) -> bool:
-        """Return True once no metadata and no mark has the bookie, False once closed. Raises
-        `CorruptionError` for unreadable metadata, because it may have the bookie."""
+        """Wait until neither the metadata nor an underreplicated mark of any ledger names the
+        bookie; return True then, False once closed. Raises `CorruptionError` for unreadable
+        metadata, because it may name the bookie."""
+        # All ledgers are read once, then only those that named it; marks are always read again.
         ledgers = _in_metadata(store, bookie_id, store.ledgers())
         ledgers |= _in_marks(store, bookie_id)
         while ledgers:
