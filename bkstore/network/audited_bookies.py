@@ -143,9 +143,9 @@ class AuditedBookie:
         return ((ledger_id, lists[ledger_id]) for ledger_id in ledger_ids if ledger_id in lists)
 
     def _fetch_lists(self, ledger_ids: list[LedgerId], lists: _Lists, failed: LedgerErrors) -> None:
-        """Request the lists of some ledgers, and retry those that another's failure may have hit. A
-        lost or closed connection fails all requests under way. If every request failed, each half
-        is retried separately, down to the single cause. Fills `lists` and `failed`."""
+        """Request the lists of entries of some ledgers into `lists`, errors into `failed`. Retry
+        those that failed because of another request: a lost or closed connection fails all requests
+        under way. If every request failed, retry each half separately, down to the single cause."""
         # A bookie that did not respond before is not asked until its time is over.
         started = time.monotonic()
         if self._known_error is not None and started < self._skipped_until:

@@ -78,6 +78,7 @@ class RegisteredBookie(Closeable):
         self._resources = ExitStack()
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        # The bookie may have to be read-only at once: clients must not see it as writable first.
         reason = find_problem() or self._watch.find_read_only_reason(read_only=False)
         server.read_only = reason is not None
         host = check_advertised_host(advertise or server.address.host)

@@ -71,7 +71,8 @@ class BookieClients(Mapping[str, ScopedClient], Closeable):
         self._lock = Lock()
 
     def __getitem__(self, bookie: str) -> ScopedClient:
-        """Return the bookie's client; if unreachable, its registration is read again at times."""
+        """Return the bookie's client. If the bookie is unreachable, it may have moved: its
+        registration is read again, but at most once in `_LOOKUP_INTERVAL` seconds."""
         with self._lock:
             self._check_open()
             known = self._clients.get(bookie)

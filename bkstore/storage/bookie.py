@@ -150,11 +150,7 @@ class Bookie(EntrySource, Closeable):
                     files.makedirs(current)
             # Journals in ledger directories have been locked by the ledger storage.
             undo.enter_context(WriterLock(directories.separate_journals))
-            # Replay each journal from its last mark, then flush: new journals can start empty.
-            replay = Replay(ledger_storage, skip_invalid=settings.skip_invalid_records)
-            journals = zip(directories.journal, _mark_indexes(len(directories.journal)))
-            marks = [replay.run(current, directories.ledger, index) for current, index in journals]
-            ledger_storage.flush()
+            marks, replay_findings = _replay_journals(ledger_storage, directories, settings)
             cookie = directories.write_cookie(bookie_id, instance_id, files)
             start_writer = partial(JournalWriter, files=files, options=settings)
             writers = [undo.enter_context(start_writer(each)) for each in directories.journal]
@@ -162,7 +158,7 @@ class Bookie(EntrySource, Closeable):
             bookie = cls(ledger_storage, writers, directories, settings, files, ExitStack())
             bookie._write_marks(marks)
             bookie.bookie_id = cookie.bookie_id
-            bookie.findings = [*ledger_storage.findings, *replay.findings]
+            bookie.findings = [*ledger_storage.findings, *replay_findings]
             ledger_storage.before_delete = bookie._before_delete
             bookie.unclean = bookie._mark_dirty()
             bookie._resources = undo.pop_all()
@@ -428,6 +424,18 @@ def _own_directories(
             raise InvalidArgument("give a path, or ledger_dirs and journal_dirs")
         return OwnedDirectories.of_path(as_path("path", path))
     return OwnedDirectories.of_dirs(ledger_dirs or [], journal_dirs or [], index_dirs)
+
+
+def _replay_journals(
+    ledger_storage: LedgerStorage, directories: OwnedDirectories, settings: JournalOptions
+) -> tuple[list[LogMark], list[Finding]]:
+    """Replay each journal from its last mark, then flush, so that new journals can start empty.
+    Return the mark that each has reached, and the findings."""
+    replay = Replay(ledger_storage, skip_invalid=settings.skip_invalid_records)
+    journals = zip(directories.journal, _mark_indexes(len(directories.journal)))
+    marks = [replay.run(current, directories.ledger, index) for current, index in journals]
+    ledger_storage.flush()
+    return marks, replay.findings
 
 
 def _mark_indexes(journal_count: int) -> Sequence[int | None]:

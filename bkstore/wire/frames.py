@@ -51,6 +51,7 @@ class FrameSplitter:
     """
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+        """Accept frames of at most `limit` bytes, their length fields included."""
         if not LENGTH_BYTES <= limit < 2**31:
             raise InvalidArgument(f"frame limit {limit} is outside {LENGTH_BYTES}..{2**31 - 1}")
         self._limit = limit
@@ -79,14 +80,15 @@ class FrameSplitter:
             if not 0 <= size <= self._limit - LENGTH_BYTES:
                 self._fail_on_length(size)
                 break
-            if len(self._buffer) < start + size:
+            if len(self._buffer) < start + size:  # incomplete: more bytes are needed
                 break
             with memoryview(self._buffer) as view:
                 message = bytes(view[start : start + size])
             self._start = start + size
             self._taken_bytes += LENGTH_BYTES + size
             yield message
-        del self._buffer[: self._start]  # once for all frames taken
+        # Deleting shifts the bytes that are left: once for all frames taken, not for each.
+        del self._buffer[: self._start]
         self._start = 0
         if self._damage is not None:
             raise self._damage

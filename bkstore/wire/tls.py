@@ -58,6 +58,7 @@ def client_tls(
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: StrPath, key: StrPath | None) -> None:
+    """Add a certificate and its key (None: in the same file) to a context."""
     certificate_path = as_path("certificate", certificate)
     key_path = None if key is None else as_path("key", key)
     for file in (certificate_path, key_path):

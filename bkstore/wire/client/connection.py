@@ -398,7 +398,7 @@ class PipelinedConnection:
 
     @repair_on_interrupt
     def close(self) -> None:
-        """End it, and close the descriptor once no thread uses it. Idempotent."""
+        """End the connection, and close its descriptor once no thread uses it. Idempotent."""
         with self._state_lock:
             self._end_with_failure(BookieUnavailable(f"{self._name}: the client was closed"))
         while True:  # `_end_with_failure` has woken the receiving thread

@@ -51,6 +51,7 @@ class PendingRequest(Generic[_T]):
         >>> PendingRequest(0, b"", bytes, ("read", LedgerId(0, 7), 3)).describe()
         'read of entry 3 of ledger 7'
         """
+        # the subject is (kind), (kind, ledger) or (kind, ledger, entry)
         labeled_parts = zip(("", "ledger ", "entry "), self.subject)
         kind, *ids = [f"{label}{part}" for label, part in labeled_parts]
         return " of ".join([kind, *reversed(ids)])  # the entry before its ledger
@@ -100,9 +101,10 @@ def verify_record_ids(record: bytes, ledger_id: LedgerId, entry_id: int) -> byte
 
 
 def verify_batch(batch: RecordBatch, ledger_id: LedgerId, start: int, limit: int) -> RecordBatch:
-    """Return an answer's records with their entry ids. Raises `CorruptionError` if it is invalid. A
-    valid one has one to `limit` records (0: no limit), all of this ledger, with consecutive ids
-    from `start` on (from any id, for the last entry). About 30 ns a record."""
+    """Return the records of an answer to a batch read, with their entry ids. Raises
+    `CorruptionError` unless there are one to `limit` records (0: no limit), all of this ledger,
+    with consecutive ids from `start` on. If `start` is `LAST_ENTRY`, the first record may have any
+    id, because the client does not know the last one's. About 30 ns a record."""
     count = len(batch)
     if not count or 0 < limit < count:
         raise CorruptionError(None, None, f"{count} records, {limit} were requested")

@@ -65,7 +65,7 @@ class ReconnectingLink(Generic[_D]):
     def get_connection(self) -> PipelinedConnection:
         """Return a connection that takes requests: the present one, or else a new one. A connection
         that the bookie ended while it was idle is replaced before anything is sent. Raises what
-        `stream.connect` raises, and `IllegalOperation` once the link is closed."""
+        `socket_stream.connect` raises, and `IllegalOperation` once the link is closed."""
         with self._lock:
             if self._closed:
                 raise forks.closed_error(self._describe_client())

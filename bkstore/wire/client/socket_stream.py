@@ -116,13 +116,14 @@ class SocketStream:
 def connect(
     address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None = None
 ) -> SocketStream:
-    """Return a new connection; with `tls` it is encrypted and the certificate is verified.
+    """Return a new connection; with `tls` it is encrypted and the certificate is verified. All
+    steps together take at most `timeout` seconds.
 
     Raises `BookieUnavailable` with the system's reason, `SystemRefused` if this machine has no
     descriptor or memory for it, `CorruptionError` for an invalid answer to START_TLS, and the
     error of the answer's status if the bookie refuses TLS.
     """
-    name = format_address(address)
+    bookie_name = format_address(address)  # begins all errors
     timeout = min(timeout, MAX_WAIT_SECONDS)
     deadline = time.monotonic() + timeout
     sock: socket.socket | None = None
@@ -131,17 +132,18 @@ def connect(
             sock = socket.create_connection(address, timeout)
         except OSError as error:
             if is_transient(error):
-                raise SystemRefused(f"a connection to {name}", error) from error
-            raise BookieUnavailable(f"{name}: no connection: {error.strerror or error}") from error
+                raise SystemRefused(f"a connection to {bookie_name}", error) from error
+            reason = f"no connection: {error.strerror or error}"
+            raise BookieUnavailable(f"{bookie_name}: {reason}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
-            _start_tls(sock, name, deadline)
+            _start_tls(sock, bookie_name, deadline)
             sock.settimeout(max(0.001, deadline - time.monotonic()))  # 0 would mean not to wait
             sock = tls.wrap_socket(sock, server_hostname=address[0])
         return SocketStream(sock)
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # of START_TLS or the handshake; ssl.SSLError is one
         _close_if_open(sock)
-        raise BookieUnavailable(f"{name}: no TLS connection: {error}") from error
+        raise BookieUnavailable(f"{bookie_name}: no TLS connection: {error}") from error
     except BaseException:
         _close_if_open(sock)
         raise
@@ -158,20 +160,22 @@ def format_address(address: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _start_tls(sock: socket.socket, name: str, deadline: float) -> None:
-    """Send START_TLS in the clear and check the answer, after which the handshake begins."""
+def _start_tls(sock: socket.socket, bookie_name: str, deadline: float) -> None:
+    """Send START_TLS in the clear and check the answer, after which the handshake begins. Errors
+    begin with `bookie_name`."""
     request = v3.new_request(v3.OperationType.START_TLS, 0, {})
     sock.sendall(frame(v3.encode(request)))
     (size,) = struct.unpack(">i", _receive_exactly(sock, LENGTH_BYTES, deadline))
     if not 0 <= size <= _MAX_START_TLS_ANSWER:
-        raise CorruptionError(name, 0, f"answer to START_TLS of {size} bytes")
+        raise CorruptionError(bookie_name, 0, f"answer to START_TLS of {size} bytes")
     try:
         response = v3.decode_response(_receive_exactly(sock, size, deadline))
-        v3.status_in(response).raise_if_error(f"{name}: START_TLS")
+        v3.status_in(response).raise_if_error(f"{bookie_name}: START_TLS")
     except CorruptionError as error:
-        raise error.relocate(name, LENGTH_BYTES) from None
+        raise error.relocate(bookie_name, LENGTH_BYTES) from None
     if (response.header.operation, response.header.txnId) != (v3.OperationType.START_TLS, 0):
-        raise CorruptionError(name, LENGTH_BYTES, "the answer to START_TLS is of another type")
+        reason = "the answer to START_TLS is of another type"
+        raise CorruptionError(bookie_name, LENGTH_BYTES, reason)
 
 
 def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:

@@ -63,7 +63,8 @@ class V2Dialect:
         master_key: bytes,
         recovery: bool,
     ) -> list[PendingRequest[int]]:
-        """Return requests to add records; `ids` has the ledger and entry id of each."""
+        """Return requests to add records; `ids` has the ledger and entry id of each. With
+        `recovery`, a bookie takes them for a fenced ledger too."""
         if not records:
             return []
         message = v2.AddRequest(master_key, records[0], _RECOVERY if recovery else 0)
@@ -130,7 +131,7 @@ class V2Dialect:
                 return DecodedResponse(key, Status.from_v2(status_code, _STATUS_OFFSET), record)
             if packet_header == _BATCH_HEADER and len(message) >= _BATCH_HEAD.size:
                 return _decode_batch(message)
-        if message.startswith(_START_TLS_ANSWER_PREFIX):  # a v3 message also to a v2 client
+        if message.startswith(_START_TLS_ANSWER_PREFIX):  # it is a v3 message even in v2
             header = v3.decode_response(message).header
             return DecodedResponse((header.operation, header.txnId), Status.EIO, None)
         response = v2.decode_response(message)
@@ -156,6 +157,7 @@ def _make_add(
 
 
 def _decode_batch(message: bytes) -> DecodedResponse:
+    """Return the decoded answer to a batch read: a header, then records with their lengths."""
     _, status_code, ledger, start, request_id = _BATCH_HEAD.unpack_from(message)
     status = Status.from_v2(status_code)
     offsets, sizes, end = find_frames(np.frombuffer(message, np.uint8), _BATCH_HEAD.size)

@@ -77,8 +77,9 @@ class V3Dialect:
         high_priority: bool = False,
         extra_seconds: float = 0.0,
     ) -> PendingRequest[_T]:
-        """Return a request; `decode_body` gets the answer's body, after its ledger is checked."""
-        ledger_id = subject[1] if len(subject) > 1 else None  # None: it is about no ledger
+        """Return a request with these `fields` and the ledger of the `subject`. `decode_body`
+        returns the result from the body of the answer, after its ledger is checked."""
+        ledger_id = subject[1] if len(subject) > 1 else None  # (kind, ledger, entry) or less
         txn_id, extended = next(self._transaction_ids), self._extended
         priority = _HIGH_PRIORITY if high_priority else 0
         body = fields if ledger_id is None else {"ledgerId": ledger_id, **fields}

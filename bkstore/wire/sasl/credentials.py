@@ -111,6 +111,8 @@ class SaslUsers:
 
     @cached_property
     def _allowed_pattern(self) -> re.Pattern[str]:
+        """The pattern of the users that may connect. Raises `InvalidArgument` if it is none, or one
+        that Python would not interpret as BookKeeper's Java does."""
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)  # nested sets, which Java supports
             try:

@@ -135,7 +135,8 @@ class DigestServer:
         return b"rspauth=" + rspauth
 
     def _check_challenge_fields(self, fields: Mapping[bytes, bytes], charset: str) -> None:
-        """Raise an error for a response to a challenge other than this one."""
+        """Raise `UnauthorizedAccess` if the response is not to this server's challenge (realm,
+        nonce, service), or chooses options that the challenge does not offer."""
         assert self._nonce is not None
         if _decoded_field(fields, b"realm", charset) != self._realm:
             raise UnauthorizedAccess("DIGEST-MD5: the response is for another realm")
@@ -239,7 +240,9 @@ def _compute_proofs(
     digest_uri: bytes,
     authzid: bytes | None,
 ) -> tuple[bytes, bytes]:
-    """Return the proofs of client and server (RFC 2831, 2.1.2.1), 32 hex digits each."""
+    """Return the proofs of client and server that they know the password (RFC 2831, 2.1.2.1), 32
+    hex digits each. The client's is its ``response``, the server's the ``rspauth``."""
+    # In the RFC's terms: A1 is who (with the nonces), A2 for which service; a proof hashes both.
     secret_hash = _md5(b":".join(map(_encode_for_hash, (username, realm, password)))).digest()
     key_fields = [nonce, cnonce] if authzid is None else [nonce, cnonce, authzid]
     key = _hex(b":".join([secret_hash, *key_fields]))

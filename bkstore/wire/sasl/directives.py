@@ -41,7 +41,7 @@ def parse_directives(message: bytes, known_names: Iterable[bytes]) -> dict[bytes
         match = _DIRECTIVE.match(message, offset)
         if match is None:
             raise CorruptionError(None, offset, "not a directive of DIGEST-MD5")
-        name, text, token = match.groups()
+        name, text, token = match.groups()  # the value is a quoted text or a plain token
         if name is not None and (name := name.lower()) in names:
             if name in values:
                 reason = f"the directive {name.decode()} appears twice"

@@ -46,8 +46,9 @@ class Authentication:
         return self._from_v2(request) if protocol == 2 else self._from_v3(request, tls)
 
     def _from_v2(self, request: v2.Request) -> Operation | None:
-        """Return the operation of a request, or None, for no answer, if its token is refused. Only
-        adds and reads are refused with a status, as in BookKeeper; others end the connection."""
+        """Return the operation of a request before authentication, or None, for no answer, if it is
+        a step of the authentication that is refused. As in BookKeeper, adds and reads are refused
+        with a status; any other request is a `CorruptionError`, which ends the connection."""
         if isinstance(request, v2.BatchReadRequest):
             raise CorruptionError(None, None, "a batch read before authentication")
         if not isinstance(request, v2.AuthRequest):
@@ -58,7 +59,9 @@ class Authentication:
         return None if token is None else auth_responses.answer_v2(SASL, token, request.version)
 
     def _from_v3(self, request: Any, tls: bool) -> Operation | None:
-        """Return the operation of a request, or None, for no answer, if its token is refused."""
+        """Return the operation of a request before authentication, or None, for no answer, if it is
+        a step of the authentication that is refused. START_TLS is permitted (`tls`: possible), all
+        else is refused."""
         operation = v3.OperationType(request.header.operation)
         if operation is v3.OperationType.START_TLS and request.HasField("startTLSRequest"):
             return v3_requests.make_operation(request, tls=tls)
@@ -112,7 +115,7 @@ class UnauthenticatedConnections:
 
     def count_bytes(self, connection: UnauthenticatedConnection, change: int) -> None:
         """Count a change to a connection's `held_bytes`; schedule the abort of the largest
-        connection if all together hold too much."""
+        connection if all together hold too much. Authenticated connections are not counted."""
         if connection not in self._connected_at:
             return
         self._held_bytes += change

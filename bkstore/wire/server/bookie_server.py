@@ -202,6 +202,7 @@ class BookieServer(Closeable):
         settings = (self.options, self._observer, self._extended, self._tls, self._users)
         server_state = SharedState(self.bookie, *settings)
         server_state.rules.read_only = self._read_only
+        # `start` returns after `ready`: with an address if the server listens, else with an error.
         try:
             self._listening_sockets = bind_all(self._host, self._port, _BACKLOG)
         except OSError as error:

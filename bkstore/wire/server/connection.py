@@ -148,7 +148,7 @@ class ServedConnection(asyncio.Protocol):
             self.drain()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Drop the waiting requests. Requests that the storage has are done, but not answered."""
+        """Drop the waiting requests. Those passed to the storage are still done, not answered."""
         self._lost = True
         for read in self._parked_polls:
             self._server.long_polls.cancel(read)
@@ -190,7 +190,7 @@ class ServedConnection(asyncio.Protocol):
     def _take_alike_requests(self) -> None:
         """Decode v2 frames while there is room; requests that are alike become one operation."""
         while self._splitter.pending_bytes > _MIN_BATCH_BYTES and not self._is_full():
-            # the fast way: the leading frames are requests that are alike
+            # the fast way: the leading frames are alike, so all are decoded at once
             max_count = self._options.max_waiting - self._waiting_count
             max_bytes = self._options.max_waiting_bytes - self._waiting_bytes
             size, leading = v2.decode_leading_group(self._splitter.peek(), max_count, max_bytes)
@@ -203,7 +203,8 @@ class ServedConnection(asyncio.Protocol):
             if not offsets.size:  # no frame is whole
                 return
             start = 0
-            for count, requests in v2.group_requests(frames, offsets, sizes):  # None: not alike
+            # `requests` is None for frames that are not alike: these are decoded one by one
+            for count, requests in v2.group_requests(frames, offsets, sizes):
                 rows = slice(start, start + count)
                 if requests is not None:
                     size = int(sizes[rows].sum()) + LENGTH_BYTES * count
@@ -341,6 +342,7 @@ class ServedConnection(asyncio.Protocol):
         self._advance()
 
     def _send(self, answers: Sequence[EncodedResponse]) -> None:
+        """Send answers in one write, if the client is still there; their requests wait no more."""
         if self._lost:
             return
         for operation, _, _ in answers:
@@ -429,7 +431,8 @@ class ServedConnection(asyncio.Protocol):
             self._server.unauthenticated.count_bytes(self, change)
 
     def check_progress(self, now: float) -> None:
-        """Abort a stalled client, retry what lack of room held up. Called at regular intervals."""
+        """Abort a client that has stalled; go on if memory or buffers have room again. Called at
+        regular intervals."""
         unsent_bytes = self._unsent_bytes()
         if unsent_bytes != self._last_unsent_bytes:
             self._last_unsent_bytes, self._last_progress = unsent_bytes, now

@@ -81,7 +81,8 @@ class LongPolls:
             self._tick_timer = self._loop.call_later(_POLL_SECONDS, self._poll_and_reschedule)
 
     def poll_bookie(self) -> None:
-        """Ask the bookie for advanced LACs and new fences, after a write or a tick."""
+        """Ask the bookie, in a thread of the pool, for the LAC and fence of each ledger that a read
+        waits for; `_on_progress` gets the answers. Called after a write and at each tick."""
         if self._is_polling:
             self._poll_again = True  # `_on_progress` calls this again
             return

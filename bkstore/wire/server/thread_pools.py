@@ -44,7 +44,7 @@ class JobPool(Generic[_Job]):
         self._jobs.put(job)
 
     def _work(self) -> None:
-        """Do jobs until `shutdown`; a None in the queue ends one thread."""
+        """Do jobs until `shutdown`, which puts a None into the queue: it ends the threads."""
         job = self._jobs.get()
         while job is not None:
             jobs = [job]
@@ -62,13 +62,14 @@ class JobPool(Generic[_Job]):
             job = self._jobs.get() if next_job is None else next_job
 
     def _take_waiting(self) -> _Job | None:
-        """Return the next job without waiting, or None if the queue is empty or shut down."""
+        """Return the next job without waiting, or None if the queue is empty or shut down. The None
+        that marks the shutdown stays in the queue, where each thread's `_work` has to find it."""
         try:
             job = self._jobs.get_nowait()
         except Empty:
             return None
         if job is None:
-            self._jobs.put(None)  # put back, for `_work` to end with
+            self._jobs.put(None)
         return job
 
     def shutdown(self) -> None:

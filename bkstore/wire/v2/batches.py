@@ -58,9 +58,10 @@ class ReadRequests(NamedTuple):
 def decode_leading_group(
     data: bytes, max_count: int, target_bytes: int
 ) -> tuple[int, AddRequests | ReadRequests] | tuple[int, None]:
-    """Return the byte count and the requests of similar frames at the front of `data`. They are at
-    most `max_count` frames of one size, up to the one that passes `target_bytes` bytes, and one
-    group as in `group_requests`; (0, None) if too few. About 30 us, and 10 ns a request."""
+    """Return the byte count and the requests of similar frames at the front of `data`, or (0, None)
+    if fewer than `_MIN_GROUP` are. Similar frames have one size and packet header, and are adds
+    with one master key, or reads of consecutive entries of one ledger. Takes at most `max_count`
+    frames, up to the one that passes `target_bytes`. About 30 us, and 10 ns a request."""
     frame_size = _PREFIX_SIZE + int.from_bytes(data[:_PREFIX_SIZE], "big")
     header = int.from_bytes(data[_PREFIX_SIZE : _PREFIX_SIZE + _HEADER_SIZE], "big")
     if not _is_groupable(header, frame_size - _PREFIX_SIZE):
@@ -136,6 +137,7 @@ def group_requests(
     """Yield pairs of a message count and the requests in those messages, in order. Message i is
     ``buffer[offsets[i]:][:sizes[i]]``. The requests are None for messages to decode by
     `decode_request`: other requests, small groups, damaged messages. About 0.1 us each."""
+    # Bounds of runs of messages that can be one group; `headers` has -1 where none can.
     data = np.frombuffer(buffer, np.uint8)
     headers = _group_headers(data, offsets, sizes)
     starts = np.flatnonzero(_starts_group(data, offsets, headers)) + 1
@@ -232,16 +234,17 @@ def encode_read_responses(
     version: int, ledger_ids: Int64Array, entry_ids: Int64Array, batch: RecordBatch
 ) -> bytes:
     """Return the frames of the answers to reads whose records are those of the batch, in order.
-    About 30 ns each if the records have one size, otherwise 300."""
+    A frame is an answer's fixed fields, then its record. About 30 ns each if the records have one
+    size, otherwise 300."""
     fields = _response_fields(version, Opcode.READ_ENTRY, Status.EOK, ledger_ids, entry_ids)
     fields["length"] += batch.sizes
     record_size = int(batch.sizes[0])
-    if (batch.sizes != record_size).any():  # fields and records in turn
+    if (batch.sizes != record_size).any():  # of several sizes: join fields and records in turn
         parts: list[bytes] = [b""] * (2 * len(batch))
         parts[::2] = fields.view(f"V{_RESPONSE.itemsize}").tolist()
         parts[1::2] = batch.records()
         return b"".join(parts)
-    # one row of bytes for each answer: its fields, then its record
+    # of one size: a table with a row of bytes for each frame, filled by columns
     buffer = np.frombuffer(batch.buffer, np.uint8)
     table = np.empty((len(batch), _RESPONSE.itemsize + record_size), np.uint8)
     table[:, : _RESPONSE.itemsize] = fields.view(np.uint8).reshape(len(batch), -1)

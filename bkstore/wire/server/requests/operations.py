@@ -144,6 +144,7 @@ class AddManyOperation(Operation):
         if (start, stop) == (0, self.request_count):
             return self
         batch = self.batch.between(start, stop)
+        # of each frame, besides its record
         overhead = (self.frame_bytes - int(self.batch.sizes.sum())) // self.request_count
         frame_bytes = overhead * len(batch) + int(batch.sizes.sum())
         ledger_ids = self.ledger_ids[start:stop]

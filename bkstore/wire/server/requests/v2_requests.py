@@ -118,7 +118,8 @@ def _read_response(
     record: bytes | memoryview | None = None,
     *_lac_and_more: object,
 ) -> bytes:
-    """Return the response frame, without the results of a read that v2 has no fields for."""
+    """Return the frame that answers a read. The other results of a read are accepted and left out,
+    as v2 has no fields for them; so one caller serves both protocols."""
     header = v2.ReadResponse(status, ledger, entry, b"", version).parts()[0]
     return frame(header, record if status is Status.EOK and record is not None else b"")
 
@@ -144,7 +145,8 @@ def _batch_response(
     batch: RecordBatch | None = None,
     *_lac: object,
 ) -> bytes:
-    """Return the response frame, without the LAC, which v2 lacks. `ids` are those of ledger, first
-    entry and request; framed records have length prefixes, as the response needs."""
+    """Return the frame that answers a batch read. `ids` are those of ledger, first entry and
+    request. The LAC is accepted and left out, as v2 has no field for it. In the frame each record
+    follows its length, as in a framed batch."""
     header = v2.BatchReadResponse(status, *ids, (), version).parts()[0]
     return frame(header, b"" if batch is None else batch.framed().buffer)

@@ -55,8 +55,9 @@ class ReadRules:
         pending, start, size = list(operations), 0, 0
         while start < len(pending) and size < _MAX_READ_BYTES:
             first, run_length = pending[start], _count_consecutive(pending, start)
+            # `turn` is what this pass of the loop answers. A batch may have fewer records than
+            # wanted: the next pass goes on behind them.
             turn: Sequence[ReadAnswer]
-            # a batch may have fewer records than wanted: the next turn goes on behind them
             if isinstance(first, ReadManyOperation):
                 answer = self._read_many(first)
                 turn, done_count = [answer], answer.operation.request_count
@@ -92,7 +93,8 @@ class ReadRules:
         raise TypeError(f"{operation.name} is not a read")
 
     def _read_run(self, reads: Sequence[ReadOperation]) -> list[EncodedResponse]:
-        """Return answers to the first of these consecutive reads: those that one batch has."""
+        """Read entries of consecutive ids as one batch; return the answers to those that it has.
+        It may have fewer than requested: it ends at a missing entry, or at its size limit."""
         first, count = reads[0], len(reads)
         try:
             ledger_id = first.ledger_id
@@ -104,7 +106,8 @@ class ReadRules:
         return [read.answer(status, record, lac) for read, record in zip(reads, records)]
 
     def _read_many(self, reads: ReadManyOperation) -> EncodedResponse:
-        """Return the answer to the first of these consecutive reads: those that one batch has."""
+        """Read entries of consecutive ids as one batch, as `_read_run` does; return one answer to
+        those that it has."""
         ledger_and_entry = int(reads.ledger_ids[0]), int(reads.entry_ids[0])
         count = reads.request_count
         try:

@@ -59,6 +59,7 @@ class BookieRules(ReadRules):
         return answers, any(op.sync for op, status, _ in answers if status is Status.EOK)
 
     def _write_one(self, operation: Operation) -> EncodedResponse:
+        """Return the answer to one operation that is no add, by its class."""
         if isinstance(operation, WriteLacOperation):
             return operation.answer(_status_after(lambda: self._write_lac(operation)))
         if isinstance(operation, ForceOperation):  # only its id is checked: the sync follows
@@ -78,8 +79,8 @@ class BookieRules(ReadRules):
         self.bookie.set_explicit_lac(ledger_id, operation.body, operation.master_key, sync=False)
 
     def _add_all(self, adds: Sequence[Operation]) -> list[EncodedResponse]:
-        """Store the records of adds of one type, with one master key and the same flags. Return the
-        answers; an add is refused for itself alone."""
+        """Store the records of adds of one class, with one master key and the same flags, as one
+        batch. Return the answers: a refused add does not affect the others."""
         first = adds[0]
         assert isinstance(first, (AddOperation, AddManyOperation))
         if self.read_only and not first.high_priority:
@@ -92,6 +93,7 @@ class BookieRules(ReadRules):
         else:
             batch = make_batch([add.record for add in adds if isinstance(add, AddOperation)])
             statuses = self._add_batch(batch, first)
+        # an operation may have many adds: give it the statuses of its own
         answers: list[EncodedResponse] = []
         stop = 0
         for add in adds:
@@ -108,8 +110,9 @@ class BookieRules(ReadRules):
         return Status.EOK
 
     def _add_batch(self, batch: RecordBatch, add: AddOperation | AddManyOperation) -> list[Status]:
-        """Store records like `add`; return the status of each. The storage stops at the first that
-        it refuses: later ones are tried again, except those that the same refusal covers."""
+        """Store records with the key and flags of `add`; return the status of each. The storage
+        stops at the first that it refuses: later ones are tried again, except those that the same
+        refusal covers. `pending_rows` are the rows without a status yet, `unstored` their batch."""
         statuses: list[Status] = [Status.EOK] * len(batch)
         pending_rows, unstored = list(range(len(batch))), batch
         while pending_rows:
@@ -119,7 +122,7 @@ class BookieRules(ReadRules):
                 break
             record = bytes(batch[pending_rows[0]])
             status = self._refusal_status(error, record, add.master_key)
-            # which records this refusal covers: all, or its ledger's, or the one alone
+            # the refusal covers the records of its ledger, this one alone, or (a failed write) all
             refused_rows = pending_rows
             if status in _WHOLE_LEDGER_REFUSALS:
                 ledger = _ledger_bytes(record)
