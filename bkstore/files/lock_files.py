@@ -121,6 +121,8 @@ def has_posix_lock(path: StrPath, *, may_be_own: bool) -> bool:
 
 
 def _is_open_in_this_process(file_stat: os.stat_result) -> bool:
+    """Return whether one of this process's descriptors is of the file with this `os.stat`
+    result."""
     for descriptor in os.listdir("/dev/fd"):
         try:
             if os.path.samestat(os.fstat(int(descriptor)), file_stat):
@@ -132,7 +134,8 @@ def _is_open_in_this_process(file_stat: os.stat_result) -> bool:
 
 def _has_write_lock(fd: int) -> bool:
     """Return whether another process holds a POSIX write lock on an open file."""
-    # struct flock: l_type, l_whence, l_start, l_len, l_pid, whose order differs by system.
+    # F_GETLK takes a struct flock that describes a lock, and sets its l_type to F_UNLCK if nobody's
+    # lock forbids it. The order of its fields (type, whence, start, length, pid) differs by system.
     if sys.platform == "darwin":
         layout = "@qqihh"
         request = struct.pack(layout, 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)

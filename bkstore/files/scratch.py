@@ -92,6 +92,8 @@ def _remove_abandoned(base_dir: str) -> None:
 
 
 def _remove_if_abandoned(path: str) -> None:
+    """Remove a scratch directory of this user whose maker has ended: its marker is not locked any
+    more. Leaves alone what is not certainly such a directory, or cannot be removed."""
     with suppress(OSError):
         dir_info = os.lstat(path)
         if not stat.S_ISDIR(dir_info.st_mode) or dir_info.st_uid != os.geteuid():

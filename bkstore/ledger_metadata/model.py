@@ -94,6 +94,8 @@ class LedgerMetadata:
     c_token: int = 0
 
     def __post_init__(self) -> None:
+        """Convert the fields to their types. Raises `InvalidArgument` for values that no metadata
+        can have; `problems` lists those that contradict each other."""
         set_field = object.__setattr__  # the dataclass is frozen
         set_field(self, "ledger", LedgerId.of(self.ledger))
         set_field(self, "segments", tuple(_to_segments(self.segments)))
@@ -109,8 +111,10 @@ class LedgerMetadata:
         custom_given = _check_custom("custom_metadata", self.custom_metadata)
         if not all(isinstance(key, str) for key in custom_given):
             raise InvalidArgument("the keys of custom metadata must be text")
-        name = "a value of custom metadata"
-        custom_bytes = {key: bytes_like(name, value) for key, value in custom_given.items()}
+        custom_bytes = {
+            key: bytes_like("a value of custom metadata", value)
+            for key, value in custom_given.items()
+        }
         set_field(self, "custom_metadata", MappingProxyType(custom_bytes))
         for field_name in _INTEGER_FIELDS:
             value = getattr(self, field_name)
@@ -262,6 +266,7 @@ def _segment_problems(metadata: LedgerMetadata) -> Iterator[str]:
 
 
 def _end_problems(metadata: LedgerMetadata) -> Iterator[str]:
+    """Yield what is wrong with last entry and length: only a closed ledger has them."""
     last, length = metadata.last_entry_id, metadata.length
     if not metadata.closed:
         if (last, length) != (NO_ENTRY, 0):

@@ -35,6 +35,7 @@ class OwnerFilter:
 
     def matches(self, owner: LedgerOwner) -> bool:
         """Return whether a ledger of this owner is chosen. O(length of the names)."""
+        # A pattern may be of the namespace with its tenant, or of its last part alone.
         namespace = owner.namespace
         namespaces = () if namespace is None else (namespace, namespace.rpartition("/")[2])
         return (

@@ -119,6 +119,8 @@ class Auditor:
         wait: Callable[[float], object],
         description: str = "",
     ) -> AuditReport:
+        """Check every ledger and return the report; `wait` sleeps, and returns true to stop the
+        run. With `resume`, keep the outcome of each batch in that file while the run lasts."""
         if resume is None:
             return self._run_audit(progress, None, wait)
         # Not `values`: a running bookie may be unregistered while they are listed.
@@ -172,7 +174,8 @@ class Auditor:
         progress: Progress,
         throttle: Throttle,
     ) -> None:
-        """Check all ledgers after the last one of the resume file; final without rechecks."""
+        """Check all ledgers in order, after the last one that the resume file has. The verdicts are
+        final if there are no later rounds."""
         last_judged = outcomes.last_judged
         done = 0 if last_judged is None else bisect_right(ledgers, last_judged)
         final = self.options.rechecks == 0
@@ -185,7 +188,8 @@ class Auditor:
     def _make_batches(
         self, ledgers: list[LedgerId], throttle: Throttle
     ) -> Iterator[list[LedgerId]]:
-        """Yield ledgers in batches, at the rate; raises `_Stopped` if stopped meanwhile."""
+        """Yield ledgers in batches, each when the rate allows it; raises `_Stopped` if the caller
+        wants to stop meanwhile."""
         if self.options.compat is not None:  # upstream's counters are of one leaf folder
             batches = group_by_leaf(ledgers)
         else:
@@ -203,8 +207,9 @@ class Auditor:
         wait: Callable[[float], object],
         throttle: Throttle,
     ) -> None:
-        """Recheck ledgers whose bookies gave no answer; the last round is final. In the resume
-        file, recheck N is the step ``look N``."""
+        """Recheck ledgers whose bookies gave no answer, after a delay each time. The last round is
+        final: it gives a verdict even without an answer. In the resume file, recheck N is the step
+        ``look N``."""
         for recheck in range(outcomes.rechecks + 1, self.options.rechecks + 1):
             if not outcomes.to_recheck:
                 return
@@ -307,11 +312,13 @@ class _Outcomes:
         self._add_outcome(step, outcome)
 
     def _add_outcome(self, step: str, outcome: BatchOutcome) -> None:
+        """Add the outcome of a step to the report: "ledger ID" is a batch of the first round that
+        ends with this ledger, "look N" the whole recheck N."""
         step_kind, _, position = step.partition(" ")
-        if step_kind == "ledger":  # a batch of the first round, up to this ledger
+        if step_kind == "ledger":
             self.last_judged = LedgerId.parse(position)
             self.to_recheck += outcome.to_recheck
-        else:  # a whole round of rechecks
+        else:
             self.rechecks = self.report.rechecks = int(position)
             self.to_recheck = outcome.to_recheck
         if self._compat:  # upstream resets its counters before each leaf folder
@@ -329,7 +336,7 @@ class _Stopped(Exception):
 def _progress_until(stop: Event) -> Progress:
     """Return a progress function that ends the run when `stop` is set."""
 
-    def progress(*_: int) -> None:
+    def progress(*_: int) -> None:  # the counts of ledgers are not needed
         if stop.is_set():
             raise _Stopped
 

@@ -73,8 +73,9 @@ class AvailabilityResponse:
     absent: bool = False
 
     def find_missing(self, query: AvailabilityQuery) -> Iterator[tuple[DueRow, Availability]]:
-        """Yield (row, missing entries) for the rows of which the bookie lacks entries. Ledgers with
-        unknown entries are left out."""
+        """Yield (row, missing entries) for the rows of the query of which the bookie lacks entries;
+        a row has the entries of a segment that are due on it. Ledgers without an answer are left
+        out: nothing is known of them."""
         unknown, rows = self.unanswered.keys() | self.unlisted.keys(), query.rows
         if unknown:
             rows = [row for row in rows if row.ledger_number not in unknown]
@@ -110,6 +111,7 @@ def query_bookies(
         for start in range(0, len(ledger_numbers), task_size):
             task_ledgers = ledger_numbers[start : start + task_size]
             task = partial(_query_bookie, bookie, task_ledgers, ledgers)
+            # Called below: does the task now, or waits for the thread that does it.
             tasks.append((bookie_id, task if pool is None else pool.submit(task).result))
     # Collect the results in order.
     for bookie_id, get_task_answers in tasks:
@@ -127,8 +129,9 @@ def _lists_many(bookie: AvailabilitySource) -> TypeGuard[BulkLister]:
 def _query_bookie(
     bookie: AvailabilitySource, ledger_numbers: list[int], ledgers: Sequence[LedgerId]
 ) -> AvailabilityResponse:
-    """Ask one bookie for some ledgers, given by their numbers, which are indexes in `ledgers`;
-    errors become part of the answers."""
+    """Ask one bookie for some ledgers, given by their numbers, which are indexes in `ledgers`.
+    Errors become part of the answers. After `_MAX_FAILURES` requests in a row without an answer the
+    bookie counts as gone and is asked no more."""
     availability_of: Callable[[LedgerId], Availability] = bookie.availability
     max_failures = _MAX_FAILURES
     if _lists_many(bookie):  # all by one call: a failure costs no further requests

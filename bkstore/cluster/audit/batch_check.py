@@ -64,8 +64,9 @@ class BatchChecker:
         self._judge_placement = lru_cache(1 << 16)(placement.judge)  # ensembles repeat
 
     def check(self, ledgers: list[LedgerId], *, final: bool) -> BatchOutcome:
-        """Check some ledgers; those that change meanwhile are checked again (`redo_limit`). Unless
-        `final`, those with a bookie that did not answer go to `to_recheck`, without a verdict."""
+        """Check some ledgers; those that change meanwhile are checked again, up to `redo_limit`
+        times, then count as unsettled. Unless the round is `final`, ledgers with a bookie that did
+        not answer go to `to_recheck` of the outcome, without a verdict."""
         outcome = BatchOutcome()
         changed = self._check_once(ledgers, final, outcome)
         for _ in range(self._options.redo_limit):
@@ -106,6 +107,8 @@ class BatchChecker:
             yield Violation(category, metadata.ledger, segment.first_entry, detail=detail)
 
     def _check_replicas(self, subjects: list[CheckedLedger], outcome: BatchOutcome) -> None:
+        """Query the bookies for the entries due on them; add what they lack, and what is unknown,
+        to the ledgers. A ledger's number is its index in `subjects`."""
         queries: dict[str, AvailabilityQuery] = {}
         for ledger_number, subject in enumerate(subjects):
             if self._is_compat and subject.is_marked:  # as upstream's replicas check does
@@ -132,10 +135,9 @@ class BatchChecker:
         """Add a bookie's missing and unknown entries to the ledgers, given by their number."""
         find_missing = _compat_missing if self._is_compat else AvailabilityResponse.find_missing
         for row, missing in find_missing(answers, query):
-            ledger_number, _, _, bookie_index, *_ = row
-            subject = subjects[ledger_number]
+            subject = subjects[row.ledger_number]
             first, _, ensemble = _segment_of(subject, row)
-            replicas = MissingReplicas(first, ensemble, bookie_index, missing)
+            replicas = MissingReplicas(first, ensemble, row.bookie_index, missing)
             subject.missing_replicas.append(replicas)
         if not answers.unanswered and not answers.unlisted:
             return

@@ -117,7 +117,11 @@ class LedgerSnapshots:
     def read_again(
         self, subjects: Sequence[CheckedLedger], outcome: BatchOutcome
     ) -> Iterator[tuple[CheckedLedger, bool | None]]:
-        """Read marks and metadata again; yield (ledger, whether unchanged; None = skipped)."""
+        """Read marks and metadata of ledgers again, as a verdict counts only if they are the same
+        as before the check. Yield each with True if they are, False if they changed, and None if
+        the ledger was deleted or marked meanwhile: then it needs no verdict, and is counted as
+        skipped.
+        """
         ledger_ids = [subject.ledger for subject in subjects]
         marks = dict(self._store.marks_of(ledger_ids))
         unmarked = [ledger_id for ledger_id in ledger_ids if ledger_id not in marks]

@@ -165,6 +165,7 @@ class AuditReport(AuditCounts):
 
     def verdict(self) -> str:
         """Return the result in a sentence: whether replicas are missing, of how much."""
+        # Something is missing: name the worst shortage, which comes first in `_SHORTAGES`.
         affected = {
             violation.ledger for violation in self.violations if violation.category in _SHORTAGES
         }
@@ -174,6 +175,7 @@ class AuditReport(AuditCounts):
             )
             ledgers = f"{len(affected):,} of {_ledger_count(self.checked)}"
             return f"Replicas are missing of {ledgers}; at worst, {worst}"
+        # Nothing was checked: why.
         if not self.ledgers:
             return "Nothing was judged: the metadata list no ledger"
         if not self.checked:
@@ -182,6 +184,7 @@ class AuditReport(AuditCounts):
             return f"Nothing was judged: {reason}"
         if self.checked_nothing:
             return "Nothing was judged: no bookie that should have entries answered"
+        # Nothing is missing, of all or of a part.
         entries = format_count(self.entries, "entry", "entries", grouped=True)
         bookies = format_count(len(self.answers), "bookie", grouped=True)
         is_partial = not self.clean or self.excused or self.absent

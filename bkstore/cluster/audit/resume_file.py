@@ -171,6 +171,8 @@ class ResumeFile(Closeable):
 
 
 def _open_and_lock(path: Path) -> int:
+    """Open or create the file and lock it; return its descriptor. Raises `DirectoryInUse` if
+    another audit has the lock."""
     while True:
         with convert_write_errors(path):
             fd = _open_or_create(path)

@@ -35,9 +35,10 @@ class BookieLists:
 def unavailability_violations(
     subject: CheckedLedger, lists: BookieLists, outcome: BatchOutcome
 ) -> Iterator[Violation]:
-    """Yield violations for bookies that did not answer in the last round either: each is one unless
-    the bookie is not registered and is known to be unavailable. If the store has too little
-    information to decide, the ledger counts as unanswered."""
+    """Yield a violation for each segment of the ledger with a bookie that did not answer in any
+    round, if the bookie should have answered: if it is registered, or is not listed as unavailable.
+    One that is not registered and is listed as unavailable is excused. If the store lacks these
+    lists, so that nothing can be decided, the ledger counts as unanswered."""
     if not subject.unanswered:
         return
     ledger, registered, unavailable = subject.ledger, lists.registered, lists.unavailable

@@ -167,9 +167,9 @@ class LedgerAccess:
         return lac
 
     def call_with_replicas(self, entry_id: int, function: Callable[[list[str]], _T]) -> _T:
-        """Call `function` with the replicas of an entry and return its result. If it fails, read
-        the metadata again, and call it once more if the ensemble has changed (by the writer or a
-        re-replication) or a bookie has a new address."""
+        """Call `function` with the bookies that store an entry and return its result. If it fails,
+        read the metadata again, and call it once more if other bookies store the entry now (the
+        writer or a re-replication has changed the ensemble) or a bookie has a new address."""
         replicas = self.write_set_of(entry_id, self.metadata.ensemble_at(entry_id))
         try:
             return function(replicas)

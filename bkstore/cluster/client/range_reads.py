@@ -83,6 +83,8 @@ class RangeReader:
             share_entries = max(1, min(_MAX_SHARE_ENTRIES, SHARE_BYTES // record_bytes))
 
     def _yield_chunk(self, chunk: _Chunk, unresponsive: set[str]) -> Iterator[Entry]:
+        """Yield the entries of a chunk in order. Those that its shares did not return are requested
+        again, or read singly."""
         entries_by_id: dict[int, Entry] = {}
         failed: set[int] = set()
         for answers in chunk.answers:

@@ -247,6 +247,7 @@ class _Recovery:
         last_index = len(self.initial_metadata.segments) - 1
 
         def close_metadata(metadata: LedgerMetadata) -> LedgerMetadata | None:
+            """Return the closed ledger's metadata, None if it is closed already."""
             if metadata.closed:  # by another recovery, or by the writer
                 return None
             if metadata.segments[last_index:] != self.initial_metadata.segments[last_index:]:

@@ -17,7 +17,7 @@ class OpStats:
     seconds_failed: float = 0.0
 
     def record(self, seconds: float, succeeded: bool) -> None:
-        """Count one operation."""
+        """Count one operation, with the seconds that it took."""
         if succeeded:
             self.succeeded += 1
             self.seconds_succeeded += seconds

@@ -119,6 +119,7 @@ def _entry_id_end(record: bytes) -> int:
 
 
 def _invert_byte(path: Path, offset: int) -> None:
+    """Invert all bits of one byte of a file, durably."""
     with path.open("r+b") as file:
         file.seek(offset)
         old_byte = file.read(1)

@@ -108,6 +108,8 @@ class DirectoryValues:
             return not set(os.listdir(self.path)) - {MARKER_NAME + _TEMPORARY_SUFFIX}
 
     def _read_marker(self) -> str:
+        """Return the layout that the store's marker file states. Raises `CorruptionError` if it is
+        damaged, `UnsupportedLayout` for another format version or an unknown layout."""
         path = self.path / MARKER_NAME
         with convert_read_errors(path):
             lines = read_file(path, _MAX_MARKER_BYTES).split(b"\n")

@@ -143,7 +143,7 @@ class KeyValueStore:
                 ledger_id = LedgerId(scope, ledger_id.ledger + 1)
             try:
                 self._values.put(key, b"%d\n" % (ledger_id.ledger + 1), value and value.version)
-            except BadVersion:
+            except BadVersion:  # another client has taken an id meanwhile
                 continue
             return ledger_id
 
@@ -316,6 +316,8 @@ class KeyValueStore:
 
 
 def _bookie_key(folder: str, bookie: str) -> str:
+    """Return the key of a bookie in a folder: its id, quoted so that it can be a file name. Raises
+    `InvalidArgument` for an id that no bookie can have."""
     if not bookie or bookie.lower() == READ_ONLY_FOLDER:
         raise InvalidArgument(f"{bookie!r} is not a bookie id")
     try:

@@ -91,6 +91,7 @@ class Check:
     coverage: Coverage = field(default_factory=Coverage, init=False)
 
     def __post_init__(self) -> None:
+        """Validate the options, and make the state of the run."""
         self._client_secret: ClientSecret | None = None
         if self.digest_type is not None:
             Coder(self.digest_type, self.password)  # raises if there is no such type
@@ -106,6 +107,7 @@ class Check:
         self._journal_facts = JournalFacts()
 
     def __iter__(self) -> Iterator[CheckFinding]:
+        """Run the check and yield its findings, as they are found."""
         # Several steps may find the same damage in a file: only the first finding is yielded.
         reported = set()
         for finding in self._run_steps():
@@ -115,6 +117,7 @@ class Check:
                 yield finding
 
     def _run_steps(self) -> Iterator[CheckFinding]:
+        """Check directories, journals, ledger states and entry logs, in this order."""
         # A check of one ledger or one log leaves out directories, journals and other states.
         is_partial = self._ledger_id is not None or self.log_id is not None
         coverage = self.coverage = Coverage()
@@ -195,6 +198,7 @@ class Check:
     # -- the logs
 
     def _check_logs(self, rows_path: Path, is_partial: bool) -> Iterator[CheckFinding]:
+        """Compare the entry logs with the index rows, which are spilled to `rows_path`."""
         # First spill the index rows to a file, sorted by the log that they point into.
         spill, findings = RowsByLog(rows_path), list[Finding]()
         if self._index is not None:

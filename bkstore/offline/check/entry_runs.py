@@ -47,13 +47,14 @@ class EntryRuns:
         other._pending, other._runs = [], _NO_RUNS
 
     def _add_rows(self, rows: Int64Array) -> None:
-        """Add runs. Merge only if as many are pending as have been merged: that is rare enough."""
+        """Add runs. They are merged only once as many are pending as the last merge has left: then
+        all merges together cost little more than one."""
         if not len(rows):
             return
         self._pending.append(rows)
         self._pending_rows += len(rows)
         if self._pending_rows >= max(_MIN_PENDING_ROWS, len(self._runs)):
-            self.rows()
+            self.rows()  # merges
 
     def rows(self) -> Int64Array:
         """Return int64[n, 6]: scope, ledger, first, last, entries, offset; sorted, not touching.
@@ -92,7 +93,8 @@ def _starts_ledger(rows: Int64Array) -> npt.NDArray[np.bool_]:
 def _merge_runs(rows: Int64Array) -> Int64Array:
     """Return the runs sorted, with those that touch or overlap made one."""
     sign = np.int64(-(1 << 63))  # with this bit flipped, signed numbers sort as unsigned ones
-    rows = rows[np.lexsort((rows[:, 2], rows[:, 1] ^ sign, rows[:, 0] ^ sign))]
+    scopes, ledgers, first, *_ = rows.T
+    rows = rows[np.lexsort((first, ledgers ^ sign, scopes ^ sign))]
     _, _, first, last, counts, offsets = rows.T
     is_new_ledger = _starts_ledger(rows)
     # A run may lie inside an earlier one, so compare with the highest entry of all before it.

@@ -69,8 +69,9 @@ class JournalFacts:
         self._with_flushed_lac: set[LedgerId] = set()
 
     def add(self, record: JournalRecord, is_flushed: bool) -> None:
-        """Add a record: `is_flushed` if it lies before the last mark. What lies behind it need not
-        be in the index; of that, only entries and explicit LACs matter, which it may have."""
+        """Add a record: `is_flushed` if it lies before the last mark, so that the index must have
+        it. The index need not have a record after the mark, but may: of these, only entries and
+        explicit LACs are compared with it."""
         ledger_facts = self.ledgers.setdefault(record.ledger, _JournaledLedger())
         if record.kind == "add":
             (ledger_facts.flushed if is_flushed else ledger_facts.unflushed).add(record.entry_id)

@@ -46,8 +46,8 @@ _UNKNOWN_LEDGER_TEXT = "not in the index: garbage of a deleted ledger, or the le
 _LIVE_TEXT = "of a ledger in the metadata, but not in the index"
 
 
-_ENTRY, _POSITION, _SIZE = 2, 3, 4
-"""Columns of records without a row; columns 0 and 1 are scope and ledger."""
+_SCOPE, _LEDGER, _ENTRY, _POSITION, _SIZE = range(5)
+"""Columns of the arrays of index rows, which have no size, and of records without a row."""
 
 
 @dataclass
@@ -154,20 +154,25 @@ class _LogCheck:
     # -- the join
 
     def _join_batch(self, batch: LogBatch) -> None:
-        """Compare records with the rows that point to them: scope, ledger, entry, position."""
+        """Compare the records of a batch with the index rows that point at or before its end. A row
+        is dangling if no record begins at its position, mismatched if that has other ids. Records
+        without a row are queued to be looked up."""
         self._sizes.add(batch)
+        # Find the record at each row's position; both are sorted by it.
         rows = self._rows.read_up_to(int(batch.position[-1]))
         is_indexed = np.zeros(len(batch), np.bool_)
         if rows.size:
-            record_indexes = np.searchsorted(batch.position, rows[:, 3])
-            record_exists = batch.position[record_indexes] == rows[:, 3]
+            record_indexes = np.searchsorted(batch.position, rows[:, _POSITION])
+            record_exists = batch.position[record_indexes] == rows[:, _POSITION]
             is_same_entry = record_exists & self._is_same_entry(batch, record_indexes, rows)
             is_indexed[record_indexes[is_same_entry]] = True
             self._dangling_rows.add(*rows[~record_exists].T)
             self._mismatched_rows.add(*rows[record_exists & ~is_same_entry].T)
+        # Records with a row: verify their digests.
         indexed_records = np.flatnonzero(is_indexed)
         if indexed_records.size:
-            # The records without a row that were last so far are not last any more.
+            # Records without a row that came after all with one are now among them: not just
+            # waiting for the next flush, but missing in the index.
             self._among_rows.move_from(self._after_last_row)
             self._last_indexed_position = int(batch.position[indexed_records[-1]])
             if self._view.digests is not None:
@@ -182,9 +187,9 @@ class _LogCheck:
     @staticmethod
     def _is_same_entry(batch: LogBatch, record_indexes: Int64Array, rows: Int64Array) -> BoolArray:
         """Return for each row whether the record of that index in the batch has the row's ids."""
-        is_same: BoolArray = batch.entry_id[record_indexes] == rows[:, 2]
-        is_same &= batch.ledger_id[record_indexes] == rows[:, 1]
-        is_same &= batch.scope_id[record_indexes] == rows[:, 0]
+        is_same: BoolArray = batch.entry_id[record_indexes] == rows[:, _ENTRY]
+        is_same &= batch.ledger_id[record_indexes] == rows[:, _LEDGER]
+        is_same &= batch.scope_id[record_indexes] == rows[:, _SCOPE]
         return is_same
 
     def _queue_for_look_up(self, batch: LogBatch, has_no_row: BoolArray) -> None:
@@ -204,15 +209,15 @@ class _LogCheck:
         """Look up the records that wait, ledger by ledger, to find which are live."""
         if not self._waiting_count:
             return
-        rows = np.concatenate(self._waiting_batches)
+        records = np.concatenate(self._waiting_batches)
         self._waiting_batches, self._waiting_count = [], 0
-        rows = rows[order_by_ledger(rows[:, 0], rows[:, 1])]
-        for ledger_id, start, stop in ledger_runs(rows[:, 0], rows[:, 1]):
-            self._classify_records(ledger_id, rows[start:stop])
+        records = records[order_by_ledger(records[:, _SCOPE], records[:, _LEDGER])]
+        for ledger_id, start, stop in ledger_runs(records[:, _SCOPE], records[:, _LEDGER]):
+            self._classify_records(ledger_id, records[start:stop])
 
     def _classify_records(self, ledger: LedgerId, records: Int64Array) -> None:
         """Count a ledger's records without a row, by what they are, and note the faulty ones.
-        Columns of `records`: scope, ledger, entry, position, size."""
+        `records` has the columns `_SCOPE` to `_SIZE`; the notes are without the size."""
         lowest_locations, coverage = self._view.lowest_locations, self.coverage
         if lowest_locations is None:
             coverage.unjudged += len(records)
@@ -236,17 +241,17 @@ class _LogCheck:
         coverage.copies += len(records) - len(missing)
         coverage.unindexed += len(missing)
         is_replayed = _in_ranges(missing[:, _ENTRY], self._view.replayed.get(ledger))
-        self._in_journal.add(*missing[is_replayed, :4].T)
+        self._in_journal.add(*missing[is_replayed, :_SIZE].T)
         missing = missing[~is_replayed]
         # If the ledger was deleted and made again, all of its rows point behind its old records.
         record_locations = missing[:, _POSITION] + (self._task.log.log_id << 32)
         is_before_all_rows = record_locations < lowest_locations[ledger]
-        self._before_all_rows.add(*missing[is_before_all_rows, :4].T)
+        self._before_all_rows.add(*missing[is_before_all_rows, :_SIZE].T)
         missing = missing[~is_before_all_rows]
         # Records behind the last one with a row may just not have been flushed.
         is_before_last_row = missing[:, _POSITION] <= self._last_indexed_position
-        self._among_rows.add(*missing[is_before_last_row, :4].T)
-        self._after_last_row.add(*missing[~is_before_last_row, :4].T)
+        self._among_rows.add(*missing[is_before_last_row, :_SIZE].T)
+        self._after_last_row.add(*missing[~is_before_last_row, :_SIZE].T)
 
     # -- findings
 
@@ -308,7 +313,9 @@ def _in_ranges(entries: Int64Array, ranges: Int64Array | None) -> BoolArray:
     """Return which entries lie in one of the ascending ranges; none does if `ranges` is None."""
     if ranges is None:
         return np.zeros(entries.size, np.bool_)
-    range_indexes = np.searchsorted(ranges[:, 0], entries, "right") - 1
-    range_ends = ranges[np.maximum(range_indexes, 0), 1]
+    firsts, lasts = ranges.T
+    # The last range that begins at or before each entry; -1 if there is none.
+    range_indexes = np.searchsorted(firsts, entries, "right") - 1
+    range_ends = lasts[np.maximum(range_indexes, 0)]
     is_within: BoolArray = (range_indexes >= 0) & (entries <= range_ends)
     return is_within

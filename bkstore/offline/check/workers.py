@@ -93,10 +93,11 @@ def _check_in_processes(
 
 @contextmanager
 def log_checker(context: LogCheckContext) -> Iterator[TaskRunner[tuple[int, LogTask], LogResult]]:
-    """Provide a worker's function for numbered tasks, which opens the index if it needs it."""
+    """Provide a worker's function for numbered tasks, which opens the index if it needs it. The
+    function's second argument, for reports of progress, is not used."""
     with ExitStack() as stack:
-        index = cache(lambda: stack.enter_context(context.open_bookie()).index)
-        view = context.index_view(index)
+        open_index = cache(lambda: stack.enter_context(context.open_bookie()).index)  # once
+        view = context.index_view(open_index)
 
         def check(numbered_task: tuple[int, LogTask], _report: object) -> LogResult:
             _number, log_task = numbered_task

@@ -54,6 +54,7 @@ def build_index(
     for dir_index, current in enumerate(index_dirs):
         with convert_write_errors(current):
             files.makedirs(current)
+        # Files and states of ledger L are of directory L mod n.
         dir_files = [table_file for table_file in table_files if table_file.directory == dir_index]
         count = len(index_dirs)
         dir_states = {
@@ -94,6 +95,7 @@ def _open_with_rows(
     )
     if has_scope:
         write_marker(current, files)
+    # Ledgers with a scope have databases of their own.
     for suffix in ("", "-128") if has_scope else ("",):
         path = current / f"locations{suffix}"
         with closing(Database(path, database_options("locations"), files=files)) as database:

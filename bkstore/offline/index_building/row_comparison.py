@@ -25,7 +25,7 @@ def compare_rows(
     """
     count = 0
     for ours, theirs in _align_batches(iter(expected), iter(actual), path, origin):
-        for expected_column, found_column in zip(ours[1:], theirs[1:]):
+        for expected_column, found_column in zip(ours[1:], theirs[1:]):  # all but the directory
             if not np.array_equal(expected_column, found_column):
                 row = int(np.flatnonzero(expected_column != found_column)[0])
                 reason = (
@@ -44,6 +44,7 @@ def _align_batches(
     while ours is not None and theirs is not None:
         size = min(ours.entry_id.size, theirs.entry_id.size)
         yield _slice_rows(ours, 0, size), _slice_rows(theirs, 0, size)
+        # Keep what is left of the longer batch, and read on in place of the shorter one.
         ours = _slice_rows(ours, size) if ours.entry_id.size > size else next(expected, None)
         theirs = _slice_rows(theirs, size) if theirs.entry_id.size > size else next(actual, None)
     if ours is not None:

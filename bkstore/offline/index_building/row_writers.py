@@ -100,8 +100,10 @@ class TableWriter(RowWriter):
                 self._add_rows(part_rows, (directory, has_scope))
 
     def _add_rows(self, rows: IndexBatch, file_kind: tuple[int, bool]) -> None:
-        """Write rows to table files, beginning another when one is full or of the other kind."""
-        scope_columns = [rows.scope_id] if file_kind[1] else []
+        """Write rows to table files of one kind: the directory, and whether keys have a scope.
+        Begin another file when the open one is full or of another kind."""
+        _directory, has_scope = file_kind
+        scope_columns = [rows.scope_id] if has_scope else []
         columns = [*scope_columns, rows.ledger_id, rows.entry_id]
         start, size = 0, rows.entry_id.size
         while start < size:
@@ -163,7 +165,7 @@ class TreeWriter(RowWriter):
         self._ledger_count = 0
 
     def add(self, directory: int, rows: IndexBatch) -> None:
-        """Write the next rows to the one tree, whatever the directory."""
+        """Write the next rows. `directory` is not used: all directories share one tree."""
         for ledger, entries, locations in rows.by_ledger():
             if ledger != self._last_ledger:
                 self._begin_file(ledger)

@@ -54,6 +54,7 @@ def plan_comparison(
     `ledgers` are the ledgers of the index, in order, if it consists of index files; else none.
     """
     for dir_index, files in enumerate(group_by_directory(source)):
+        # Cut each file of the directory into shares of about `rows` rows.
         ends = {f.path: f.ledger_range.last for f in files.sorted_files if f.ledger_range}
         tasks = plan_sorted_tasks([files.sorted_files], rows)
         # Each task reads one share of a file of the one dump.
@@ -84,6 +85,7 @@ def compare_range(source: LoadSource, layout: str, data: Path, compared: Compare
 
     Raises `CorruptionError` at the first row that differs or cannot be read. Memory: two batches.
     """
+    # The share has the ledgers above `after_ledger` up to `last_ledger`; None is no such bound.
     after_ledger, last_ledger = None, None
     if compared.read is not None:
         with opened_parquet(compared.read.path) as file:
@@ -91,10 +93,11 @@ def compare_range(source: LoadSource, layout: str, data: Path, compared: Compare
         if file_part == NO_PART:
             return 0  # the file has fewer shares than it was cut into
         after_ledger, last_ledger = file_part.after_ledger, file_part.last_ledger
-    # The share has only some of the ledgers of its file.
+    # Of index files only those of these ledgers are read.
     start = 0 if after_ledger is None else bisect_right(compared.ledgers, after_ledger)
     stop = None if last_ledger is None else bisect_right(compared.ledgers, last_ledger)
     ledger_ids = compared.ledgers[start:stop]
+    # Read the same range of the index as a dump of it would, and compare it with the dump's rows.
     current = current_dirs(data, source.directories)[compared.dir_index]
     piece = DumpPiece(
         source.bookie,

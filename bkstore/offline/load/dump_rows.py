@@ -135,9 +135,11 @@ def _open_folder(dump: Path, bookie: str | None, directories: int) -> LoadSource
             raise not_a_dump_error(dump, f"{MANIFEST} and no {schema.name}/")
         paths[schema.name] = _parquet_files(folder)
         row_counts |= {path: _check_footer(str(path), schema) for path in paths[schema.name]}
+    # The files may have rows of several bookies: those of other ones are skipped when they are
+    # read.
     ids = {value for listed in paths.values() for value in _distinct_values(listed, "bookie")}
     chosen = _choose_bookie(dump, sorted(ids), bookie)
-    files = [  # of any bookie's rows, unsorted
+    files = [
         DumpFile(str(path), "entries", bookie="", rows=row_counts[path], has_one_bookie=False)
         for path in paths["entries"]
     ]
@@ -251,26 +253,21 @@ def _check_rows(source: LoadSource, path: str, batch: pa.RecordBatch) -> IndexBa
     """Return a batch of a file as index rows; raises `CorruptionError` for the first row that an
     index cannot have."""
     columns = {}
-    for column_name in ENTRY_COLUMNS[1:]:
+    for column_name in ENTRY_COLUMNS[1:]:  # all but the bookie
         column = batch.column(column_name)
         if column.null_count:
             raise CorruptionError(path, None, f"null in column {column_name}")
         columns[column_name] = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     dir_index, scope, ledger, entry, log_id, position = columns.values()
-    _refuse_bad_row(
-        path, "ledger ids in scope 0 are at most 2^63-1", (scope == 0) & (ledger < 0), columns
-    )
-    _refuse_bad_row(
-        path, f"entry ids are 0..{MAX_ENTRY_ID}", _exceeds_unsigned(entry, MAX_ENTRY_ID), columns
-    )
-    _refuse_bad_row(
-        path, f"log ids are 0..{MAX_LOG_ID}", _exceeds_unsigned(log_id, MAX_LOG_ID), columns
-    )
-    _refuse_bad_row(
-        path, "positions are 32 bits", _exceeds_unsigned(position, (1 << 32) - 1), columns
-    )
     location = log_id << np.int64(32) | position
-    _refuse_bad_row(path, "log 0, position 0 is not a location", location == 0, columns)
+    for rule, is_bad in (
+        ("ledger ids in scope 0 are at most 2^63-1", (scope == 0) & (ledger < 0)),
+        (f"entry ids are 0..{MAX_ENTRY_ID}", _exceeds_unsigned(entry, MAX_ENTRY_ID)),
+        (f"log ids are 0..{MAX_LOG_ID}", _exceeds_unsigned(log_id, MAX_LOG_ID)),
+        ("positions are 32 bits", _exceeds_unsigned(position, (1 << 32) - 1)),
+        ("log 0, position 0 is not a location", location == 0),
+    ):
+        _refuse_bad_row(path, rule, is_bad, columns)
     if source.layout == "rocksdb":  # ledger L is in directory L mod n
         home_dirs = ledger.view(np.uint64) % np.uint64(source.directories)
         count = format_count(source.directories, "directory", "directories")

@@ -109,6 +109,8 @@ class OrderedRows:
         self._sorter = RowsByKey(scratch, f"rows-{dir_index}", files, run_rows)
 
     def __iter__(self) -> Iterator[IndexBatch]:
+        """Yield the rows in key order: as they are read, or from sorted spills, which the first
+        iteration writes."""
         if self._directory_rows.is_sorted:
             yield from self._read_stored()
             return

@@ -86,7 +86,8 @@ class LocalLoadEngine:
         self._ordered_rows: list[OrderedRows] = []
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
-        """Read all rows twice, the first time for their order. Some 0.3 us a row to RocksDB."""
+        """Write all rows in key order; return the files with their rows, and the number of
+        duplicates. Reads the dump twice, the first time for its order. Some 0.3 us a row."""
         scratch = job.work / "sorted"
         self._ordered_rows = [
             OrderedRows(job.source, directory_rows, dir_index, scratch, self._run_rows, job.files)
@@ -209,6 +210,8 @@ def _make_reporter(
 
 
 def _compare_index(engine: LoadEngine, job: LoadJob, data: Path, result: LoadResult) -> None:
+    """Compare rows, states and ledgers of the new index with the dump. Raises `CorruptionError` if
+    they differ."""
     states = job.states
     with open_index(data, layout=job.layout) as index:
         rows = engine.compare(job, index, data)

@@ -24,6 +24,8 @@ def split_disjoint(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[Dump
     if len(sorted_files) < len(non_empty):
         return [], non_empty
     sorted_files.sort(key=itemgetter(0))  # by their ranges
+    # Go through the files in order; `overlapping` are those since the last gap between ranges. If
+    # it is a single file, it shares no ledger with another.
     alone: list[DumpFile] = []
     others: list[DumpFile] = []
     overlapping: list[DumpFile] = []

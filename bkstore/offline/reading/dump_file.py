@@ -136,7 +136,11 @@ def check_row_groups(
     """Raise `CorruptionError` if statistics show that a file is not sorted, though its manifest
     says so, or that it has ledgers outside of `ledger_range`. O(row groups).
     """
-    known_ends = [(n, g.first, g.last) for n, g in enumerate(groups) if g.first and g.last]
+    known_ends = [
+        (number, group.first, group.last)
+        for number, group in enumerate(groups)
+        if group.first and group.last
+    ]
     for (before, _, last), (after, first, _) in pairwise(known_ends):
         if first < last:
             ends = f"row group {before} ends with {last}"
@@ -171,8 +175,9 @@ def _min_max(footer: pq.FileMetaData, group: int, column: int) -> Any:
 
 
 def _end_ledgers(scope: Any, ledger: Any) -> tuple[LedgerId | None, LedgerId | None]:
-    """Return the end ledgers of a row group by statistics, which are signed, unlike the order: None
-    unless it has one scope, and ledger ids of one sign."""
+    """Return the first and last ledger of a row group by the statistics of its columns. These order
+    ids as signed numbers, the rows as unsigned ones: (None, None) unless the row group has one
+    scope and ledger ids of one sign, for which both orders are the same."""
     if scope is None or ledger is None or scope.min != scope.max:
         return None, None
     if ledger.min < 0 <= ledger.max:

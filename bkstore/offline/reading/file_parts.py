@@ -7,7 +7,7 @@ one share. Row groups without statistics are never skipped: every row that is ou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import NamedTuple
 
 from bkstore.ids import LedgerId
@@ -74,8 +74,11 @@ def _find_row_groups(
 
     Only leading and trailing row groups are skipped; all between are read, whatever their range.
     """
-    before = takewhile(lambda g: after_ledger and g.last and g.last <= after_ledger, groups)
-    first = sum(1 for _ in before)
-    from_end = reversed(groups[first:])
-    after = takewhile(lambda g: last_ledger and g.first and g.first > last_ledger, from_end)
-    return first, len(groups) - sum(1 for _ in after)
+    first, stop = 0, len(groups)
+    if after_ledger is not None:
+        while first < stop and (last := groups[first].last) and last <= after_ledger:
+            first += 1
+    if last_ledger is not None:
+        while stop > first and (start := groups[stop - 1].first) and start > last_ledger:
+            stop -= 1
+    return first, stop

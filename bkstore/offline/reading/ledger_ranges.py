@@ -111,7 +111,8 @@ class OrderCheck:
         self._last_third: int | None = None
 
     def add(self, columns: Sequence[Int64Array]) -> int | None:
-        """Verify the next rows; return the number of the first one out of order, or None."""
+        """Verify the next rows, given by their sort columns: scope, ledger, and possibly a third
+        one. Return the number of the first row out of order, or None."""
         scope, ledger, *more_columns = columns
         third = more_columns[0] if more_columns else None
         if not scope.size:
@@ -122,7 +123,7 @@ class OrderCheck:
         elif first_ledger < self.last_ledger or (
             first_ledger == self.last_ledger and not self._continues_ledger(third)
         ):
-            return 0
+            return 0  # the first row sorts before the last one of the rows added before
         self.last_ledger = ledger_pair_at(scope, ledger, -1)
         self._last_third = None if third is None else int(third[-1])
         return _first_unsorted(scope, ledger, third)

@@ -70,6 +70,7 @@ def convert(
     """
     options: dict[str, Any] = {"opening": opening, "link": link, "files": files}
     with Rewrite("convert", source, target, to, progress, needs_index=True, **options) as job:
+        # Write the index first: what it cannot store is refused before the long copy.
         index = job.bookie.index
         states = {ledger_id: index.state(ledger_id) for ledger_id in index.ledgers()}
         logs = job.bookie.entry_logs
@@ -77,6 +78,7 @@ def convert(
         rows = _SourceRows(job.bookie, names)
         job.write_index(rows, states, index.storage_flags)
         _report_left_out(job.result, rows)
+        # The logs may get new ids, which the rows written above have already.
         job.copy_logs(names, names.distinct_logs)
         job.copy_rest_and_compare(names, logs, rows, states)
         return job.finish()
@@ -101,6 +103,8 @@ class _SourceRows:
         self.left_out = self.rows_without_log = 0
 
     def __iter__(self) -> Iterator[IndexBatch]:
+        """Yield the rows of listed ledgers in key order, with their locations in the target; count
+        the others, and the rows into logs that are in no directory."""
         self.left_out = self.rows_without_log = 0
         for rows in scan_in_key_order(self._bookie.index):
             rows = self._drop_unlisted_ledgers(rows) if self.unlisted_ledgers else rows

@@ -83,6 +83,7 @@ def _other_digest_finding(log: LogFile, ledger_id: LedgerId, count: int, coder: 
 def _drop_records(
     log: LogFile, records: LogRecords, is_mismatch: npt.NDArray[np.bool_], reason: str
 ) -> None:
+    """Remove records from `records`, and note there what that loses: index rows and bytes."""
     # Rows of the old index that point at a dropped record have no record any more.
     indexed = is_mismatch & records.confirmed
     locations = (np.int64(log.log_id) << np.int64(32)) | records.position[indexed]

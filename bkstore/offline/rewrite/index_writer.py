@@ -99,6 +99,8 @@ def _write_tree(
     files: Files,
     report: ReportRows,
 ) -> int:
+    """As `write_index`: index files, in one tree over all directories."""
+    # Ledgers of other scopes are bkstore's own: a marker says so in each directory.
     if any(ledger_id.scope for ledger_id in states):
         for current in index_dirs:
             write_marker(current, files)
@@ -156,6 +158,7 @@ def compare_index(
     """
 
     def reported_rows() -> Iterator[IndexBatch]:
+        """Yield the rows, and report them once they are compared."""
         for batch in rows:
             yield batch
             report(batch.entry_id.size)

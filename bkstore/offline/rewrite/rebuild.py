@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -85,6 +86,7 @@ def rebuild_index(
 
 
 def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
+    """Build the index of the target from the source's logs, and copy the other files."""
     known = read_source_ledgers(job.bookie, job.result.findings)
     logs = job.bookie.entry_logs
     takes_all_ledgers = not known.has_listing if all_ledgers is None else all_ledgers
@@ -142,8 +144,9 @@ def read_log_rows(
     selection: LedgerSelection, log: LogFile, findings: list[Finding]
 ) -> Iterator[IndexBatch]:
     """Yield index rows for a log's records that are taken, in order; damage adds findings."""
+    select_ledger = partial(selection.select, dir_index=log.dir_index)
     try:
-        for batch in scan_log(log.path, findings, lambda id_: selection.select(id_, log.dir_index)):
+        for batch in scan_log(log.path, findings, select_ledger):
             indexable = _drop_excess_entry_ids(batch, log, selection.max_entry_id, findings)
             yield _to_index_rows(indexable, log)
     except BkstoreError as error:

@@ -114,6 +114,7 @@ def _read_databases(bookie: BookieDir, known: SourceLedgers, findings: list[Find
         return False
     index_dirs, all_read = bookie.folders.index, True
     for dir_index, current in enumerate(index_dirs):
+        # Ledgers with a scope are in a database of their own, which need not exist.
         for path, has_scope in ((current / "ledgers", False), (current / "ledgers-128", True)):
             if has_scope and not path.exists():
                 continue

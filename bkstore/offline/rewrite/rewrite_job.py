@@ -124,6 +124,7 @@ class Rewrite:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        """Open the source, check the target, and lock and make the staging directory."""
         with ExitStack() as stack:
             check_target(self.target)
             options = vars(self._opening)

@@ -299,6 +299,7 @@ class _Salvage:
         """Yield entries in the old index, but not in the new one, by ledger and log."""
         current_ledger: LedgerId | None = None
         lost_by_log: dict[_LogKey, _LostEntries] = {}  # of the current ledger
+        # The rows come by ledger. An entry is lost only if the new index has it from no other log.
         for rows in self._missing_rows:
             row_start = 0
             for ledger_id, entries, locations in rows.by_ledger():

@@ -141,21 +141,22 @@ def _merge_indexed_records(data: LogBytes, records: LogRecords, max_entry_id: in
     positions = positions_of(missing.location)
     sizes = np.zeros(positions.size, np.int64)  # 0 if the record is not there
     for row, (*entry_key, position) in enumerate(np.column_stack((*ids, positions)).tolist()):
-        if entry_key[-1] <= max_entry_id:
+        if entry_key[-1] <= max_entry_id:  # the entry id; the key is (scope, ledger, entry)
             sizes[row] = _size_at(data, position, tuple(entry_key))
-    found_rows = np.flatnonzero(sizes)
-    if not found_rows.size:
+    recovered_rows = np.flatnonzero(sizes)
+    if not recovered_rows.size:
         return
     # Merge the records that were found into the scanned ones, by position.
     known = (records.scope_id, records.ledger_id, records.entry_id, records.position, records.size)
-    recovered = (column[found_rows] for column in (*ids, positions, sizes))
-    order = np.argsort(np.concatenate((records.position, positions[found_rows])), kind="stable")
+    recovered = (column[recovered_rows] for column in (*ids, positions, sizes))
+    all_positions = np.concatenate((records.position, positions[recovered_rows]))
+    order = np.argsort(all_positions, kind="stable")
     merged = [np.concatenate(pair)[order] for pair in zip(known, recovered)]
     records.scope_id, records.ledger_id, records.entry_id, records.position, records.size = merged
-    confirmed = (records.confirmed, np.ones(found_rows.size, np.bool_))
+    confirmed = (records.confirmed, np.ones(recovered_rows.size, np.bool_))
     records.confirmed = np.concatenate(confirmed)[order]
     records.missing_rows = IndexBatch(*(column[sizes == 0] for column in missing))
-    records.found_by_index = int(found_rows.size)
+    records.found_by_index = int(recovered_rows.size)
 
 
 def _size_at(data: LogBytes, position: int, entry_key: tuple[int, ...]) -> int:

@@ -93,6 +93,8 @@ class RowsByKey:
         self._samples += map(tuple, sampled_keys.T.tolist())
 
     def __iter__(self) -> Iterator[IndexBatch]:
+        """Yield the rows in key order, one for each key: a merge of the runs, in pieces between the
+        split keys, each of which fits in memory."""
         self._spill()
         self.duplicates = self._dropped_rows
         starts = [0] * len(self._run_files)
@@ -101,7 +103,8 @@ class RowsByKey:
             runs = zip(self._run_files, self._run_sizes)
             ends = [_find_first_row(run, size, stop_key) for run, size in runs]
             row_blocks = [
-                _read_rows(*run_slice) for run_slice in zip(self._run_files, starts, ends)
+                _read_rows(run, start, end)
+                for run, start, end in zip(self._run_files, starts, ends)
             ]
             starts = ends
             columns = np.concatenate([np.empty((_COLUMNS, 0), np.int64), *row_blocks], axis=1)

@@ -65,13 +65,14 @@ class RowsByLog:
             self.finish()
 
     def finish(self) -> None:
-        """Write the pending rows as a sorted piece; must be called after the last `add`."""
+        """Write the pending rows to the file, sorted by location, and note where the rows of each
+        stretch (16 MiB of a log) are in it. Must be called after the last `add`."""
         if not self._pending:
             return
         rows = IndexBatch.joined(self._pending)
         self._pending, self._pending_rows = [], 0
         order = np.lexsort((rows.location, rows.dir_index))
-        # A stretch is a part of a log: the upper bits of the location are its number in all logs.
+        # The upper bits of a location are log id and stretch: a number of the stretch in all logs.
         dir_indexes, stretches = rows.dir_index[order], rows.location[order] >> STRETCH_BITS
         is_new_stretch = (np.diff(dir_indexes) != 0) | (np.diff(stretches) != 0)
         starts = np.concatenate(([0], np.flatnonzero(is_new_stretch) + 1))

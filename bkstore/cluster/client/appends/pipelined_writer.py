@@ -153,14 +153,16 @@ class PipelinedWriter(LedgerWriter):
         return np.array(ids, np.int64)
 
     def _send(self, payloads: Sequence[bytes]) -> AppendBatch:
-        """Queue a new batch for its bookies, after the entries held back; return it."""
+        """Queue a new batch for its bookies, after the entries that `append_later` has held back;
+        return the batch."""
         if self._workers.is_finished:  # what is queued is still sent, but no more is accepted
             raise forks.closed_error("this client")
         self._send_held_back()
         records = self._encode_records(self.last_pushed + 1, payloads).framed()
         with self._failing_on_error():
             metadata = self._require_unfenced(self.access.metadata)
-            self._replace_failed_bookies()  # which leaves E and W, all that a batch needs, the same
+            # May change the ensemble, but not E and W, which are all that a batch needs.
+            self._replace_failed_bookies()
             for data in payloads:
                 self._count_pushed(len(data))
             batch = AppendBatch(records, self._pushed_length, metadata)
@@ -218,7 +220,9 @@ class PipelinedWriter(LedgerWriter):
     def _process_answer(
         self, queue: SendQueue, sent: Sequence[AppendBatch], answer: BookieAnswer[None]
     ) -> None:
-        """Record a bookie's answer, confirm entries, and send those held back."""
+        """Record a bookie's answer to the batches sent, and confirm entries that have A acks now.
+        If the bookie has nothing more to send, send the entries that `append_later` has held
+        back."""
         self._answers[queue.bookie] = answer
         if answer.error is not None:
             queue.failure = answer  # a waiting thread then calls `_replace_failed_bookies`
@@ -318,7 +322,8 @@ class PipelinedWriter(LedgerWriter):
             return
 
     def _raise_if_quorum_lost(self) -> None:
-        """Raise `NotEnoughBookies` if the first unconfirmed batch has no answers to wait for."""
+        """Raise `NotEnoughBookies` if the first unconfirmed batch lacks acknowledgements and has no
+        answers to wait for: no later answer can confirm it."""
         ack_quorum = self.access.metadata.ack_quorum_size
         if not self._unconfirmed or self._unconfirmed[0].waiting:
             return
@@ -326,6 +331,7 @@ class PipelinedWriter(LedgerWriter):
         if first.has_quorum(first.acks, ack_quorum):
             return
         ack_counts = [len(replicas & first.acks) for replicas in first.write_sets]
+        # Name the first entry that lacks some; the ack counts repeat after E entries.
         entry, acks = next(
             (first.first + index, acks)
             for index, acks in enumerate(ack_counts)

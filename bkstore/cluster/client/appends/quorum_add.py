@@ -60,7 +60,7 @@ class QuorumAdd:
     def run(self) -> None:
         """Send the entry until W bookies have it, or at least A if no replacements are left. Raises
         `NotEnoughBookies` with every bookie's answer if fewer than A have it, and `LedgerFenced`,
-        `UnauthorizedAccess` or `InvalidArgument` as soon as a bookie does."""
+        `UnauthorizedAccess` or `InvalidArgument` as soon as a bookie answers with one of these."""
         metadata = self.access.metadata
         indexes = write_set(self.entry_id, metadata.ensemble_size, metadata.write_quorum_size)
         indexes_to_send = indexes

@@ -223,7 +223,8 @@ class LedgerWriter:
             answers = list(
                 access.call_bookies(
                     (bookie, lambda client: client.write_lac(access.ledger, body, access.key))
-                    for bookie in access.write_set_of(max(lac, 0), ensemble)  # LAC -1: of entry 0
+                    # to the write set of the entry at the LAC; without an entry, to that of 0
+                    for bookie in access.write_set_of(max(lac, 0), ensemble)
                 )
             )
             ack_count = sum(answer.error is None for answer in answers)
@@ -267,8 +268,8 @@ class LedgerWriter:
 
     @contextmanager
     def _failing_on_error(self) -> Iterator[None]:
-        """Fail the writer if the block raises any exception: set `failure`, for which all later
-        appends are refused."""
+        """Fail the writer if the ``with`` block raises: keep the first such error in `failure`,
+        because of which `_check_open` refuses all later appends."""
         try:
             yield
         except BaseException as error:
