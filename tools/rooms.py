@@ -62,6 +62,7 @@ ROOMS = (
     "cluster.store",
     "cluster.store.zookeeper",
     "cluster.store.opening",
+    "pulsar.entries",
     "pulsar.sources",
     "pulsar",
     "cluster.garbage",

@@ -52,7 +52,7 @@ COMMAND_GROUPS = {
         ),
         "readledger": Command(
             "bookie.readledger",
-            "the entries of one ledger, as they are stored",
+            "the entries of one ledger, or the headers of Pulsar's messages in them",
             "bkstore readledger bookie-1 7 --first 10 --last 19 --digest-type CRC32C",
         ),
         "where": Command(

@@ -3,7 +3,8 @@
 Read `leak_search` first: `LeakSearch` reads both trees in the right order, and again what it would
 report; `ledger_classes` has the rules. `references` has what refers to a ledger and what cannot be
 known; `reading` reads that from the nodes of `sources`, whose values `node_values` decodes with the
-`messages` of protobuf. `deletion` deletes the ledgers of a reviewed list. Page: `docs/pulsar.md`.
+`messages` of protobuf. `deletion` deletes the ledgers of a reviewed list. `entries` decodes the
+headers of a topic's entries. Page: `docs/pulsar.md`.
 """
 
 from bkstore.pulsar.leak_search import LeakReport, LeakSearch

@@ -73,6 +73,29 @@ ENTRY_RECORDS = make_schema(
 """One row per stored entry (`bkstore readledger`). `payload` begins with the digest if the digest
 type cannot be told; `digest_ok` is null if it was not verified."""
 
+PULSAR_ENTRIES = make_schema(
+    "pulsar_entries",
+    "scope_id ledger_id entry_id dir_index log_id position bytes digest_ok? published?"
+    " publish_time? producer? sequence_id? messages? properties? compression? uncompressed_bytes?"
+    " encryption_keys? metadata_bytes? payload_bytes? checksum_ok? event_time? broker_time?"
+    " broker_index? compacted_ledger_id? compacted_entry_id? marker_type? payload?",
+    show="ledger_id entry_id published producer sequence_id messages properties compression"
+    " encryption_keys marker_type broker_index compacted_ledger_id compacted_entry_id payload_bytes"
+    " payload",
+    caption="ledger_id",
+    hide_idle="properties encryption_keys marker_type broker_index compacted_ledger_id"
+    " compacted_entry_id payload",
+    drop_first="broker_index payload_bytes compression sequence_id compacted_entry_id"
+    " compacted_ledger_id marker_type encryption_keys properties messages",
+    may_cut="payload encryption_keys properties producer",
+    nothing="no entries",
+)
+"""One row per entry of a topic (`bkstore readledger --as pulsar`). From `published` on, columns are
+null for an entry that is none. `uncompressed_bytes` is null without compression, `event_time` if no
+application set one, `broker_time` and `broker_index` without the broker's metadata, `compacted_...`
+outside of ledgers of the compaction, `marker_type` for messages, `checksum_ok` without a checksum,
+`payload` unless asked for. `properties` and `encryption_keys` are names."""
+
 LOG_RECORDS = make_schema(
     "log_records",
     "dir_index log_id file offset position scope_id ledger_id entry_id lac length bytes payload?",

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 
 import cramjam
+import google_crc32c
 
 from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.ledger_metadata import LedgerMetadata
@@ -140,3 +141,33 @@ def node_values(values: Mapping[str, bytes | NodeValue]) -> dict[str, NodeValue]
         path: value if isinstance(value, NodeValue) else NodeValue(value)
         for path, value in values.items()
     }
+
+
+def message_metadata(
+    sequence_id: int = 5, publish_time: int = NOW, *, batch: int | None = None, more: bytes = b""
+) -> bytes:
+    """Return a `MessageMetadata`; `more` are further fields."""
+    metadata = field(1, "producer-1") + field(2, sequence_id) + field(3, publish_time) + more
+    return metadata if batch is None else metadata + field(11, batch)
+
+
+def message_entry(
+    metadata: bytes,
+    payload: bytes = b"secret",
+    *,
+    checksum: bool = True,
+    broker: tuple[int, int] | None = None,
+    compacted: tuple[int, int] | None = None,
+) -> bytes:
+    """Return an entry of a topic, or of a compaction: what a broker writes. `broker` are the time
+    and index of its metadata, `compacted` are the ledger and entry that a message was in."""
+    entry = struct.pack(">I", len(metadata)) + metadata + payload
+    if checksum:
+        entry = struct.pack(">HI", 0x0E01, google_crc32c.value(entry)) + entry
+    if broker is not None:
+        part = field(1, broker[0]) + field(2, broker[1])
+        entry = struct.pack(">HI", 0x0E02, len(part)) + part + entry
+    if compacted is not None:
+        part = field(1, compacted[0]) + field(2, compacted[1]) + field(3, -1)
+        entry = struct.pack(">I", len(part)) + part + struct.pack(">I", len(entry)) + entry
+    return entry

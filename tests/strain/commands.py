@@ -38,6 +38,7 @@ _READING = {
     "ledger": "ledger DIR --ledger-id LEDGER",
     "availability": "availability DIR --ledger-id LEDGER",
     "readledger": "readledger DIR --ledger-id LEDGER",
+    "readledger-pulsar": "readledger DIR --ledger-id LEDGER --as pulsar",
     "where": "where DIR --ledger-id LEDGER",
     "readlog": "readlog DIR",
     "readlogmetadata": "readlogmetadata DIR",

@@ -1,10 +1,10 @@
-"""bkstore readledger: the entries of one ledger, as they are stored."""
+"""bkstore readledger: the entries of one ledger, or the headers of Pulsar's messages in them."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,11 @@ from bkstore.cli.terminal.ledger_options import (
     print_unknown_ledger,
 )
 from bkstore.cli.terminal.metadata_options import add_digest_metadata, opened_digests
-from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.output_options import (
+    add_output,
+    describe_column_problem,
+    write_output,
+)
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_digest_options, password_from_args
 from bkstore.cli.terminal.shared_options import (
@@ -31,7 +35,10 @@ from bkstore.ids import LedgerId, check_entry_id, split_location
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.read_only.bookie_dir import BookieDir
-from bkstore.tables import ENTRY_RECORDS, Table
+from bkstore.tables import ENTRY_RECORDS, PULSAR_ENTRIES, Schema, Table
+
+if TYPE_CHECKING:
+    from bkstore.cli.pulsar.entry_rows import PulsarEntryRows
 
 
 def add_arguments(parser: Parser) -> None:
@@ -48,9 +55,31 @@ def add_arguments(parser: Parser) -> None:
         help="return one batch read from --first: at most N entries, up to a gap",
     )
     add("--max-size", metavar="BYTES", type=int, help="the same: at most so many bytes of frame")
+    add(
+        "--as",
+        dest="kind",
+        choices=["pulsar"],
+        help="show the headers of the messages in the entries of an Apache Pulsar topic: publish "
+        "time, producer, sequence id and others, without their payloads",
+    )
+    add("--payload", action="store_true", help="with --as: show the payloads, too, as stored")
     add_digest_options(parser, "the type of the digests to verify (default: found by trial)")
     add_digest_metadata(parser)
-    add_output(parser, ENTRY_RECORDS)
+    add_output(parser, None)
+    parser.checks += (_check_columns,)
+
+
+def _check_columns(parser: Parser, args: argparse.Namespace) -> None:
+    """Exit with a usage error for columns that the table does not have."""
+    problem = describe_column_problem(args.columns or [], _schema(args).names)
+    if problem is not None:
+        parser.error(f"argument --columns: {problem}")
+    if args.payload and args.kind is None:
+        parser.error("argument --payload: is for --as pulsar; payloads are shown without --as")
+
+
+def _schema(args: argparse.Namespace) -> Schema:
+    return ENTRY_RECORDS if args.kind is None else PULSAR_ENTRIES
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,11 +97,16 @@ def run(args: argparse.Namespace) -> int:
         if digest.coder is None:
             digest.take_metadata(*read_digest(ledger))
         batches = _read_batches(bookie, ledger, args, findings)
-        tables = _entry_tables(bookie, ledger, batches, digest, findings)
+        pulsar_rows = None
+        if args.kind is not None:
+            from bkstore.cli.pulsar.entry_rows import PulsarEntryRows
+
+            pulsar_rows = PulsarEntryRows(ledger, findings, with_payload=args.payload)
+        tables = _entry_tables(bookie, ledger, batches, digest, findings, pulsar_rows)
         is_known = bookie.index.has_ledger(ledger)
         write_output(
             args,
-            ENTRY_RECORDS,
+            _schema(args),
             check_unchanged_at_end(tables, bookie),
             reports_no_rows=lambda: is_known,
         )
@@ -97,6 +131,12 @@ class _LedgerDigest:
         if self.coder is not None:
             return self.coder.digest.size
         return 0 if self._unverified is None else self._unverified.digest_size
+
+    @property
+    def known_size(self) -> int | None:
+        """As `size`, but None if the digest type is not known."""
+        is_known = self.coder is not None or self._unverified is not None
+        return self.size if is_known else None
 
     def take_metadata(self, digest_type: str | None, password: bytes | None) -> None:
         """Take the digest type from the ledger's metadata, if they have it."""
@@ -128,6 +168,9 @@ class _LedgerDigest:
             self.note = f"digest type {trial.digest_type}, by the sizes of the records: {reason}"
 
 
+_LOG_COLUMN, _POSITION_COLUMN, _BYTES_COLUMN, _DIGEST_COLUMN = map(
+    ENTRY_RECORDS.names.index, ("log_id", "position", "bytes", "digest_ok")
+)
 _NOT_VERIFIED = "not verified without the ledger's password (--password-file FILE)"
 
 
@@ -156,8 +199,10 @@ def _entry_tables(
     batches: Iterator[RecordBatch],
     digest: _LedgerDigest,
     findings: list[Finding],
+    pulsar_rows: PulsarEntryRows | None,
 ) -> Iterator[Table]:
-    """Yield a table per batch; append to `findings` runs of entries whose digests do not match."""
+    """Yield a table per batch, of payloads or of the headers of Pulsar's messages; append to
+    `findings` runs of entries whose digests do not match."""
     mismatches = _DigestMismatches(ledger, findings)
     for batch in batches:
         if len(batch):
@@ -170,7 +215,27 @@ def _entry_tables(
                 for entry_place, record in zip(entry_places, map(bytes, batch))
             ]
             mismatches.report()
-            yield Table.from_rows(ENTRY_RECORDS, rows)
+            if pulsar_rows is None:
+                yield Table.from_rows(ENTRY_RECORDS, rows)
+            else:
+                yield Table.from_rows(
+                    PULSAR_ENTRIES, _pulsar_rows(batch, rows, digest, pulsar_rows)
+                )
+
+
+def _pulsar_rows(
+    batch: RecordBatch,
+    rows: list[tuple[Any, ...]],
+    digest: _LedgerDigest,
+    pulsar_rows: PulsarEntryRows,
+) -> list[tuple[Any, ...]]:
+    """Return the rows of `PULSAR_ENTRIES` for records with these rows of `ENTRY_RECORDS`."""
+    record_places = [(log_name(row[_LOG_COLUMN]), row[_POSITION_COLUMN]) for row in rows]
+    columns = pulsar_rows.columns(batch, digest.known_size, record_places)
+    return [
+        (*row[: _BYTES_COLUMN + 1], row[_DIGEST_COLUMN], *message)
+        for row, message in zip(rows, columns)
+    ]
 
 
 def _entry_row(
