@@ -44,15 +44,16 @@ def load_experiment(name: str) -> Experiment:
 
 
 def _load_file(path: Path) -> Experiment:
+    """Return the `EXPERIMENT` of a Python file, which runs as a module of its own."""
     if not path.is_file():
         raise InvalidArgument(f"{path}: no such file")
-    module_name = f"experiment_{path.stem}"  # hides no other module
+    module_name = f"experiment_{path.stem}"  # the prefix keeps it from hiding another module
     spec = spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise InvalidArgument(f"{path}: not a Python file: its name does not end with .py")
     module = module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
-    sys.modules[module_name] = module  # where dataclasses look it up
+    sys.modules[module_name] = module  # dataclasses look up their module here
     spec.loader.exec_module(module)
     experiment = getattr(module, "EXPERIMENT", None)
     if not isinstance(experiment, Experiment):

@@ -101,6 +101,7 @@ def _print_result(
     document: Document,
     earlier_document: Document | None,
 ) -> None:
+    """Print the result, then what differs from the earlier one, if one was given."""
     if options.markdown:
         tables = to_markdown(document["columns"], document["rows"], experiment.table_title)
         print_text(f"{tables}\n")
@@ -143,7 +144,8 @@ def _run_experiment(
 
 
 def _keep_rows(experiment: Experiment, options: argparse.Namespace, document: Document) -> None:
-    """Save a document without findings, at --json or in a temporary file."""
+    """Save the rows of a run that failed, so that they need not be measured again: in the file of
+    --json, or in a temporary file that is named on stderr and not removed."""
     target = options.json
     if target is None:
         descriptor, path = tempfile.mkstemp(".json", f"bkstore-{experiment.name}-")

@@ -58,14 +58,17 @@ class Panel:
     leave_out: Mapping[str, Any] = field(default_factory=dict)
 
     def rows(self, rows: Rows) -> list[Row]:
-        """Return the rows that the panel shows: selected ones that have an x and a y value."""
+        """Return the rows that the panel shows: those that have an x and a y value, have a value of
+        `where` in each of its columns, and no value of `leave_out` in any of its columns."""
         return [
             row
             for row in rows
             if row.get(self.x) is not None
             and row.get(self.y) is not None
             and all(_is_one_of(row[column], allowed) for column, allowed in self.where.items())
-            and not any(_is_one_of(row[column], out) for column, out in self.leave_out.items())
+            and not any(
+                _is_one_of(row[column], excluded) for column, excluded in self.leave_out.items()
+            )
         ]
 
 

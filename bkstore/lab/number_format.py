@@ -7,7 +7,8 @@ from typing import Any
 
 
 def as_text(value: Any) -> str:
-    """Return a value as text: three significant digits or all integer digits, "" for None.
+    """Return a value as text: three significant digits or all integer digits, "" for None. A false
+    value is "NO", in capitals, because it marks a check that failed.
 
     >>> as_text(0.012345), as_text(1234567.8), as_text(None), as_text(3), as_text(False)
     ('0.0123', '1,234,568', '', '3', 'NO')

@@ -38,7 +38,8 @@ class StepProgress:
         self.expected_steps, self.begun_steps, self._started = steps, 0, self._clock()
 
     def begin(self, step: str) -> None:
-        """Report that a step begins, and with it that the one before is done."""
+        """Report that a step begins, which means that the one before is done: on a terminal in
+        place of its line, otherwise as a line of its own."""
         stream = sys.stderr if self._stream is None else self._stream
         text = escape_unprintable(f"{self._describe_share()}{step} ...")
         self.begun_steps += 1

@@ -60,7 +60,8 @@ def _format_key(key: tuple[Any, ...]) -> str:
 
 
 def _changed_values(experiment: Experiment, old: Row, new: Row) -> Iterator[str]:
-    """Yield the counts that differ, and the measured values that moved by `_MIN_RATIO` or more."""
+    """Yield the counts that differ, and the measured values that moved by `_MIN_RATIO` or more:
+    counts are the same in each run, measured values never quite."""
     for column in columns_of_kind(experiment.columns, "count", "measured"):
         then, now = old.get(column.name), new[column.name]
         if then == now:

@@ -30,8 +30,8 @@ def build_document(
     seconds: float,
 ) -> Document:
     """Return the document of a run with its findings, given its command-line arguments and
-    duration. Raises `ValueError` if two rows have the same values in the given columns, and
-    `SummaryError` if the experiment's `summarize` fails."""
+    duration. Raises `ValueError` if two rows have the same values in the columns of kind "given",
+    which identify a row, and `SummaryError` if the experiment's `summarize` fails."""
     document = document_of_rows(experiment, run, rows, arguments, seconds)
     try:
         document["finding"] = experiment.summarize(document["rows"])
@@ -104,9 +104,9 @@ def read_document(experiment: Experiment, source: Path) -> Document:
     """Return a saved document of the experiment, with None for columns that it lacked when it was
     saved. Raises `InvalidArgument` if the file is not a valid document of this experiment."""
     document = load_document(source)
-    name = document["experiment"]
-    if name != experiment.name:
-        raise InvalidArgument(f"{source}: a result of {name}, not of {experiment.name}")
+    saved_experiment = document["experiment"]
+    if saved_experiment != experiment.name:
+        raise InvalidArgument(f"{source}: a result of {saved_experiment}, not of {experiment.name}")
     return fill_missing_columns(experiment, document, source)
 
 

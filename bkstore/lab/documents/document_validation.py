@@ -45,7 +45,8 @@ def find_fault(document: dict[str, Any]) -> str | None:
 
 
 def _find_faults(document: dict[str, Any]) -> Iterator[str]:
-    """Yield the faults; the caller stops at the first: each check relies on those before it."""
+    """Yield the faults. The caller must stop at the first one, as each check relies on those before
+    it: rows, for example, are checked against columns that are known to be valid."""
     yield from _check_members("", document, _DOCUMENT_TYPES)
     yield from _check_members("machine: ", document["machine"], _MACHINE_TYPES)
     for key, item_type in (("absent", str), ("finding", str)):

@@ -38,9 +38,9 @@ PATTERNS: dict[str, Callable[[int, int], Int64Array]] = {
 
 
 class _Form(NamedTuple):
-    """An encoding: ids to bytes, and bytes to a form that can be queried. `missing` returns the
-    absent ones of the ids below a count, in that form; `count_missing` only how many they are, and
-    `ids` the ids of a form."""
+    """An encoding: ids to bytes, and bytes to an object that can be queried. `missing` returns the
+    absent ones of the ids below a count, as such an object; `count_missing` only how many they are,
+    and `ids` the ids of such an object."""
 
     encode: Callable[[Int64Array], bytes]
     decode: Callable[[bytes], Any]
@@ -62,13 +62,18 @@ def _invert_bits(bits: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.bool
 
 
 def _form_of_groups(encoding: Literal["grouped", "bookkeeper"]) -> _Form:
-    """Return the operations on sequence groups in an encoding."""
+    """Return the operations on sequence groups (runs of equal length at equal distances)."""
+
+    def subtract_from_all(held: Availability, count: int) -> Availability:
+        all_ids = schedule.expected(0, count - 1, bookie_index=0, ensemble_size=1, write_quorum=1)
+        return held.missing(all_ids)
+
     return _Form(
-        lambda ids: Availability.from_entries(ids).to_bytes(encoding),
-        Availability.from_bytes,
-        lambda held, count: held.missing(schedule.expected(0, count - 1, 0, 1, 1)),
-        lambda held, count: count - len(held),
-        lambda held: held.entries(),
+        encode=lambda ids: Availability.from_entries(ids).to_bytes(encoding),
+        decode=Availability.from_bytes,
+        missing=subtract_from_all,
+        count_missing=lambda held, count: count - len(held),
+        ids=lambda held: held.entries(),
     )
 
 
@@ -76,11 +81,11 @@ FORMS = {
     "grouped": _form_of_groups("grouped"),
     "BookKeeper's": _form_of_groups("bookkeeper"),
     "bit vector": _Form(
-        _encode_bits,
-        lambda data: np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"),
-        _invert_bits,
-        lambda bits, count: count - int(np.count_nonzero(bits)),
-        np.flatnonzero,
+        encode=_encode_bits,
+        decode=lambda data: np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"),
+        missing=_invert_bits,
+        count_missing=lambda bits, count: count - int(np.count_nonzero(bits)),
+        ids=np.flatnonzero,
     ),
 }
 """The encodings of bkstore, and a plain bit vector."""
@@ -93,21 +98,23 @@ def roaring_form(module: Any) -> _Form:
         return serialize_bitmap(build_bitmap(module, ids))
 
     return _Form(
-        encode,
-        module.BitMap.deserialize,
-        lambda bitmap, count: bitmap.flip(0, count),
-        lambda bitmap, count: count - len(bitmap),
-        lambda bitmap: np.array(bitmap.to_array(), np.int64),
+        encode=encode,
+        decode=module.BitMap.deserialize,
+        missing=lambda bitmap, count: bitmap.flip(0, count),
+        count_missing=lambda bitmap, count: count - len(bitmap),
+        ids=lambda bitmap: np.array(bitmap.to_array(), np.int64),
     )
 
 
 def _rows(
     run: LabRun, pattern: str, forms: dict[str, _Form], ids: Int64Array, count: int
 ) -> Iterator[Row]:
-    """Yield a row for each form of `ids`, which are some of the ids below `count`."""
-    sides: list[TimedSide] = []
+    """Yield a row for each form of `ids`, which are some of the ids below `count`. Each form has
+    four timed operations; all operations of all forms take turns."""
+    operations: list[TimedSide] = []
     encoded_and_decoded: dict[str, tuple[bytes, object]] = {}
     for name, form in forms.items():
+        # Check the form's answers before they are timed.
         data = form.encode(ids)
         decoded = form.decode(data)
         missing_ids = np.setdiff1d(np.arange(count), ids, assume_unique=True)
@@ -116,13 +123,13 @@ def _rows(
         if form.count_missing(decoded, count) != missing_ids.size:
             raise RuntimeError(f"{name}, {pattern}: not {missing_ids.size} missing")
         encoded_and_decoded[name] = data, decoded
-        sides += (
+        operations += (
             TimedSide("encode", partial(form.encode, ids)),
             TimedSide("decode", partial(form.decode, data)),
             TimedSide("missing", partial(form.missing, decoded, count)),
             TimedSide("count", partial(form.count_missing, decoded, count)),
         )
-    samples = iter(run_samples(sides, run.rounds, run.min_sample_seconds))  # four a form
+    samples = iter(run_samples(operations, run.rounds, run.min_sample_seconds))  # in that order
     for name, (data, decoded) in encoded_and_decoded.items():
         yield {
             "pattern": pattern,
@@ -145,34 +152,33 @@ def measure(run: LabRun) -> Iterator[Row]:
     if pyroaring is not None:
         forms["roaring"] = roaring_form(pyroaring)
     run.expect_steps(len(PATTERNS))
-    for pattern, make in PATTERNS.items():
+    for pattern, make_ids in PATTERNS.items():
         run.report_progress(pattern)
-        yield from _rows(run, pattern, forms, make(count, run.seed), count)
+        yield from _rows(run, pattern, forms, make_ids(count, run.seed), count)
 
 
 def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     row_of = {(row["pattern"], row["form"]): row for row in rows}
-    stripe, built = row_of["2 of 3", "grouped"], row_of["2 of 3", "BookKeeper's"]
-    smallest = {
-        pattern: min((row for row in rows if row["pattern"] == pattern), key=lambda r: r["bytes"])
-        for pattern in PATTERNS
-    }
-    grouped_patterns = [name for name, row in smallest.items() if row["form"] == "grouped"]
-    others: dict[str, list[str]] = {}
-    for name, row in smallest.items():
-        if name not in grouped_patterns:
-            others.setdefault(row["form"], []).append(name)
-    elsewhere = "; ".join(f"{form} ({'; '.join(names)})" for form, names in others.items())
-    encode = row_of["2 of 3", "bit vector"]["encode"] / stripe["encode"]
+    stripe, bookkeepers = row_of["2 of 3", "grouped"], row_of["2 of 3", "BookKeeper's"]
+    patterns_of_smallest: dict[str, list[str]] = {}  # by form: where it has the fewest bytes
+    for pattern in PATTERNS:
+        pattern_rows = [row for row in rows if row["pattern"] == pattern]
+        smallest = min(pattern_rows, key=lambda row: row["bytes"])
+        patterns_of_smallest.setdefault(smallest["form"], []).append(pattern)
+    grouped_patterns = patterns_of_smallest.pop("grouped", [])
+    elsewhere = "; ".join(
+        f"{form} ({'; '.join(patterns)})" for form, patterns in patterns_of_smallest.items()
+    )
+    encode_ratio = stripe["encode"] / row_of["2 of 3", "bit vector"]["encode"]
     return [
         f"A stripe of {as_text(stripe['entries'])} entries takes {as_text(stripe['bytes'])} bytes "
-        f"as groups, {as_text(built['bytes'])} as BookKeeper encodes it, "
+        f"as groups, {as_text(bookkeepers['bytes'])} as BookKeeper encodes it, "
         f"{as_text(row_of['2 of 3', 'bit vector']['bytes'])} as bits.",
         f"Groups are the smallest form of: {'; '.join(grouped_patterns) or 'none'}. "
         f"Elsewhere: {elsewhere or 'nothing'}.",
-        f"Making groups of the stripe takes {compare(1 / encode, 'long')} as making bits. The set "
-        f"of what is missing takes {_list_forms(row_of, 'missing', 'ms')}; counting it "
+        f"Making groups of the stripe takes {compare(encode_ratio, 'long')} as making bits. The "
+        f"set of what is missing takes {_list_forms(row_of, 'missing', 'ms')}; counting it "
         f"{_list_forms(row_of, 'count', 'us')}.",
     ]
 

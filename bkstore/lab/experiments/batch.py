@@ -38,7 +38,9 @@ def _encode_records(run: LabRun, ledger_id: int, payload_bytes: int, count: int)
 
 
 def _read_sides(source: Source, ledger_id: int, entry_count: int) -> list[TimedSide]:
-    """Return sides that read a ledger, entry by entry or in batches of some size."""
+    """Return the ways to read a ledger that are compared: by single calls, and in batches of each
+    size that is not larger than the ledger. Each is named by its batch size, 0 for single calls,
+    and returns the number of its calls."""
 
     def read_singly() -> int:
         for entry_id in range(entry_count):
@@ -62,7 +64,9 @@ def _read_sides(source: Source, ledger_id: int, entry_count: int) -> list[TimedS
 def _add_sides(
     source: Bookie | WireClient, encode: Callable[[], RecordBatch], entry_count: int
 ) -> list[TimedSide]:
-    """Return sides that add the records of a new ledger, which `encode` makes untimed."""
+    """Return the ways to add the records of a new ledger that are compared: by single calls, and in
+    batches of each size that is not larger than the ledger. `encode` makes the records, untimed,
+    for each run. Names and results are those of `_read_sides`."""
 
     def add_singly(records: RecordBatch) -> int:
         for record in records.records():
@@ -105,7 +109,8 @@ def _rows(run: LabRun, key: Row, sides: list[TimedSide], entry_count: int) -> It
 def _measure_server_microseconds(
     bookie: BenchmarkBookie, sides: list[TimedSide], entry_count: int, rounds: int
 ) -> list[float]:
-    """Return the CPU microseconds per entry of the bookie's process, for each side."""
+    """Return the CPU microseconds per entry that the bookie's process takes, for each side: the
+    time of the client is not part of them. A side's value is its median over the rounds."""
 
     def measure_cpu_seconds(side: TimedSide) -> float:
         seconds_before = bookie.cpu_seconds()
@@ -119,8 +124,9 @@ def _measure_server_microseconds(
 def _workloads(
     run: LabRun, reader: LedgerStorage | WireClient, adder: Bookie | WireClient
 ) -> Iterator[tuple[Row, list[TimedSide], int]]:
-    """Yield the key of some rows, their sides, and the number of entries that a side handles.
-    The ledger that is read has the payload size as its id."""
+    """Yield for each operation and payload size: the columns that its rows share, the compared ways
+    to do it ("sides"), and the number of entries that a side reads or adds in one run. The caller
+    has written the ledgers to read: the payload size is the id of each."""
     ledger_ids = count(10_000)
     read_count = run.scaled(_ENTRIES_READ, minimum=40)
     add_count = run.scaled(_ENTRIES_ADDED, minimum=10)
@@ -129,7 +135,7 @@ def _workloads(
         yield {"what": "reads", "payload": payload_bytes}, sides, read_count
     for payload_bytes in _PAYLOADS:
 
-        def encode(payload_bytes: int = payload_bytes) -> RecordBatch:
+        def encode(payload_bytes: int = payload_bytes) -> RecordBatch:  # bound in this iteration
             return _encode_records(run, next(ledger_ids), payload_bytes, add_count)
 
         sides = _add_sides(adder, encode, add_count)

@@ -89,9 +89,10 @@ def _random_ids(count: int, absent_count: int, seed: int) -> tuple[Int64Array, I
 
 
 def _rows(run: LabRun, filters: dict[str, FilterLibrary], count: int, rate: float) -> Iterator[Row]:
-    """Yield a row for each library's filter of `count` ids at a false-positive rate."""
-    ids, absent = _random_ids(count, run.scaled(_ABSENT_IDS, minimum=2000), run.seed)
-    built_filters = {name: BuiltFilter.of(filters[name], ids, absent, rate) for name in filters}
+    """Yield a row for each library's filter of `count` ids at a false-positive rate, which is
+    measured as the share of absent ids that the filter takes for present."""
+    ids, absent_ids = _random_ids(count, run.scaled(_ABSENT_IDS, minimum=2000), run.seed)
+    built_filters = {name: BuiltFilter.of(filters[name], ids, absent_ids, rate) for name in filters}
     # Each filter has two timed steps: making it, and asking it for the absent ids.
     steps = [step for built in built_filters.values() for step in built.timed_steps]
     samples = iter(run_samples(steps, run.rounds, run.min_sample_seconds))
@@ -104,9 +105,9 @@ def _rows(run: LabRun, filters: dict[str, FilterLibrary], count: int, rate: floa
             "ids": count,
             "rate": rate,
             "bits_per_id": 8 * library.bytes(bloom_filter) / count,
-            "measured": library.count_positives(bloom_filter, built.absent) / absent.size,
+            "measured": library.count_positives(bloom_filter, built.absent) / absent_ids.size,
             "make": next(samples).seconds / count * 1e9,
-            "ask": next(samples).seconds / absent.size * 1e9,
+            "ask": next(samples).seconds / absent_ids.size * 1e9,
         }
         if name == _OURS:
             size = filter_size(count, rate)
@@ -141,7 +142,8 @@ class BuiltFilter(NamedTuple):
 
 
 def measure(run: LabRun) -> Iterator[Row]:
-    """Yield a row for each rate with the usual number of ids, then for each number at 1 %."""
+    """Yield a row for each false-positive rate with the usual number of ids, then for each number
+    of ids at the usual rate."""
     filters = _installed_filters(run)
     counts = sorted({run.scaled(count, minimum=4) for count in _IDS})
     run.expect_steps(len(_RATES) + len(counts))

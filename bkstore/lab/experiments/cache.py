@@ -53,7 +53,8 @@ class FilledStorage(NamedTuple):
 
 
 def _ledger_entries(run: LabRun, recorded: Trace | None) -> dict[LedgerId, Int64Array]:
-    """Return each ledger's entry ids: those that a recording spans, a dump's, or generated ones."""
+    """Return each ledger's entry ids: those from the lowest to the highest that a recording of
+    reads has, else those of the given dump, else generated ones."""
     if recorded is not None:
         return span_entries(recorded, MAX_ENTRIES)
     if run.dump is not None:
@@ -80,18 +81,21 @@ def _filled_storage(run: LabRun, recorded: Trace | None) -> Iterator[FilledStora
 
 
 def _sides(filled: FilledStorage, reads: Trace) -> Iterator[tuple[Row, TimedSide]]:
-    """Yield row keys and sides: without a cache, then for each cache size and read-ahead, which is
-    limited by a number of entries, or for one cache size by bytes."""
+    """Yield the compared ways to read ("sides"), each with the columns that identify its row:
+    without a cache, then with each size of the read cache and each amount of read-ahead. That is
+    limited by a number of entries, and at the usual cache size also by a number of bytes."""
     key, queries = {"series": "no cache", "room": 0, "ahead": 1}, reads.queries
-    yield key, TimedSide(str(key), partial(read_singly, queries), lambda: filled.storage)
+    read_uncached = partial(read_singly, queries)
+    yield key, TimedSide(str(key), read_uncached, setup=lambda: filled.storage)
     for share in _CACHE_SHARES:
+        # The name of the limit, its value, and the arguments of `ReadCache` that set it.
         limits = [("entries", n, {"max_count": n}) for n in READ_AHEAD_ENTRIES]
         if share == _USUAL_SHARE:
             limits += [("bytes", n, {"max_count": 0, "max_size": n}) for n in _READ_AHEAD_BYTES]
-        for series, ahead, limit in limits:
-            key = {"series": series, "room": share * 100, "ahead": ahead}
-            new_cache = partial(ReadCache, filled.storage, int(filled.bytes * share), **limit)
-            yield key, TimedSide(str(key), partial(read_by_cache, queries), new_cache)
+        for series, limit, arguments in limits:
+            key = {"series": series, "room": share * 100, "ahead": limit}
+            new_cache = partial(ReadCache, filled.storage, int(filled.bytes * share), **arguments)
+            yield key, TimedSide(str(key), partial(read_by_cache, queries), setup=new_cache)
 
 
 def _measure_trace(run: LabRun, filled: FilledStorage, order: str, reads: Trace) -> Iterator[Row]:
@@ -103,9 +107,9 @@ def _measure_trace(run: LabRun, filled: FilledStorage, order: str, reads: Trace)
 
 
 def _read_row(result: SideResult, read_count: int) -> Row:
-    """Return the columns of a side, which returns `ReadCosts`."""
+    """Return the measured columns of one side, the work of which returned `ReadCosts`."""
     work_cost, read_costs = result.cost, result.result
-    bytes_read, returned_bytes = work_cost.read, read_costs.returned_bytes
+    bytes_read, returned_bytes = work_cost.read, read_costs.returned_bytes  # None: not known
     return {
         "reads": read_count,
         "hit_ratio": read_costs.hits / read_count,
@@ -117,8 +121,9 @@ def _read_row(result: SideResult, read_count: int) -> Row:
 
 
 def _measure_tail(run: LabRun, cache_share: float) -> Iterator[Row]:
-    """Yield for each lag the share of reads that the write cache answers. The cache has room for a
-    share of the bytes written, in two halves: one is filled while the other is flushed."""
+    """Yield a row for each lag: the share of reads that the write cache answers if a reader is
+    `lag` entries behind the writers. The cache has room for a share of the bytes written, in two
+    halves: one is filled while the other is flushed."""
     coder, payload, directory = Coder("CRC32C"), bytes(PAYLOAD), run.directory / "tail"
     tens_per_ledger = run.scaled(_ENTRIES_PER_LEDGER // 10, minimum=6)
     record_bytes = len(coder.encode_many(LedgerId(0, 0), [0], [payload])[0]) + ENTRY_OVERHEAD
@@ -192,8 +197,9 @@ def _relative_cpu(row_of: dict[Any, Row], row: Row) -> str:
 
 def _describe_cheapest(row_of: dict[Any, Row], order: str, cache_percent: float) -> str:
     """Return a sentence about the read-ahead with the least CPU, compared with no read-ahead."""
-    candidates = [row_of["entries", order, cache_percent, count] for count in READ_AHEAD_ENTRIES]
-    best, without_read_ahead = min(candidates, key=lambda row: row["us"]), candidates[0]
+    rows = {count: row_of["entries", order, cache_percent, count] for count in READ_AHEAD_ENTRIES}
+    without_read_ahead = rows[1]  # a read of one entry at a time
+    best = min(rows.values(), key=lambda row: row["us"])
     read_kind = "reads by Zipf's law" if order == "zipf" else "the recorded reads"
     setting, comparison = "no read-ahead", ""
     if best is not without_read_ahead:

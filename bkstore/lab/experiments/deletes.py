@@ -51,8 +51,9 @@ class DatabaseRun(NamedTuple):
     repair: Callable[[Any], None] | None
 
     def advance(self, step: int, ledger_count: int, seed: int) -> None:
-        """Write ledgers and delete the oldest. One step more than `STEPS` follows, the last one,
-        which writes none and deletes nearly all."""
+        """Run one step: write `ledger_count` ledgers, delete the oldest so that those of
+        `_LIVE_STEPS` steps are left, and repair the database every few steps. Steps count from 1;
+        the one after `STEPS` is the last: it writes nothing and deletes nearly all ledgers."""
         is_last = step > STEPS
         for i in range(0 if is_last else ledger_count):
             self.live.append(LedgerId(0, step * ledger_count + i))
@@ -81,12 +82,13 @@ class DatabaseRun(NamedTuple):
 
 
 def _measure_queries(run: LabRun, databases: dict[str, DatabaseRun]) -> dict[str, Row]:
-    """Return the latencies of scans and seeks by strategy; the databases take turns."""
+    """Return the latencies by strategy: of a scan of all rows, of finding the last row of a ledger,
+    and of finding the first row, behind all deleted ones. The databases take turns."""
     rows: dict[str, Row] = {strategy: {} for strategy in databases}
-    queries_of_column: dict[str, Callable[[DatabaseRun], QuerySet]] = {
-        "scan": lambda each: QuerySet(lambda _: each.store.scan(), [None]),
-        "last_p50": lambda each: QuerySet(each.store.find_last, each.newest_ledgers()),
-        "first_p50": lambda each: QuerySet(lambda _: each.store.find_first(), [None] * 5),
+    queries_of_column: dict[str, Callable[[DatabaseRun], QuerySet]] = {  # [None]: no argument
+        "scan": lambda run: QuerySet(lambda _: run.store.scan(), [None]),
+        "last_p50": lambda run: QuerySet(run.store.find_last, run.newest_ledgers()),
+        "first_p50": lambda run: QuerySet(lambda _: run.store.find_first(), [None] * 5),
     }
     for column, make_queries in queries_of_column.items():
         query_sets = {strategy: make_queries(database) for strategy, database in databases.items()}
@@ -99,9 +101,11 @@ def _measure_queries(run: LabRun, databases: dict[str, DatabaseRun]) -> dict[str
 def _database_openers(
     run: LabRun, ledgers_per_step: int
 ) -> dict[str, Callable[[Path], DatabaseRun]]:
-    """Return how the database of each strategy is opened: RocksDB with a bookie's options by each
-    strategy, RocksDB with the user's options by `deleteRange`, indexes of the user's by theirs."""
-    rows_per_table = ledgers_per_step * _ENTRIES_PER_LEDGER // 2
+    """Return by name the functions that open an empty database with a strategy of deletion: RocksDB
+    with a bookie's options and each of `STRATEGIES`, RocksDB with each set of options that the user
+    gave (--rocks) and `deleteRange`, and each index class of the user's (--side), whose own method
+    deletes ledgers. If --only is given, only those that it names."""
+    rows_per_table = ledgers_per_step * _ENTRIES_PER_LEDGER // 2  # a step fills two table files
 
     def open_rocks(
         directory: Path,
@@ -140,7 +144,7 @@ def measure(run: LabRun) -> Iterator[Row]:
             databases[strategy] = open_run(run.directory / f"{number}")
             closing.callback(databases[strategy].store.close)
         run.expect_steps(STEPS + 1)
-        for step in range(1, STEPS + 2):  # the last one is that of `DatabaseRun.advance`
+        for step in range(1, STEPS + 2):  # in the last step `advance` deletes nearly everything
             run.report_progress(f"step {step} of {STEPS + 1}")
             remains = {}
             for strategy, database in databases.items():
@@ -189,16 +193,17 @@ def summarize(rows: Rows) -> list[str]:
 
 
 def _describe_own(rows: Rows) -> list[str]:
-    """Return a sentence for each side of the user's."""
+    """Return a sentence for each database that is not one of `STRATEGIES`: those with options or
+    an index class of the user's."""
     names = dict.fromkeys(row["strategy"] for row in rows if row["strategy"] not in STRATEGIES)
     sentences = []
     for strategy in names:
-        own = [row for row in rows if row["strategy"] == strategy]
-        late = [row["kib"] for row in own if STEPS // 2 < row["step"] <= STEPS]
+        *step_rows, last_row = (row for row in rows if row["strategy"] == strategy)
+        late_kib = [row["kib"] for row in step_rows if row["step"] > STEPS // 2]
         sentences.append(
-            f"{strategy} takes {as_text(round(statistics.median(late)))} KiB for "
-            f"{as_text(own[-2]['live'])} live rows, and {as_text(round(own[-1]['kib']))} when all "
-            f"but {as_text(own[-1]['live'])} are deleted."
+            f"{strategy} takes {as_text(round(statistics.median(late_kib)))} KiB for "
+            f"{as_text(step_rows[-1]['live'])} live rows, and {as_text(round(last_row['kib']))} "
+            f"when all but {as_text(last_row['live'])} are deleted."
         )
     return sentences
 

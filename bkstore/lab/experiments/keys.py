@@ -71,15 +71,18 @@ KEY_ORDERS = {
 
 
 def _scopes_and_ledgers(order: KeyOrder, count: int, seed: int) -> tuple[KeyWords, KeyWords]:
-    """Return the two words of `count` ledger ids, of the kind of `order.scopes`."""
+    """Return `count` ledger ids of 128 bits as two 64-bit words each: the scopes (upper words) and
+    the ledger numbers (lower words). Scopes are 0, four random ones, or all random, by
+    `order.scopes`."""
     numbers = np.arange(1, count + 1, dtype=np.uint64)
     if order.scopes == "0":
         return np.zeros(count, np.uint64), numbers
     rng = np.random.default_rng(seed)
     if order.scopes == "four":
-        return rng.integers(1, 1 << 64, 4, np.uint64, endpoint=False)[numbers % 4], numbers
-    high, low = rng.integers(1, 1 << 64, (2, count), np.uint64, endpoint=False)
-    return high, low
+        four_scopes = rng.integers(1, 1 << 64, 4, np.uint64, endpoint=False)
+        return four_scopes[numbers % 4], numbers
+    scopes, ledgers = rng.integers(1, 1 << 64, (2, count), np.uint64, endpoint=False)
+    return scopes, ledgers
 
 
 class ArrivingRows(NamedTuple):
@@ -90,12 +93,14 @@ class ArrivingRows(NamedTuple):
 
 
 def make_arriving_rows(order: KeyOrder, count: int, per_ledger: int, seed: int) -> ArrivingRows:
-    """Return the rows of `count` ledgers, whose entries arrive in ten rounds."""
+    """Return the index rows of `count` ledgers with `per_ledger` entries each (a multiple of ten),
+    whose entries arrive in ten rounds, as in a bookie that flushes ten times."""
     scopes, ledgers = _scopes_and_ledgers(order, count, seed)
     # A round has the next tenth of the entries of every ledger, ledger by ledger.
     ledger_of_row = np.tile(np.repeat(np.arange(count), per_ledger // 10), 10)
     entries_of_rounds = np.arange(per_ledger, dtype=np.uint64).reshape(10, 1, -1)
     entry_ids = np.tile(entries_of_rounds, (1, count, 1)).ravel()
+    # `order.words` numbers the words of a key: 0 scope, 1 ledger, 2 entry.
     words = (scopes[ledger_of_row], ledgers[ledger_of_row], entry_ids)
     keys = np.stack([words[i] for i in order.words], axis=1)
     return ArrivingRows(keys, locations(ledger_of_row.size, seed))
@@ -125,7 +130,8 @@ class _KeySide(NamedTuple):
         return self
 
     def fill(self) -> int | None:
-        """Write the rows, and compact; return the bytes of RocksDB's log, None of other stores."""
+        """Write the rows, and compact. Return the size of RocksDB's write-ahead log before the
+        compaction, which deletes it; None for other stores, which have no such files."""
         store = self.open(self.top)
         store.put_list(self.keys, self.values, per_batch=10_000)
         store.sync()
@@ -145,8 +151,9 @@ class _KeySide(NamedTuple):
 
 
 def _sides(run: LabRun, count: int) -> dict[str, _KeySide]:
-    """Return RocksDB with each key order, then the installed peers, and RocksDB with other options,
-    with the key order of a bookie; or those of --only."""
+    """Return the compared stores ("sides") by name: RocksDB with each key order, then the other
+    installed key-value stores, and RocksDB with options of the user's, both with a bookie's key
+    order. If --only is given, only those that it names."""
     stores: dict[str, tuple[KeyOrder, _OpenStore]] = {
         name: (order, _open_rocksdb) for name, order in KEY_ORDERS.items()
     }
@@ -165,8 +172,11 @@ def _sides(run: LabRun, count: int) -> dict[str, _KeySide]:
 
 
 def _measure_writes(run: LabRun, sides: dict[str, _KeySide]) -> dict[str, Row]:
-    """Fill every store once per round; return sizes and write rates by side."""
-    write_sides = [TimedSide(name, _KeySide.fill, side.emptied) for name, side in sides.items()]
+    """Fill every store once per round, in an emptied directory; return sizes and write rates by
+    side."""
+    write_sides = [
+        TimedSide(name, run=_KeySide.fill, setup=side.emptied) for name, side in sides.items()
+    ]
     rows: dict[str, Row] = {}
     for (name, side), result in zip(sides.items(), run_in_turns(write_sides, run.rounds)):
         row_count, log_bytes = len(side.keys), result.result
@@ -184,7 +194,9 @@ def _measure_writes(run: LabRun, sides: dict[str, _KeySide]) -> dict[str, Row]:
 def _measure_reads(
     run: LabRun, sides: dict[str, _KeySide], stores: dict[str, Store]
 ) -> Iterator[Row]:
-    """Yield each side's latencies: of reading a row, listing a ledger, finding its last entry."""
+    """Yield each side's latencies: of reading a row, listing a ledger, finding its last entry. The
+    last column is None for orders in which the entry comes before the ledger, as no single seek
+    finds the last entry of a ledger."""
     row_count = len(next(iter(sides.values())).keys)
     rng = np.random.default_rng(run.seed)
     row_numbers = rng.integers(0, row_count, run.scaled(_QUERY_COUNT, minimum=50))
@@ -196,7 +208,7 @@ def _measure_reads(
             raise RuntimeError(f"a listing of {listed_counts} rows")
         row_reads[name] = QuerySet(store.get, [side.keys[row] for row in row_numbers])
         listings[name] = QuerySet(partial(_list_keys, store, words), ranges)
-        if side.order.prefix_words:  # otherwise a ledger's last entry is found by no seek
+        if side.order.prefix_words:  # the key begins with the ledger
             seeks[name] = QuerySet(store.seek_for_prev, [upper for _, upper in ranges])
     row_latencies, list_latencies, seek_latencies = (
         measure_latencies_of(query_sets, run.rounds) for query_sets in (row_reads, listings, seeks)
@@ -254,12 +266,13 @@ def summarize(rows: Rows) -> list[str]:
 
 
 def _describe_orders(row_of: dict[str, Row]) -> list[str]:
-    """Return what the scope costs, and an order with entries first."""
+    """Return sentences on what a scope in the key costs, and on an order with entries first."""
     usual, scoped = row_of[USUAL], row_of["scope, ledger, entry"]
     uuids, by_entry = row_of["scope, ledger, entry; UUIDs"], row_of["entry, ledger"]
 
-    def difference(column: str, other: Row = scoped) -> float:
-        return float(other[column] - usual[column])
+    def difference(column: str, row: Row = scoped) -> float:
+        """Return how much more a row has in a column than the key order of a bookie."""
+        return float(row[column] - usual[column])
 
     by_entry_bytes, usual_bytes = (as_text(row["table_per_entry"]) for row in (by_entry, usual))
     instead = ", as before" if by_entry_bytes == usual_bytes else f" instead of {usual_bytes}"

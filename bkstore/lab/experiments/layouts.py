@@ -61,7 +61,8 @@ _Query = tuple[LedgerId, int]
 def _measure_build(
     run: LabRun, side: IndexSide, load: IndexLoad, directory: Path
 ) -> tuple[MemtableIndex, Row]:
-    """Build a side below `directory` several times; return its memtable and the cost as a row."""
+    """Build an index implementation (a "side") in `directory`, several times anew. Return its
+    memtable, which has the entries that are not in files, and the columns of the cost."""
     costs, memory = [], MemtableIndex()
     for _ in range(min(run.rounds, _MAX_BUILDS)):
         shutil.rmtree(directory, ignore_errors=True)
@@ -70,6 +71,7 @@ def _measure_build(
             memory = side.fill(load, directory)
         costs.append(cost)
     cost, file_bytes = median_cost(costs), measure_files(directory, side.file_endings).bytes
+    # The memtable's size: its arrays of entry ids and of locations.
     arrays = chain.from_iterable(map(memory.items, memory.ledgers()))
     memory_bytes = sum(array.nbytes for array in arrays)
     return memory, {
@@ -83,7 +85,8 @@ def _measure_build(
 
 
 def _measure_first_reads(source: Source, load: IndexLoad, queries: Sequence[_Query]) -> Row:
-    """Return the number of listed entries, and the bytes that a first read asks of the system."""
+    """Return the columns of an index that was just opened: the bytes that one look-up reads from
+    files, and the number of entries that it lists, which shows that none is absent."""
     with measure_cost() as cost:
         locations = [source.get(*query) for query in queries]
     if None in locations:
@@ -117,9 +120,9 @@ def _measure_queries(
 
 
 def make_batches(load: IndexLoad) -> list[tuple[LedgerId, Int64Array]]:
-    """Return `MIN_P99_QUERIES` batches of `BATCH_ENTRIES` entries, or fewer, spread over the
-    load."""
-    step = BATCH_ENTRIES * 2 // 5  # so that batches overlap
+    """Return up to `MIN_P99_QUERIES` batches of up to `BATCH_ENTRIES` consecutive entries of a
+    ledger, evenly spread over the load."""
+    step = BATCH_ENTRIES * 2 // 5  # so that batches overlap, and small loads have enough of them
     starts = [
         (ledger_id, first)
         for ledger_id, ids in load.expected.items()
@@ -137,17 +140,19 @@ def _unpack_arguments(ask: Callable[..., object]) -> Callable[[Sequence[Any]], o
 
 
 def _rows(run: LabRun, shape: str, sides: dict[str, IndexSide], load: IndexLoad) -> Iterator[Row]:
-    """Build all sides one after the other, then measure them in turns; yield a row for each."""
+    """Yield a row for each index implementation ("side"), filled with the same load. All are built
+    first, one after the other, and stay open; then their queries are measured in turns, so that a
+    busy moment of the machine hits all of them alike."""
     query_count = run.scaled(_QUERY_COUNT, minimum=MIN_P99_QUERIES)
     queries = make_trace("zipf", load.expected, query_count, run.seed).queries
     rows: dict[str, Row] = {}
-    sources: dict[str, Source] = {}
+    sources: dict[str, Source] = {}  # by side: the open index
     with ExitStack() as closing:
         for name, side in sides.items():
             run.report_progress(f"{shape}: {name}")
             directory = run.directory / name
             memory, row = _measure_build(run, side, load, directory)
-            closing.callback(shutil.rmtree, directory)
+            closing.callback(shutil.rmtree, directory)  # after the index in it is closed
             if side.open_index is not None:  # it has files, not only a memtable
                 row["open"] = measure_milliseconds(partial(side.open_once, directory), run.rounds)
             sources[name] = closing.enter_context(side.open_source(directory, memory))
@@ -158,7 +163,9 @@ def _rows(run: LabRun, shape: str, sides: dict[str, IndexSide], load: IndexLoad)
 
 
 def measure(run: LabRun) -> Iterator[Row]:
-    """Yield a row for each shape and layout; for one shape also for each option of RocksDB."""
+    """Yield a row for each index implementation ("side") and each load: loads differ in shape, such
+    as few large ledgers or many small ones, and a dump is one more. RocksDB with other options than
+    a bookie's is measured for one shape."""
     count = run.scaled(ENTRIES, minimum=600)
     loads = {shape: make_index_load(shape, count, run.seed) for shape in SHAPES}
     if run.dump is not None:
@@ -210,7 +217,8 @@ def _describe_layouts(by_key: dict[tuple[str, str], Row]) -> list[str]:
 
 
 def _describe_own_sides(by_key: dict[tuple[str, str], Row]) -> list[str]:
-    """Return a sentence for each side of the user's, compared with index files where these are."""
+    """Return a sentence for each index of the user's, compared with index files if those were
+    measured too (--only may leave them out)."""
     sentences = []
     for (shape, side), row in by_key.items():
         if shape != DETAILED_SHAPE or side in INDEX_SIDES or side in TUNED_SIDES:
@@ -230,7 +238,8 @@ def _describe_own_sides(by_key: dict[tuple[str, str], Row]) -> list[str]:
 
 
 def _describe_dump(by_key: dict[tuple[str, str], Row]) -> list[str]:
-    """Return the same for the rows of a dump, if there was one."""
+    """Return a sentence that compares index files with RocksDB for the ledgers of a dump, if both
+    were measured with one."""
     files, rocks = (by_key.get((DUMP_SHAPE, side)) for side in ("idx files", "rocksdb"))
     if files is None or rocks is None:
         return []

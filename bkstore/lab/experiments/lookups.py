@@ -47,7 +47,8 @@ class WorldPoint(NamedTuple):
 
 
 def _make_world(point: WorldPoint, seed: int) -> StreamImage:
-    """Return an image of objects of many streams on one node, of which nothing is lost or moved."""
+    """Return a random image, a snapshot of which objects hold which streams: one node, all objects
+    with ranges of many streams, none of them lost or moved to another node."""
     shape = WorldShape(
         nodes=1,
         streams=point.streams,
@@ -69,8 +70,9 @@ def _run_turns(
     point: WorldPoint,
     rounds: int,
 ) -> Iterator[tuple[Strategy, list[_Turn], float]]:
-    """Run all queries once and again in each round; yield each strategy's turns and filter bytes.
-    Strategies take turns. Each keeps its index and its filters from the first turn on."""
+    """Yield for each look-up strategy the statistics of its queries, a list for each turn, and the
+    bytes of its bloom filters. Each strategy runs all queries in a first turn, which fills its
+    index and its filters, then once in each round with these kept; strategies take turns."""
     options = LookupOptions(keep_objects=point.kept)
     with ExitStack() as closing:
         lookups = {}
@@ -89,8 +91,9 @@ def _run_turns(
 
 
 def _lookup_cost(turns: Sequence[_Turn]) -> Row:
-    """Return loads and waves of loads, which are the same in each turn, and the median time: a
-    query's is its median over the turns."""
+    """Return the mean numbers of loaded objects and of waves of a query (the loads of a wave run at
+    the same time), and the median time. The numbers are the same in each turn; a query's time is
+    its median over the turns."""
     query_seconds = np.median([[stats.seconds for stats in turn] for turn in turns], axis=0)
     return {
         "loads": statistics.mean(stats.loads for stats in turns[0]),
@@ -107,7 +110,9 @@ def _measure_series(
     strategies: Sequence[Strategy],
     rounds: int,
 ) -> Iterator[Row]:
-    """Yield a row for each distinct point and strategy; "first" columns are of the first turn."""
+    """Yield a row for each distinct point (the values that make a world) and each strategy. The
+    columns "first_..." are the costs of the first turn, in which index and filters are made; the
+    other costs are those of the later turns."""
     for point in dict.fromkeys(points):
         run.report_progress(f"{series}: {point}")
         image = _make_world(point, run.seed)
@@ -126,8 +131,9 @@ def _measure_series(
 
 
 def measure(run: LabRun) -> Iterator[Row]:
-    """Yield a row for each series, point and strategy. A series varies one value of the usual
-    point; the last one is the world of the first finding."""
+    """Yield a row for each series, point and strategy. A point is the values that make a world of
+    objects and streams. Each series varies one value of the usual point, except the last one,
+    "claim": its only point is the world that the first finding is about."""
     streams_per_object = CLAIM_STREAMS / CLAIM_OBJECTS
     query_count = run.scaled(_QUERY_COUNT, minimum=10)
     slow_query_count = run.scaled(_SLOW_QUERY_COUNT, minimum=2)
@@ -137,15 +143,17 @@ def measure(run: LabRun) -> Iterator[Row]:
         WorldPoint(count, max(15, int(count * streams_per_object))) for count in object_counts
     ]
     stream_points = [WorldPoint(objects, run.scaled(value, minimum=15)) for value in _STREAM_COUNTS]
-    usual = WorldPoint(objects, streams)
     claim = WorldPoint(run.scaled(CLAIM_OBJECTS, minimum=40), run.scaled(CLAIM_STREAMS, minimum=24))
     claim_query_count = run.scaled(_CLAIM_QUERY_COUNT, minimum=12)
+    usual = WorldPoint(objects, streams)
     rate_points = [usual._replace(fpp=rate) for rate in FILTER_RATES]
     kept_points = [usual._replace(kept=kept) for kept in CACHED_OBJECTS]
     load_points = [usual._replace(load_ms=value) for value in LOAD_MS]
     every: Sequence[Strategy] = STRATEGIES
     filters: Sequence[Strategy] = ("index", "bloom")
     compared: Sequence[Strategy] = ("load-all", "index", "bloom")
+    # Each series: name, points, number of queries, strategies, rounds. Only times need several
+    # rounds, and only those of slow loads are of interest.
     all_series: list[tuple[str, list[WorldPoint], int, Sequence[Strategy], int]] = [
         ("length", length_points, query_count, every, 1),
         ("streams", stream_points, query_count, every, 1),
@@ -160,7 +168,7 @@ def measure(run: LabRun) -> Iterator[Row]:
 
 
 def summarize(rows: Rows) -> list[str]:
-    """Return the findings, for warm index and filters."""
+    """Return the findings, for indexes and filters that an earlier turn has made ("warm")."""
     claim_rows = {row["strategy"]: row for row in rows if row["series"] == "claim"}
     bloom, load_all = claim_rows["bloom"], claim_rows["load-all"]
     sparse_index = claim_rows["sparse-index"]

@@ -105,13 +105,14 @@ def _write_index(ledgers: Ledgers, seed: int, page_size: int, directory: Path) -
 def _measure_sizes(
     run: LabRun, shape: str, ledgers: Ledgers, directories: dict[int, Path]
 ) -> Iterator[Row]:
-    """Write the files of every page size; yield what they take, and how fast they are written."""
+    """Write the files of every page size; yield a row for each: bytes of the files, bytes on disk
+    (sparse files have fewer), and the rate of writing."""
     entries = sum(ids.size for ids in ledgers.values())
     sides = [
         TimedSide(
             str(page_size),
-            partial(_write_index, ledgers, run.seed, page_size),
-            partial(_clear_directory, directory),
+            run=partial(_write_index, ledgers, run.seed, page_size),
+            setup=partial(_clear_directory, directory),
         )
         for page_size, directory in directories.items()
     ]
@@ -130,7 +131,8 @@ def _measure_sizes(
 
 
 def _count_hits(pool: PagePool, reads: Trace) -> Row:
-    """Read all of a trace by an empty pool; return how often the pool had the page."""
+    """Run all reads of a trace through an empty pool. Return the columns of the pool: its size in
+    pages, the share of reads whose page it had, and the pages and bytes that were read."""
     read_count = len(reads.queries)
     for query in reads.queries:
         if not pool.get(*query):
@@ -147,7 +149,8 @@ def _count_hits(pool: PagePool, reads: Trace) -> Row:
 def _measure_pools(
     run: LabRun, directories: dict[int, Path], trace_name: str, reads: Trace
 ) -> Iterator[Row]:
-    """Yield a row for each page size and pool that a page fits into, asked beside each other."""
+    """Yield a row for each page size and each pool, whose size is a share of the files; pools that
+    are smaller than one page are left out. Latencies of all pools are measured in turns."""
     rows: dict[str, Row] = {}
     query_sets: dict[str, QuerySet] = {}
     with ExitStack() as open_files:
@@ -207,12 +210,14 @@ def summarize(rows: Rows) -> list[str]:
 
 
 def _describe_pools(rows: Rows) -> str:
-    """Say what a pool of 10 % answers, or the smallest above it that has a page of 8 KiB."""
+    """Return a sentence on what a pool of 10 % answers. If that was too small for a page of 8 KiB,
+    it is the next larger pool that has room for one."""
     percents = {row["pool"] for row in rows if row["page"] == 8 and row["pool"] >= _USUAL_PERCENT}
     if not percents:
         return "No pool that was tried has room for a page of 8 KiB."
     percent = min(percents)
-    hit_ratio = {(r["trace"], r["page"]): r["hit_ratio"] for r in rows if r["pool"] == percent}
+    pool_rows = [row for row in rows if row["pool"] == percent]
+    hit_ratio = {(row["trace"], row["page"]): row["hit_ratio"] for row in pool_rows}
     best_page = max((page for _, page in hit_ratio), key=lambda page: hit_ratio["zipf", page])
     return (
         f"A pool of {percent:g} % of the files answers {hit_ratio['zipf', 8]:.0%} of reads by "

@@ -58,6 +58,7 @@ def _parse_positive_integer(text: str) -> int:
 
 
 def _parse_seconds(text: str) -> float:
+    """Return a number of seconds above 0."""
     try:
         seconds = float(text)
     except ValueError:
@@ -72,6 +73,7 @@ def _parse_index(text: str) -> tuple[str, IndexSide]:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this experiment to those of every experiment."""
     add = parser.add_argument
     known = ", ".join(repr(label) if " " in label else label for label in _DISK_INDEXES)
     add(
@@ -114,7 +116,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _choose_targets(run: LabRun) -> dict[str, OpenTarget]:
-    """Return how each side is opened in an empty directory, by its name."""
+    """Return by name the functions that open each side in an empty directory: the indexes of
+    --index and --rocks and the storages of --storage, else both indexes of the package."""
     options = run.options
     value_size = options.value_size
     indexes: dict[str, IndexSide] = dict(options.index) | own_rocks_indexes(options)
@@ -139,7 +142,8 @@ def _open_storage(kind: StorageKind, value_size: int, journal: bool, directory: 
 
 
 def _make_plan(run: LabRun, mix: OperationMix) -> LoadPlan:
-    """Return the plan of all sides. Half of the ledgers can be read, the others deleted."""
+    """Return the load, the same for every side. Half of the ledgers are read and never deleted; the
+    others are there to be deleted."""
     entries = max(run.scaled(ENTRIES, minimum=2_000) // _LEDGERS, 1)
     ledgers = [LedgerId(0, number) for number in range(_LEDGERS // 2)]
     options = run.options
@@ -166,7 +170,8 @@ def _fill(target: LoadTarget, plan: LoadPlan) -> SharedLedgers:
 
 
 def measure(run: LabRun) -> Iterator[Row]:
-    """Yield the rows of each side: totals, latencies by operation, and rates over time."""
+    """Yield the rows of each side, an index or storage that gets the load: totals, latencies by
+    operation, and rates over time."""
     require_hdrhistogram()
     mix = OperationMix.parse(run.options.ops, run.options.mix)
     plan, targets = _make_plan(run, mix), _choose_targets(run)
@@ -199,10 +204,11 @@ def _total_row(
     cost: WorkCost,
     disk_bytes: int,
 ) -> Row:
-    """Return the row of a side as a whole: rate, CPU, bytes, space."""
+    """Return the row of a side as a whole: rate, CPU and bytes of an operation, and the size of the
+    files as a multiple of the live entries' bytes ("amplification")."""
     operations = int(result.per_slice.sum())
-    filled = _LEDGERS * plan.keys.entry_ids.size
-    live_entries = filled + result.written_entries - result.deleted_entries
+    filled_entries = _LEDGERS * plan.keys.entry_ids.size  # written before the run
+    live_entries = filled_entries + result.written_entries - result.deleted_entries
     return {
         "side": side,
         "operation": ALL,
@@ -221,9 +227,11 @@ def _total_row(
 def _operation_rows(
     side: str, mix: OperationMix, result: DrivenLoad, cost: WorkCost
 ) -> Iterator[Row]:
-    """Yield for each operation its rate, then its latency at each percentile."""
-    for operation in dict.fromkeys((*mix.names, "write", FLUSH)):  # a delete may become a write
-        if operation not in result.histograms:  # too rare for the time
+    """Yield for each operation of one side (an index or storage that got the load) a row with its
+    rate, then a row for each percentile of its latency, such as "p99"."""
+    # Writes happen even if the mix has none: a delete becomes a write where no ledger is left.
+    for operation in dict.fromkeys((*mix.names, "write", FLUSH)):
+        if operation not in result.histograms:  # it was too rare to happen in this time
             continue
         histogram = result.histograms[operation]
         key = {"side": side, "operation": operation}
@@ -234,12 +242,12 @@ def _operation_rows(
             "rate": histogram.count / cost.wall,
             "histogram": histogram.encode(),
         }
-        for point, latency in histogram.percentiles_us().items():
-            yield {**key, "point": point, "latency": latency}
+        for percentile, microseconds in histogram.percentiles_us().items():
+            yield {**key, "point": percentile, "latency": microseconds}
 
 
 def _rate_rows(side: str, plan: LoadPlan, result: DrivenLoad) -> Iterator[Row]:
-    """Yield the rate in each slice of the time."""
+    """Yield a row for each of the `SLICES` equal parts of the run's time: the rate in it."""
     slice_seconds = plan.seconds / SLICES
     for number, operations in enumerate(result.per_slice.tolist()):
         yield {
@@ -259,10 +267,11 @@ def summarize(rows: Rows) -> list[str]:
 def _summarize_sides(rows: Rows) -> Iterator[str]:
     """Yield a sentence per side: its rate, and what an operation costs."""
     for total in (row for row in rows if row["operation"] == ALL and not row["point"]):
-        given = "" if total["written"] is None else f"{as_text(total['written'])} bytes written, "
+        written_bytes = total["written"]  # of an operation; None if the system does not count them
+        written = "" if written_bytes is None else f"{as_text(written_bytes)} bytes written, "
         yield (
             f"{total['side']}: {as_text(total['rate'])} operations a second; an operation takes "
-            f"{as_text(total['cpu'])} us of CPU, {given}and the files have "
+            f"{as_text(total['cpu'])} us of CPU, {written}and the files have "
             f"{as_text(total['amplification'])} times the bytes of the live entries."
         )
 

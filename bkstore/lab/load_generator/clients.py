@@ -81,7 +81,8 @@ class SharedLedgers:
             return LedgerId(0, self._next_ledger - 1)
 
     def is_flush_due(self, written: int, limit: int) -> bool:
-        """Count entries as written; return True once `limit` of them are not flushed."""
+        """Count `written` entries, written by any client. Return True if `limit` or more are not
+        flushed: the caller then flushes, for all clients, and the count begins anew."""
         with self._lock:
             self._unflushed += written
             if self._unflushed < limit:
@@ -109,12 +110,15 @@ class _Client:
         self._target, self._plan, self._state = target, plan, state
         self._rng = np.random.default_rng((plan.seed, 1, number))
         self._draws = KeyDraws(plan.key_order, plan.keys, plan.seed, number)
+        # The ledger that this client writes, and how many entries it has.
         self._ledger, self._ledger_entries = state.new_ledger(), 0
         self.result = DrivenLoad()
         self.error: BaseException | None = None
 
     def run(self, start_line: Barrier) -> None:
-        """Run chunks of steps until the time is over; keep an error for the caller."""
+        """Run chunks of steps until the time is over. All clients begin at the same time: they wait
+        for each other at `start_line`. An error is kept in `error` for the thread that started this
+        one, and stops the other clients."""
         try:
             steps = self._prepare_chunk()
             start_line.wait()
@@ -132,7 +136,9 @@ class _Client:
         return limit is not None and int(self.result.per_slice.sum()) >= limit
 
     def _run_steps(self, steps: list[_Step], begin: int, end: int) -> bool:
-        """Time each step; return whether there is time left."""
+        """Run and time the steps until the time `end` (nanoseconds, as `begin`), or until another
+        client fails; return whether there is time left. Results are recorded at the end, not
+        between the steps, so that this takes no time of theirs."""
         operations: list[str] = []
         latencies: list[int] = []
         ends: list[int] = []
@@ -160,7 +166,9 @@ class _Client:
         return now < end and not self._state.is_stopping
 
     def _record(self, operations: list[str], latencies: Int64Array, ends: Int64Array) -> None:
-        """Count latencies by operation, and operations but flushes by slice of the time."""
+        """Add operations to the result: latencies by operation, and the number of operations in
+        each slice of the time, by their `ends` in nanoseconds since the begin. Flushes are no
+        operations of the mix, so the slices do not count them."""
         names = np.array(operations)
         for operation in dict.fromkeys(operations):
             if operation not in self.result.histograms:
@@ -173,14 +181,16 @@ class _Client:
     # -- the steps of a chunk
 
     def _prepare_chunk(self) -> list[_Step]:
-        """Return the next steps, with what they write encoded and what they read chosen."""
+        """Return the next steps. All that is not the target's own work is done here, untimed:
+        records are encoded, and the ledgers and entries to read are drawn."""
         self._leave_full_ledger()
         names, deletions = self._choose_operations()
         singles, batches = self._prepare_writes(names)
+        # Each step gets an entry that can be read, even if it reads none.
         rows = self._draws.draw(len(names))
-        ledger_numbers, entry_numbers = (part.tolist() for part in self._plan.keys.split_rows(rows))
+        ledger_numbers, entry_ids = (part.tolist() for part in self._plan.keys.split_rows(rows))
         steps: list[_Step] = []
-        for operation, ledger_number, entry_id in zip(names, ledger_numbers, entry_numbers):
+        for operation, ledger_number, entry_id in zip(names, ledger_numbers, entry_ids):
             ledger_id = self._plan.keys.ledgers[ledger_number]
             if operation == "read":
                 steps.append(self._read_step(ledger_id, entry_id))
@@ -203,8 +213,8 @@ class _Client:
             self._ledger, self._ledger_entries = self._state.new_ledger(), 0
 
     def _choose_operations(self) -> tuple[list[str], Iterator[tuple[LedgerId, int]]]:
-        """Return operations, and the ledgers that they delete. Where no ledger is left to be
-        deleted, a delete becomes a write."""
+        """Return the names of the next operations, and an iterator with a ledger and its number of
+        entries for each delete. Where no ledger is left to be deleted, a delete becomes a write."""
         names: list[str] = []
         deletions: list[tuple[LedgerId, int]] = []
         for number in self._plan.mix.draw(_STEPS_PER_CHUNK, self._rng).tolist():
@@ -218,12 +228,13 @@ class _Client:
         return names, iter(deletions)
 
     def _prepare_writes(self, names: list[str]) -> tuple[Iterator[Any], Iterator[Any]]:
-        """Return what single writes take, and what batches take; ids ascend over both."""
+        """Return two iterators over prepared arguments: for each "write" one entry, for each "add"
+        one batch. Entry ids ascend in the order of the operations, over both kinds."""
         batch_entries = self._plan.batch_entries
         written = np.array(
             [{"write": 1, "add": batch_entries}.get(operation, 0) for operation in names]
         )
-        # The first entry id of each write, counted on from those written before.
+        # How many entries of the ledger come before those of each operation.
         first_entries = self._ledger_entries + np.cumsum(written) - written
         self._ledger_entries += int(written.sum())
         is_single = np.array([operation == "write" for operation in names])
@@ -255,8 +266,8 @@ class _Client:
 
 
 def run_load(target: LoadTarget, plan: LoadPlan, state: SharedLedgers) -> DrivenLoad:
-    """Run all clients at the same time; return what they measured together. Raises the first error
-    of a client, after the others have ended the operation that they are at."""
+    """Run all clients at the same time, each in a thread; return their merged measurements. Raises
+    the first error of a client, after the others have ended their current operation."""
     clients = [_Client(target, plan, state, number) for number in range(plan.clients)]
     start_line = Barrier(len(clients))
     threads = [Thread(target=client.run, args=(start_line,), daemon=True) for client in clients]
@@ -271,7 +282,7 @@ def run_load(target: LoadTarget, plan: LoadPlan, state: SharedLedgers) -> Driven
             thread.join()
     errors = [client.error for client in clients if client.error is not None]
     for error in errors:
-        if not isinstance(error, BrokenBarrierError):  # another client's error broke it
+        if not isinstance(error, BrokenBarrierError):  # this only follows another client's error
             raise error
     result = DrivenLoad()
     for client in clients:

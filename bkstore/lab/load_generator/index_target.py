@@ -37,7 +37,7 @@ class IndexTarget(LoadTarget):
     def prepare_singly(
         self, ledger: LedgerId, entry_ids: Int64Array
     ) -> list[tuple[LedgerId, int, int]]:
-        """Return (ledger, entry, location) of each entry."""
+        """Return (ledger, entry, location) of each entry: the arguments of `write_one`."""
         rows = self.prepare(ledger, entry_ids)
         return [
             (ledger, entry, location)

@@ -15,8 +15,9 @@ KEY_ORDERS: tuple[KeyOrder, ...] = get_args(KeyOrder)
 
 
 def entry_ids_of(order: KeyOrder, first: int, count: int) -> Int64Array:
-    """Return `count` ids of a ledger's entries from the `first`-th on: for ``stripe`` those of
-    bookie 0 of a 2-of-3 stripe, which has the entries 0, 2, 3, 5, 6, ..., else all.
+    """Return the ids of the entries number `first` to `first + count - 1` that a ledger has here.
+    For ``stripe`` these are entries of bookie 0 of a 2-of-3 stripe, which has the ids 0, 2, 3, 5,
+    6, ...: two of each three. Otherwise the ledger has all ids.
 
     >>> entry_ids_of("stripe", 1, 4).tolist(), entry_ids_of("zipf", 1, 4).tolist()
     ([2, 3, 5, 6], [1, 2, 3, 4])
@@ -53,16 +54,19 @@ class KeyDraws:
     """
 
     def __init__(self, order: KeyOrder, keys: EntryKeys, seed: int, client: int) -> None:
-        """Draw rows of `keys` for one client: by Zipf's law, uniformly, or along a stripe."""
+        """Draw rows of `keys` for one client: by Zipf's law, uniformly, or along a stripe. Clients
+        draw differently, but the same rows are the popular ones for all of them."""
         self._order, self._keys = order, keys
         self._rng = np.random.default_rng((seed, client))
-        self._next_row = int(self._rng.integers(keys.count))
+        self._next_row = int(self._rng.integers(keys.count))  # of a stripe
         if order == "zipf":
+            # The row of rank r is drawn with a probability proportional to 1 / r.
             self._weights = np.cumsum(1 / np.arange(1, keys.count + 1))
             self._row_of_rank = np.random.default_rng(seed).permutation(keys.count)
 
     def draw(self, count: int) -> Int64Array:
-        """Return the next `count` row numbers, int64[count]."""
+        """Return the next `count` row numbers, int64[count]. Along a stripe they follow each other
+        from a random one on, and begin again after the last."""
         if self._order == "zipf":
             weights = self._rng.random(count) * self._weights[-1]
             rows: Int64Array = self._row_of_rank[np.searchsorted(self._weights, weights, "right")]

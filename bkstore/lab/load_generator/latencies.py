@@ -37,7 +37,8 @@ class LatencyHistogram:
     def record(self, nanoseconds: Int64Array) -> None:
         """Count latencies. About 10 ms for 100,000 of them."""
         values = np.clip(nanoseconds, 1, _MAX_LATENCY)
-        # Values that differ below the digits that are kept fall together, and are counted once.
+        # The histogram takes one value a call. It keeps `_SIGNIFICANT_BITS` leading bits, so values
+        # are rounded down to these first, and equal ones are then added by one call.
         exponents = np.frexp(values.astype(np.float64))[1]
         shifts = np.maximum(exponents - _SIGNIFICANT_BITS, 0)
         rounded = (values >> shifts) << shifts
@@ -56,7 +57,7 @@ class LatencyHistogram:
 
     def percentiles_us(self) -> dict[str, float]:
         """Return latencies in microseconds by the names of `PERCENTILES`, and the longest as "max".
-        A percentile that no latency exceeds would be the longest too, and is left out.
+        A percentile is left out if there are too few latencies for one to exceed it: p99 needs 100.
         """
         percentiles = {
             label: self._histogram.get_value_at_percentile(100 - 100 / one_in) / 1e3

@@ -20,6 +20,7 @@ class StorageTarget(LoadTarget):
     def __init__(
         self, directory: Path, kind: StorageKind, value_size: int, *, journal: bool
     ) -> None:
+        """Open a new ledger storage, or with `journal` a bookie, which syncs each add."""
         self._payload, self._coder = bytes(value_size), Coder("CRC32C")
         self._storage: Bookie | LedgerStorage = (
             Bookie.open(directory, kind) if journal else LedgerStorage.open(directory, kind)

@@ -53,8 +53,9 @@ def measure_latencies(
 
 
 def measure_latencies_of(query_sets: Mapping[str, QuerySet], rounds: int) -> dict[str, Latency]:
-    """Return the latency of each query set, measured in turns, in rotating order. A query's time is
-    its median over the rounds; the percentiles are over the queries."""
+    """Return the latency of each query set. In each round every set is run once, in an order that
+    rotates from round to round. A query's time is its median over the rounds; the percentiles of
+    a set are over its queries."""
     query_counts = {name: len(query_set.queries) for name, query_set in query_sets.items()}
     nanoseconds = {name: np.empty((rounds, n), np.int64) for name, n in query_counts.items()}
     for round_number in range(rounds):
@@ -113,7 +114,8 @@ class WorkCost:
 
 @contextmanager
 def measure_cost() -> Iterator[WorkCost]:
-    """Measure the block and fill the cost that it is given; all threads of the process count."""
+    """Measure the ``with`` block. The yielded cost is filled when the block ends; the work of all
+    threads of the process counts."""
     cost = WorkCost()
     bytes_before = _io_bytes()
     cpu, wall = time.process_time(), time.perf_counter()
@@ -135,7 +137,8 @@ def _io_bytes() -> tuple[int, int] | None:
 
 
 def median_cost(costs: Sequence[WorkCost]) -> WorkCost:
-    """Return the medians of the costs of the same work, measured several times."""
+    """Return the medians of the costs of the same work, measured several times. A field that the
+    system does not measure stays None."""
 
     def median_of(field: str) -> Any:
         values = [getattr(cost, field) for cost in costs]
@@ -152,8 +155,10 @@ class SideResult(NamedTuple):
 
 
 def run_in_turns(sides: Sequence[TimedSide], rounds: int) -> list[SideResult]:
-    """Return the result of each side, run once a round, in rotating order; all threads count. Use
-    it for long work and work with threads of its own, else `timing.run_samples`."""
+    """Return for each side (one of several implementations of the same work) its median cost and
+    what it returned last. In each round every side runs once, in an order that rotates. The work
+    of all threads counts. Use it for long work and for work with threads of its own, otherwise
+    `timing.run_samples`."""
     costs: dict[str, list[WorkCost]] = {side.name: [] for side in sides}
     results: dict[str, Any] = {}
     for round_number in range(rounds):

@@ -44,7 +44,8 @@ class Samples:
     wall: list[float] = field(default_factory=list)
 
     def run_sample(self, record: bool = True) -> float:
-        """Run one sample and record it unless told not to; return the CPU seconds of one run."""
+        """Run one sample, which is `repeats` runs of the side's work, and return the CPU seconds of
+        one run. Times are recorded unless `record` is false."""
         side = self.side
         arguments = () if side.setup is None else (side.setup(),)
         result = None  # kept until the clock is read: freeing it is not part of the work
@@ -87,7 +88,9 @@ def rotate(sides: Sequence[T], round_number: int) -> list[T]:
 def run_samples(
     sides: Sequence[TimedSide], rounds: int, min_seconds: float = MIN_SAMPLE_SECONDS
 ) -> list[Samples]:
-    """Run the sides in turns, in rotating order, and return the samples of each."""
+    """Return the samples of each side (one of several implementations of the same work). In each
+    round every side runs one sample, in an order that rotates from round to round. A sample repeats
+    short work until it lasts `min_seconds`."""
     samples = [Samples(side) for side in sides]
     with _settled_memory():
         for side_samples in samples:

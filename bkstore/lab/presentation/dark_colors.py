@@ -26,11 +26,12 @@ def add_dark_colors(svg: str) -> str:
     >>> add_dark_colors('<svg><path style="fill: #ffffff"/></svg>').count("prefers-color-scheme")
     1
     """
+    # Colors are attributes or part of style attributes; a rule overrides both by `!important`.
     rules = "".join(
         f'[style*="{name}: {light}"],[{name}="{light}"]{{{name}:{dark}!important}}'
         for light, dark in DARK_COLORS.items()
         for name in ("fill", "stroke")
     )
-    start = svg.index(">", svg.index("<svg")) + 1
+    content_start = svg.index(">", svg.index("<svg")) + 1
     sheet = f"<style>@media (prefers-color-scheme:dark){{{rules}}}</style>"
-    return svg[:start] + sheet + svg[start:]
+    return svg[:content_start] + sheet + svg[content_start:]

@@ -11,7 +11,8 @@ _MIN_TICKS, MAX_TICKS = 3, 7  # how many ticks an axis has, approximately
 def choose_ticks(low: float, high: float) -> list[float]:
     """Return at least three round numbers from `low` to `high`, both above 0.
 
-    Powers of ten if the range has three, else also twice and five times these, else equal steps.
+    These are powers of ten if the range has three of them, else powers of ten and twice and five
+    times these, and if those are less than three, numbers at equal distances.
 
     >>> choose_ticks(0.5, 20_000), choose_ticks(8, 60), choose_ticks(1.1, 1.9)
     ([1.0, 10.0, 100.0, 1000.0, 10000.0], [10.0, 20.0, 50.0], [1.2, 1.4, 1.6, 1.8])
@@ -19,8 +20,8 @@ def choose_ticks(low: float, high: float) -> list[float]:
     decades = list(_scaled_powers_of_ten((1,), low, high))
     if len(decades) >= _MIN_TICKS:
         return decades[:: -(-len(decades) // MAX_TICKS)]  # every n-th, if there are too many
-    halves = list(_scaled_powers_of_ten((1, 2, 5), low, high))
-    return halves if len(halves) >= _MIN_TICKS else _even_ticks(low, high)
+    finer_ticks = list(_scaled_powers_of_ten((1, 2, 5), low, high))
+    return finer_ticks if len(finer_ticks) >= _MIN_TICKS else _even_ticks(low, high)
 
 
 def _scaled_powers_of_ten(factors: Sequence[int], low: float, high: float) -> Iterator[float]:
@@ -32,10 +33,11 @@ def _scaled_powers_of_ten(factors: Sequence[int], low: float, high: float) -> It
 
 
 def _even_ticks(low: float, high: float) -> list[float]:
-    """Return the multiples, at least three, of the widest round step that has so many in range."""
+    """Return at least three multiples of a round step from `low` to `high`. The step is the widest
+    of 1, 2 and 5 times a power of ten that has three multiples in this range."""
     power = math.ceil(math.log10(high - low))
     while True:
-        for factor in (5, 2, 1):
+        for factor in (5, 2, 1):  # from wide to narrow
             step = float(f"{factor}e{power}")
             # With a tolerance, as quotients of floats may be just off a whole number.
             first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -51,8 +53,8 @@ def widen_range(low: float, high: float) -> tuple[float, float]:
 
 
 def bar_baseline(values: Iterable[float]) -> float:
-    """Return the baseline of bars: a power of ten, at most half of each value above 0. The lowest
-    bar thus has a visible length, and a value that is a tenth larger a similar one.
+    """Return the value at which bars begin on a logarithmic axis, which has no 0: a power of ten
+    that is at most half of each value above 0. So even the lowest bar has a visible length.
 
     >>> bar_baseline([8.2, 10.2]), bar_baseline([10.2, 0]), bar_baseline([0])
     (1.0, 1.0, 0.1)
@@ -67,11 +69,11 @@ def tick_labels(values: Sequence[float]) -> list[str]:
     >>> tick_labels([1000, 1500, 2e6]), tick_labels([1000, 1002])
     (['1k', '1.5k', '2M'], ['1k', '1.002k'])
     """
-    for digits in range(3, 16):
-        texts = [abbreviate(value, digits) for value in values]
-        if len(set(texts)) == len(texts):
+    for significant_digits in range(3, 16):
+        labels = [abbreviate(value, significant_digits) for value in values]
+        if len(set(labels)) == len(labels):
             break
-    return texts
+    return labels
 
 
 def abbreviate(value: float, digits: int = 3) -> str:

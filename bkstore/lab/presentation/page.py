@@ -32,8 +32,9 @@ th { vertical-align: bottom; } td.words, th.words { text-align: left; }
 
 
 def build_page(experiment: Experiment, document: Document, wide: bytes, narrow: bytes) -> bytes:
-    """Return the HTML page; it has no script and loads nothing from other files. Of the two SVG
-    pictures it shows the one that fits the screen."""
+    """Return a result as an HTML page, which has no script and loads nothing from other files. It
+    has two SVG pictures, `wide` and `narrow`; the style sheet shows the one that fits the screen.
+    """
     pictures = _svg_element(wide, "wide") + _svg_element(narrow, "narrow")
     policy = escape(content_security_policy(""))
     parts = [
@@ -64,8 +65,8 @@ def _svg_element(svg: bytes, css_class: str) -> str:
 
 
 def _html_tables(experiment: Experiment, document: Document) -> Iterator[str]:
-    """Yield a table for each panel, side by side, and all rows, folded up; for an experiment with
-    tables by row the latter alone."""
+    """Yield the HTML of a result's tables: one for each panel, side by side, then, folded up, those
+    with all columns of all rows. An experiment with `tables_by_row` has only the latter, open."""
     columns, rows = document["columns"], document["rows"]
     row_tables = [
         f'<div class="table">{_html_table(shown, table_rows)}</div>'
@@ -84,12 +85,16 @@ def _html_tables(experiment: Experiment, document: Document) -> Iterator[str]:
 
 def _grid_table(grid: Grid) -> str:
     """Return a grid as an HTML table."""
-    classes = [' class="words"' if i in grid.left_aligned else "" for i in range(len(grid.headers))]
-    head = "".join(f"<th{c}>{escape(text)}</th>" for c, text in zip(classes, grid.headers))
-    body = "".join(
-        f"<tr>{''.join(f'<td{c}>{escape(text)}</td>' for c, text in zip(classes, row))}</tr>"
+    attributes = [
+        ' class="words"' if column in grid.left_aligned else ""
+        for column in range(len(grid.headers))
+    ]
+    head = "".join(f"<th{a}>{escape(text)}</th>" for a, text in zip(attributes, grid.headers))
+    body_rows = [
+        "".join(f"<td{a}>{escape(text)}</td>" for a, text in zip(attributes, row))
         for row in grid.rows
-    )
+    ]
+    body = "".join(f"<tr>{cells}</tr>" for cells in body_rows)
     return (
         f"<table><caption>{escape(grid.title)}</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -97,20 +102,21 @@ def _grid_table(grid: Grid) -> str:
 
 
 def _html_table(columns: Columns, rows: Rows) -> str:
-    css_class = {
-        column["name"]: ' class="words"'  # aligned to the left
+    """Return rows as an HTML table; columns with text are aligned to the left by a CSS class."""
+    class_attribute = {
+        column["name"]: ' class="words"'
         for column in columns
         if any(isinstance(row[column["name"]], str) for row in rows)
     }
     heads = "".join(
-        f"<th{css_class.get(column['name'], '')}>{escape(column['label'])}"
+        f"<th{class_attribute.get(column['name'], '')}>{escape(column['label'])}"
         f"{'<br>' if column['unit'] else ''}{escape(column['unit'])}</th>"
         for column in columns
     )
     body_rows = [
         "".join(
-            f"<td{css_class.get(column['name'], '')}>{escape(as_text(row[column['name']]))}</td>"
-            for column in columns
+            f"<td{class_attribute.get(name, '')}>{escape(as_text(row[name]))}</td>"
+            for name in (column["name"] for column in columns)
         )
         for row in rows
     ]

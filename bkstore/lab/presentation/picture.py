@@ -88,9 +88,10 @@ def draw_picture(
     form: Literal["svg", "png"],
     max_columns: int = 3,
 ) -> bytes:
-    """Return the picture as SVG, in light and dark colors, or as PNG, in light ones, with at most
-    `max_columns` panels side by side. Raises `MissingDependency` without matplotlib, and
-    `InvalidArgument` if no panel has rows: rows of a benchmark may have no ratio."""
+    """Return the picture of a result, a panel for each of the experiment's that has rows: as SVG,
+    in light and dark colors, or as PNG, in light ones, with at most `max_columns` panels side by
+    side. Raises `MissingDependency` without matplotlib, and `InvalidArgument` if no panel has rows,
+    as panels leave out rows without values."""
     matplotlib = require_matplotlib()
     panels = [panel for panel in experiment.panels if panel.rows(document["rows"])]
     if not panels:
@@ -98,12 +99,14 @@ def draw_picture(
     column_count = min(len(panels), 3 if len(panels) > 4 else 2, max_columns)
     line_count = math.ceil(len(panels) / column_count)
     buffer = io.BytesIO()
-    # Two pictures of one page may not refer to each other's definitions.
+    # The ids of an SVG's definitions come from this salt. A page has a wide and a narrow picture,
+    # whose ids must differ, as otherwise one would refer to definitions of the other.
     hash_salt = "bkstore narrow" if max_columns == 1 else "bkstore"
     with matplotlib.rc_context(_SETTINGS | {"svg.hashsalt": hash_salt}):
         inches = (_PANEL_INCHES[0] * column_count, _PANEL_INCHES[1] * line_count + 0.5)
         figure = matplotlib.figure.Figure(figsize=inches, layout="constrained")
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
+        # One axes object for each panel; the grid may have more than there are panels.
         grid = figure.subplots(line_count, column_count, squeeze=False).ravel()
         legend_keys = _draw_panels(experiment, panels, grid, document["rows"])
         for axes in grid[len(panels) :]:
@@ -126,9 +129,9 @@ def draw_picture(
 def _draw_panels(
     experiment: Experiment, panels: list[Panel], grid: Iterable[Axes], rows: list[Row]
 ) -> dict[str, Any]:
-    """Draw the panels; return the keys, by series name, of the legend that they share. The panels
-    with the same `series_column` as the first one share a legend above all panels. Other panels
-    have legends of their own, between title and axes."""
+    """Draw the panels; return the legend's keys (what shows the style of a series) by series name.
+    The panels with the same `series_column` as the first one share a legend, which the caller puts
+    above all panels. Other panels get legends of their own here, between title and axes."""
     shared_keys: dict[str, Any] = {}
     styles = _assign_styles(panels, rows)
     for panel, axes in zip(panels, grid):
@@ -169,7 +172,8 @@ def _minify_svg(svg: bytes) -> bytes:
 def _draw_panel(
     experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row], styles: _Styles
 ) -> dict[str, Any]:
-    """Draw one panel, a line or a group of bars per series; return the legend's keys."""
+    """Draw one panel, a line for each series, or bars if x values are texts. Return the legend's
+    key of each series."""
     panel_rows = panel.rows(rows)
     series: _Series = {}
     for row in panel_rows:
@@ -202,12 +206,13 @@ def _positive_values(panel: Panel, rows: list[Row]) -> list[float]:
     return [value for value in values if value is not None and value > 0]
 
 
-def _set_log_y_axis(axes: Axes, heights: list[float], bars: bool) -> None:
-    """Make the y axis logarithmic, from below the lowest value to above the highest one."""
+def _set_log_y_axis(axes: Axes, heights: list[float], has_bars: bool) -> None:
+    """Make the y axis logarithmic, from below the lowest value to above the highest one, with a
+    margin of 5 % of the axis. Bars stand on the lower end without a margin."""
     lowest, highest = min(heights, default=1), max(heights, default=1)
-    low = log_axes.bar_baseline(heights) if bars else lowest
+    low = log_axes.bar_baseline(heights) if has_bars else lowest
     margin = (highest / low) ** 0.05
-    low, high = log_axes.widen_range(low if bars else low / margin, highest * margin)
+    low, high = log_axes.widen_range(low if has_bars else low / margin, highest * margin)
     ticks = log_axes.choose_ticks(low, high)
     axes.set_yscale("log")
     axes.set_ylim(low, high)
@@ -233,11 +238,13 @@ def _nth_style(number: int) -> _Style:
 
 
 def _draw_lines(panel: Panel, axes: Axes, series: _Series, styles: _Styles) -> dict[str, Any]:
-    """Draw each series as a line; return their legend keys."""
+    """Draw each series as a line; return their legend keys. A logarithmic axis has no 0: rows with
+    such an x value are left out."""
     keys = {}
-    for name, rows in series.items():
-        style, rows = styles[name], sorted(rows, key=lambda row: row[panel.x])
-        rows = [row for row in rows if "x" not in panel.log or row[panel.x] > 0]
+    for name, series_rows in series.items():
+        style = styles[name]
+        rows = [row for row in series_rows if "x" not in panel.log or row[panel.x] > 0]
+        rows.sort(key=lambda row: row[panel.x])
         (keys[name],) = axes.plot(
             [row[panel.x] for row in rows],
             _plot_values(panel, rows, panel.y),
@@ -267,6 +274,7 @@ def _spaced_ticks(values: list[float]) -> list[float]:
     two remain, return round numbers between the extremes instead."""
     if len(values) < 2:
         return values
+    # On this axis a distance is a ratio: ticks are apart by at least 1 / MAX_TICKS of the axis.
     ticks, min_ratio = values[:1], (values[-1] / values[0]) ** (1 / log_axes.MAX_TICKS)
     for value in values[1:]:
         if value >= ticks[-1] * min(min_ratio, 4):  # four times the value always has room
@@ -275,7 +283,8 @@ def _spaced_ticks(values: list[float]) -> list[float]:
 
 
 def _draw_bars(panel: Panel, axes: Axes, series: _Series, styles: _Styles) -> dict[str, Any]:
-    """Draw the series as bars beside each other, grouped by x; return their legend keys."""
+    """Draw the series as bars beside each other, grouped by x; return their legend keys. With a
+    `tick_column`, a second value of a row, such as a maximum, is a tick mark above its bar."""
     # Groups are 1 apart; the bars of a group take 0.8 of that, around its center.
     groups = merge_orders([row[panel.x] for row in rows] for rows in series.values())
     width, keys = 0.8 / len(series), {}
@@ -296,7 +305,8 @@ def _draw_bars(panel: Panel, axes: Axes, series: _Series, styles: _Styles) -> di
             axes.vlines(centers, heights, tick_heights, color=INK, lw=1)
             axes.plot(centers, tick_heights, "_", color=INK, markersize=6)
     axes.set_xticks(range(len(groups)), [str(group) for group in groups])
-    # Labels are centered below their groups: the longest has a group's share of the line.
+    # Labels are centered below their groups. If the longest one needs more than a group's share of
+    # the line, all are drawn slanted.
     longest = max(len(str(group)) for group in groups) + 2
     if longest * len(groups) > _X_LABEL_CHARACTERS:
         axes.tick_params(axis="x", labelrotation=30)

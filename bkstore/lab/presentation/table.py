@@ -17,7 +17,9 @@ Columns = Sequence[dict[str, Any]]  # columns as in a JSON document: name, label
 def split_tables(
     columns: Columns, rows: Rows, table_title: TableTitle
 ) -> Sequence[tuple[str, Columns, Rows]]:
-    """Return title, non-empty columns and rows of each table, by the rows' `table_title`."""
+    """Return title, columns and rows of each table; `table_title` gives the title of a row's table.
+    Left out are columns without any value in the table, and those of kind "kept", which are only
+    for documents."""
     tables = []
     for title in dict.fromkeys(map(table_title, rows)):
         table_rows = [row for row in rows if table_title(row) == title]
@@ -51,7 +53,7 @@ def _markdown_table(columns: Columns, rows: Rows) -> str:
 
 
 def describe_run(document: Document) -> str:
-    """Return one line about how the figures were made: command, seed, scale, machine, versions."""
+    """Return one line on how the result was made: command, seed, scale, machine, versions."""
     machine, packages = document["machine"], document["packages"]
     versions = ", ".join(f"{name} {version}" for name, version in packages.items())
     load = "/".join(f"{value:.1f}" for value in machine["load_average"])

@@ -81,8 +81,8 @@ def _print_panel(screen: ScreenStream, experiment: Experiment, panel: Panel, row
 
 
 def panel_grid(experiment: Experiment, panel: Panel, rows: Rows) -> Grid:
-    """Return the figures of a panel: a row for each x value, a column for each series. A figure has
-    that of the panel's ticks after it, in brackets."""
+    """Return the values of a panel as a table: a row for each x value, a column for each series. If
+    the panel's picture has tick marks, their value follows in brackets."""
     y, title = experiment.column(panel.y), panel.title
     cell_of: dict[tuple[str, str], str] = {}
     for row in panel.rows(rows):
@@ -91,10 +91,13 @@ def panel_grid(experiment: Experiment, panel: Panel, rows: Rows) -> Grid:
         cell_of[as_text(row[panel.x]), series] = as_text(row[panel.y]) + (
             "" if tick is None else f" ({as_text(tick)})"
         )
-    # A row per x value, in an order that suits every series; a series may lack some.
+    # A row for each x value, in an order that agrees with that of every series. A series may lack
+    # some x values.
     series_texts = list(dict.fromkeys(series for _, series in cell_of))
-    x_texts = merge_orders([x for x, own in cell_of if own == series] for series in series_texts)
-    cells = [[x, *(cell_of.get((x, each), "") for each in series_texts)] for x in x_texts]
+    x_texts = merge_orders(
+        [x for x, series_of_cell in cell_of if series_of_cell == series] for series in series_texts
+    )
+    cells = [[x, *(cell_of.get((x, series), "") for series in series_texts)] for x in x_texts]
     if panel.tick_column is not None:
         title = re.sub(r" \(tick: (.*)\)$", r" (\1 in brackets)", title)
     if not re.search(rf"\b{re.escape(y.unit)}\b", title, re.IGNORECASE):
@@ -112,7 +115,8 @@ def _row_grid(title: str, columns: Columns, rows: Rows) -> Grid:
 
 
 def _print_grid(screen: ScreenStream, grid: Grid, *, unlimited: bool = False) -> None:
-    """Print a table, over several ones if it is wider than the screen, then an empty line."""
+    """Print a table and an empty line. A table that is wider than the screen is printed as several
+    ones, each with some of the columns, unless `unlimited`."""
     screen.line(grid.title, "bold")
     for part in [_all(grid)] if unlimited else _split_columns(grid, screen.width):
         lines_of_columns = [_column_lines(grid, column) for column in part]
@@ -138,13 +142,17 @@ def _column_lines(grid: Grid, column: int) -> tuple[list[str], list[str]]:
 
 
 def _split_columns(grid: Grid, room: int) -> list[list[int]]:
-    """Return the columns of each table that fits the room; each begins with the leading texts."""
+    """Return the column numbers of each of the tables that a grid is split into, so that each is at
+    most `room` characters wide. The leading columns of text identify a row, so each table begins
+    with them; without such columns the first one takes their place."""
     columns = [header + cells for header, cells in map(partial(_column_lines, grid), _all(grid))]
     widths = list(map(max_width, columns))
-    leading = [each for each in _all(grid) if grid.left_aligned >= set(range(each + 1))] or [0]
+    leading = [column for column in _all(grid) if grid.left_aligned >= set(range(column + 1))] or [
+        0
+    ]
     parts = [list(leading)]
     for column in _all(grid)[len(leading) :]:
-        is_full = line_width(widths[each] for each in (*parts[-1], column)) > room
+        is_full = line_width(widths[shown] for shown in (*parts[-1], column)) > room
         if is_full and len(parts[-1]) > len(leading):
             parts.append(list(leading))
         parts[-1].append(column)

@@ -63,7 +63,9 @@ def bookie_process(storage: StorageKind, directory: Path) -> Iterator[BenchmarkB
 
 
 def main(arguments: list[str]) -> None:
-    """Print the port, then serve until the input ends; answer each line with the CPU seconds."""
+    """Serve a new bookie in this process. The protocol with the parent process is by lines: the
+    first output is the port; each line of input is answered by the CPU seconds used so far; the end
+    of the input ends the process."""
     storage, directory = arguments
     journal = JournalOptions(preallocate=1 << 20)
     with (

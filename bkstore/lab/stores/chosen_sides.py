@@ -57,7 +57,7 @@ def add_rocks_options(parser: ArgumentParser) -> None:
 
 
 def add_rocks_option(parser: ArgumentParser) -> None:
-    """Add --rocks."""
+    """Add the option --rocks, which names RocksDB's options for one more compared store."""
     parser.add_argument(
         "--rocks",
         metavar="OPTION=VALUE[,...]",
@@ -93,7 +93,8 @@ def choose_sides(options: Namespace, sides: Mapping[str, IndexSide]) -> dict[str
 
 
 def only_sides(options: Namespace, sides: Mapping[str, Side]) -> dict[str, Side]:
-    """Return the sides of --only, or all without it; raises as `choose_sides`."""
+    """Return those of the compared implementations ("sides") that --only names, or all without it.
+    Raises `InvalidArgument` for an unknown name."""
     only = getattr(options, "only", None)
     if only is None:
         return dict(sides)
@@ -104,7 +105,9 @@ def only_sides(options: Namespace, sides: Mapping[str, Side]) -> dict[str, Side]
 
 
 def parse_index_class(text: str) -> tuple[str, IndexSide]:
-    """Return a side and its name, that of the class or the entry point, for argparse."""
+    """Return a user's index class for the comparison, with the name of the class or entry point;
+    for argparse, so errors are `ArgumentTypeError`. The class is not called, only its signature
+    checked."""
     try:
         index_class = _load_index_class(text)
         inspect.signature(index_class).bind(Path(), writable=True)
@@ -114,7 +117,7 @@ def parse_index_class(text: str) -> tuple[str, IndexSide]:
         raise ArgumentTypeError(f"{text}: called with (path, writable=True): {error}") from None
 
     def open_index(directory: Path, writable: bool) -> EntryIndex:
-        """Open an index of the class; raises if it is no `EntryIndex`."""
+        """Open an index of the class; raises `BkstoreError` if it is not an `EntryIndex`."""
         index = index_class(directory / "index", writable=writable)
         if not isinstance(index, EntryIndex):
             raise BkstoreError(f"{text} does not make an EntryIndex, but {type(index).__name__}")
@@ -124,21 +127,23 @@ def parse_index_class(text: str) -> tuple[str, IndexSide]:
 
 
 def _load_index_class(text: str) -> Any:
-    """Return the class of MODULE:CLASS, importable from here, or of an entry point."""
+    """Return the class that a text such as MODULE:CLASS names, or an entry point's name. Modules of
+    the working directory can be imported. Raises `ValueError` if there is no such entry point."""
     module, separator, attribute = text.partition(":")
     if separator:
         if os.getcwd() not in sys.path:
             sys.path.insert(0, os.getcwd())
         return getattr(importlib.import_module(module), attribute)
-    found = entry_points(group=ENTRY_POINTS, name=text)
-    if not found:
+    matches = entry_points(group=ENTRY_POINTS, name=text)
+    if not matches:
         known = ", ".join(sorted(entry_points(group=ENTRY_POINTS).names)) or "none"
         raise ValueError(f"not MODULE:CLASS, and no entry point of {ENTRY_POINTS} ({known})")
-    return next(iter(found)).load()
+    return next(iter(matches)).load()
 
 
 def _parse_rocks_options(text: str) -> ChosenRocks:
-    """Return RocksDB with options such as ``block_size=16384``; for argparse."""
+    """Return the named changes of RocksDB's options that a text such as ``block_size=16384`` asks
+    for; for argparse."""
     values: dict[str, str] = {}
     for item in text.split(","):
         option, separator, value = item.partition("=")
@@ -158,7 +163,8 @@ def _parse_rocks_options(text: str) -> ChosenRocks:
 
 
 def _change(option: str, value: str) -> Change:
-    """Return the change that sets one option; none for those of tables, which are set together."""
+    """Return a function that sets one option. For an option of table files it does nothing: RocksDB
+    takes all of these in one call, which `_parse_rocks_options` adds."""
     if option in _TABLE_OPTIONS:
         return lambda _: None
     if option == "compression":
@@ -166,6 +172,6 @@ def _change(option: str, value: str) -> Change:
     setter = getattr(Options, f"set_{option}", None)
     if setter is None:
         raise ValueError(f"RocksDB's Options have no set_{option}")
-    number = {"true": True, "false": False}.get(value)
-    parsed = number if number is not None else (float(value) if "." in value else int(value))
+    boolean = {"true": True, "false": False}.get(value)
+    parsed = boolean if boolean is not None else (float(value) if "." in value else int(value))
     return lambda options: setter(options, parsed)

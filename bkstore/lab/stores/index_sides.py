@@ -64,15 +64,17 @@ class IndexSide:
     file_endings: tuple[str, ...] = INDEX_FILE_ENDINGS
 
     def fill(self, load: IndexLoad, directory: Path) -> MemtableIndex:
-        """Write a load to disk, durably, except for the last share; return that in a memtable."""
+        """Write a load to disk, durably, except for its last part: `in_memory` is the share that
+        comes into the returned memtable instead, as in a bookie before a flush."""
         disk_puts, memory_puts = _split_load(load, self.in_memory)
         if self.open_index is not None:
-            with self.open_index(directory, True) as index:  # writable
+            is_writable = True
+            with self.open_index(directory, is_writable) as index:
                 _put_all(index, disk_puts)
         memory = MemtableIndex()
         _put_all(memory, memory_puts)
         for ledger_id in memory.ledgers():
-            memory.entries(ledger_id)  # sorts at the first read, which is part of the cost
+            memory.entries(ledger_id)  # the first read sorts the ledger: this is part of the cost
         return memory
 
     def open_once(self, directory: Path) -> None:
@@ -82,12 +84,14 @@ class IndexSide:
 
     @contextmanager
     def open_source(self, directory: Path, memory: MemtableIndex) -> Iterator[Source]:
-        """Yield the source for queries: the index on disk, the memtable, or one over the other."""
+        """Yield what answers the queries: the index on disk, the memtable, or, if a share of the
+        rows is in memory, the memtable in front of the index."""
         if self.open_index is None:
             yield memory
             return
-        with self.open_index(directory, False) as index:  # not writable
-            if self.in_memory and isinstance(index, RocksIndex):  # no other one is covered
+        is_writable = False
+        with self.open_index(directory, is_writable) as index:
+            if self.in_memory and isinstance(index, RocksIndex):  # `Layered` takes no other one
                 yield Layered(memory, index)
             else:
                 yield index

@@ -50,13 +50,16 @@ class ShrinkingRocks:
         rows_per_table: int,
         changes: tuple[Change, ...] = (),
     ) -> None:
-        """Open an empty database; `changes` are applied to its options."""
+        """Open an empty database below `top`, whose table files have about `rows_per_table` rows.
+        `changes` are applied to a bookie's options of RocksDB."""
         self.top, self.rows_per_table, self._changes = top, rows_per_table, changes
         self.entries_per_ledger = entries_per_ledger
         self.generation = self.unflushed_rows = 0
         self.database = self._open()
 
     def _open(self) -> _ManualDatabase:
+        """Open the database of the current generation. It compacts only in `settle`, and its table
+        files and levels are small, so that a short experiment has as many as a large bookie."""
         options = location_options()
         table_bytes = max(self.rows_per_table * _ROW_BYTES, _MIN_TABLE_BYTES)
         options.set_write_buffer_size(max(64 << 20, 16 * table_bytes))  # flushes are by rows

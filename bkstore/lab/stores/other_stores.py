@@ -76,7 +76,8 @@ class Lmdb:
             return _key_columns(rows, words)
 
     def seek_for_prev(self, key: bytes) -> bytes | None:
-        """Return the greatest key at or below `key`."""
+        """Return the greatest key at or below `key`, None if there is none. LMDB itself seeks only
+        the smallest key at or above: unless that is `key`, it is the one before."""
         with self._env.begin() as transaction, transaction.cursor() as cursor:
             if not cursor.set_range(key):
                 is_found = cursor.last()

@@ -35,7 +35,8 @@ class ReadCache:
         self.cached_bytes = self.hits = self.fetches = self.fetched_bytes = self.returned_bytes = 0
 
     def read(self, ledger_id: LedgerId, entry: int) -> bytes:
-        """Return a record from the cache, or read it together with those that follow it."""
+        """Return a record from the cache, which counts as a hit, or read it from the storage
+        together with those that follow it."""
         record = self.records.get((ledger_id, entry))
         if record is not None:
             self.hits += 1
@@ -46,7 +47,8 @@ class ReadCache:
         return record
 
     def _read_ahead(self, ledger_id: LedgerId, entry: int) -> bytes:
-        """Read a record and those that follow it, and evict the least recently read ones."""
+        """Return a record, read together with those that follow it, up to `max_count` records or
+        `max_size` bytes. All come into the cache; the least recently read ones are evicted."""
         self.fetches += 1
         if self.max_count == 1:  # no read-ahead
             records = [self.storage.read_entry(ledger_id, entry)]

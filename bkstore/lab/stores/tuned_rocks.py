@@ -28,15 +28,17 @@ class TunedFiles(Files):
 
 
 def table_format(block_size: int = 64 << 10, bloom_bits: int | None = 10) -> Change:
-    """Return a change of block size (bytes) and bloom filter (bits per key, None for no filter)."""
+    """Return a change of RocksDB's options: the block size in bytes and the bits per key of the
+    bloom filter (None for no filter). The other options of table files stay those of a bookie."""
 
     def change(options: Options) -> None:
-        block_options = BlockBasedOptions()  # other values as for a bookie
+        block_options = BlockBasedOptions()
         block_options.set_format_version(5)
         block_options.set_block_cache(Cache(64 << 20))
         block_options.set_block_size(block_size)
         if bloom_bits is not None:
-            block_options.set_bloom_filter(bloom_bits, False)  # of whole tables, not of blocks
+            per_block = False  # one filter for a whole table file
+            block_options.set_bloom_filter(bloom_bits, per_block)
         options.set_block_based_table_factory(block_options)
 
     return change

@@ -77,7 +77,9 @@ def make_index_load(
 
 
 def _sort_flushes(batches: Iterable[Arrivals], seed: int) -> list[list[Put]]:
-    """Return the puts of each batch of arrivals, sorted as the write cache sorts a flush."""
+    """Return the puts of each batch of arrivals: a put has the entries of one ledger, sorted, and
+    their locations. A batch is a flush of a bookie's write cache, which sorts it by ledger and
+    entry and writes an entry log of its own here."""
     flushes = []
     for log_id, arrivals in enumerate(batches):
         order = _flush_order(arrivals)
@@ -106,8 +108,8 @@ def _group_by_ledger(rows: Arrivals, locations: Int64Array) -> Iterator[Put]:
 def read_index_load(
     dump_path: Path, max_entries: int, rows_per_flush: int = _ROWS_PER_FLUSH
 ) -> IndexLoad:
-    """Return the first `max_entries` entries of a dump's table `entries`, of one bookie. The bookie
-    is the first one by name that has entries. They arrive in the order of the entry logs, by log
+    """Return the first `max_entries` entries of one bookie from a dump's table `entries`. It is the
+    first bookie, by name, that has entries. Entries arrive in the order of the entry logs, by log
     and position, and have the recorded locations. Raises `InvalidArgument` if the path is not a
     dump or the dump has no entries, `MissingDependency` without pyarrow, and `CorruptionError` if a
     file contradicts the dump."""
@@ -116,9 +118,10 @@ def read_index_load(
     if not files:
         raise InvalidArgument(f"{dump_path}: no entries in this dump")
     bookie = min(file.bookie for file in files)
-    columns = _read_columns([file for file in files if file.bookie == bookie])
+    scope, ledger, entry, log, position = _read_columns(
+        [file for file in files if file.bookie == bookie]
+    )
     # Sort the entries as they arrived; then cut them into flushes, each sorted by ledger and entry.
-    scope, ledger, entry, log, position = columns
     arrival_order = np.lexsort((position, log))[:max_entries]
     arrivals = Arrivals(scope.view(np.uint64), ledger.view(np.uint64), entry)
     locations = make_locations(log, position)

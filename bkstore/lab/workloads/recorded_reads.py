@@ -27,8 +27,9 @@ MAX_ENTRIES = 10_000_000  # the maximal number of entry reads in a trace
 
 @contextmanager
 def record_reads(source: Bookie | LedgerStorage, target: StrPath) -> Iterator[None]:
-    """Record the reads of a bookie or storage while the block runs, also those of other threads,
-    such as a server's. The file is written when the block ends, even by an exception."""
+    """Record the reads of a bookie or storage while the ``with`` block runs, also those of other
+    threads, such as a server's. The file `target` is written when the block ends, even by an
+    exception. A line has scope, ledger, first entry and number of entries."""
     check_output(Path(target))
     lines: list[str] = []
 
@@ -61,7 +62,9 @@ def _append_line(lines: list[str], ledger: LedgerId, first_entry: int, count: in
 
 
 def read_recording(source: StrPath) -> Trace:
-    """Return the trace of a recording; raise `InvalidArgument` if the file is not a recording."""
+    """Return the reads that `record_reads` recorded: a trace has the distinct ledgers, and for each
+    entry that was read the number of its ledger and its id. Raises `InvalidArgument` if the file is
+    not a recording, or has more than `MAX_ENTRIES` reads."""
     try:
         format_line, *lines = Path(source).read_text(encoding="ascii").splitlines() or [""]
     except (OSError, ValueError) as error:
@@ -96,8 +99,9 @@ def _parse_line(source: StrPath, line_number: int, line: str) -> tuple[LedgerId,
 
 
 def span_entries(reads: Trace, max_entries: int) -> dict[LedgerId, Int64Array]:
-    """Return for each ledger all entry ids from the lowest to the highest that is read. Raises
-    `InvalidArgument` if these are more than `max_entries` in total."""
+    """Return for each ledger all entry ids from the lowest to the highest one that is read, so that
+    a storage can be filled to repeat the reads. Raises `InvalidArgument` if these are more than
+    `max_entries` in total."""
     spans = {}
     for number, ledger_id in enumerate(reads.ledgers):
         entry_ids = reads.entry_ids[reads.ledger_numbers == number]

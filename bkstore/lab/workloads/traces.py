@@ -57,10 +57,11 @@ TRACES: dict[str, Callable[[int, int, np.random.Generator], Int64Array]] = {
 def make_trace(
     order: str, entries: Mapping[LedgerId, Int64Array], read_count: int, seed: int
 ) -> Trace:
-    """Return `read_count` reads of existing rows, numbered by ledger, in an order of `TRACES`."""
+    """Return a trace of `read_count` reads of existing entries, in an order of `TRACES`. The orders
+    draw row numbers: the entries of all ledgers, one ledger after the other, count from 0."""
     ledgers = [ledger for ledger, ids in entries.items() if ids.size]
     sizes = np.array([entries[ledger].size for ledger in ledgers])
-    ends = np.cumsum(sizes)
+    ends = np.cumsum(sizes)  # the row number behind the last entry of each ledger
     rows = TRACES[order](int(ends[-1]), read_count, np.random.default_rng((seed, len(order))))
     ledger_numbers = np.searchsorted(ends, rows, side="right")
     all_entries = np.concatenate([entries[ledger] for ledger in ledgers])
