@@ -101,10 +101,13 @@ class IndexBatch(NamedTuple):
     def of_ledger(
         cls, ledger: LedgerId, entries: Int64Array, locations: Int64Array, dir_index: int = 0
     ) -> IndexBatch:
-        """Return the rows of one ledger; the constant columns take no memory."""
+        """Return the rows of one ledger. The columns of directory index, scope and ledger id have
+        one value in all rows: they are broadcast, and take no memory."""
         values = (dir_index, *ledger.signed)
-        dirs, scopes, ids = (np.broadcast_to(np.int64(value), entries.shape) for value in values)
-        return cls(dirs, scopes, ids, entries, locations)
+        dir_indexes, scope_ids, ledger_ids = (
+            np.broadcast_to(np.int64(value), entries.shape) for value in values
+        )
+        return cls(dir_indexes, scope_ids, ledger_ids, entries, locations)
 
     @classmethod
     def joined(cls, parts: Sequence[IndexBatch]) -> IndexBatch:
@@ -144,7 +147,7 @@ class Finding:
             raise error
         if isinstance(error, CorruptionError):
             return cls("damage", error.reason, error.file, error.offset, ledger)
-        return cls("damage", str(error), None, None, ledger)
+        return cls("damage", str(error), file=None, offset=None, ledger=ledger)
 
     def __str__(self) -> str:
         parts = [] if self.file is None else [self.file]
@@ -318,8 +321,9 @@ class EntryIndex(EntrySource, Closeable):
         `batch` below 1 or no integer (`check_batch`), here or at the first row. Includes rows of
         ledgers that are not listed (`findings` names them). Over several databases the order is by
         directory first. Memory is bounded by the batch. With a `findings` list, damage is appended
-        to it and the scan goes on with the next ledger; without, it raises. Done here ledger by
-        ledger, from `_row_chunks`, which a backend with ledgers larger than memory overrides.
+        to it and the scan goes on with the next ledger; without, it raises. This implementation
+        reads ledger by ledger from `_row_chunks`, which a backend with ledgers larger than memory
+        overrides.
         """
         return self._scan_by_ledger(check_batch("batch", batch), findings)
 
@@ -374,11 +378,11 @@ def locations_of(wanted: Int64Array, entries: Int64Array, locations: Int64Array)
 def sorted_distinct(
     entries: Int64Array, values: Int64Array, duplicates: Literal["first", "last"]
 ) -> tuple[Int64Array, Int64Array]:
-    """Return entries and values sorted by entry, one row an entry: of several rows of one, that
-    which `duplicates` says. O(n) if already sorted."""
+    """Return entries and values sorted by entry, one row for each entry. If an entry has several
+    rows, the first or the last of them counts, by `duplicates`. O(n) if already sorted."""
     if is_ascending(entries):
         return entries, values
-    sort_order = np.argsort(entries, kind="stable")
+    sort_order = np.argsort(entries, kind="stable")  # equal entries stay in their order
     entries, values = entries[sort_order], values[sort_order]
     differs = entries[1:] != entries[:-1]
     keep = np.concatenate(([True], differs) if duplicates == "first" else (differs, [True]))

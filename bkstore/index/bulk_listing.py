@@ -65,7 +65,8 @@ def list_one_by_one(
 def iterate_results(
     source: BulkLister, ledger_ids: Sequence[LedgerId]
 ) -> Iterator[tuple[LedgerId, Availability | BkstoreError]]:
-    """Yield each of `ledger_ids` (sorted and distinct) with its availability or its error."""
+    """Yield each of `ledger_ids` (sorted and distinct) with its availability or its error. The
+    source yields the availabilities in this order; a ledger that it passes over has an error."""
     errors: LedgerErrors = {}
     listed = source.availability_many(ledger_ids, errors)
     next_result = next(listed, None)
@@ -83,7 +84,8 @@ def list_from_parts(
     ledger_ids: Sequence[LedgerId],
     errors: LedgerErrors | None,
 ) -> Listing:
-    """Yield each ledger's result from its part, whose index `part_index_of` returns."""
+    """Yield each ledger's result from the part that has the ledger, such as the index of one of
+    several directories; `part_index_of` returns the number of that part."""
     if len(parts) == 1:
         yield from parts[0].availability_many(ledger_ids, errors)
         return

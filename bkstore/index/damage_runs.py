@@ -25,8 +25,9 @@ _RunKey = tuple[str, str | None, object, str]
 
 
 def add_unreported(findings: list[Finding], new_findings: Iterable[Finding]) -> None:
-    """Append the findings of `new_findings` unless `findings` has one of equal severity, file,
-    offset and detail, which gets the ledger if it has none: readers may find damage twice."""
+    """Append those of `new_findings` that `findings` lacks, as two readers may report the same
+    damage. Two findings are the same if severity, file, offset and detail are equal; the kept one
+    gets the other's ledger if it has none."""
     position_of = {_identity_of(finding): position for position, finding in enumerate(findings)}
     for finding in new_findings:
         position = position_of.setdefault(_identity_of(finding), len(findings))
@@ -55,17 +56,22 @@ class _Run:
     entry_set: Availability | None = None  # None: not entries, or too many groups to keep
 
     def add_entries(self, entries: Int64Array | None) -> None:
-        """Count damaged entries, or another damaged object. O(groups), of which few are kept."""
-        self.count += 1 if entries is None else entries.size
-        is_first = self.count == (0 if entries is None else entries.size)
-        if entries is None or not (is_first or self.entry_set is not None):
+        """Count damaged entries, or with None one other damaged object. The set of the entries is
+        kept while it has few sequence groups; once it has too many, only their number is."""
+        if entries is None:
+            self.count += 1
+            return
+        is_first = self.count == 0
+        self.count += entries.size
+        if not (is_first or self.entry_set is not None):  # the set had too many groups before
             return
         self.entry_set = (self.entry_set or Availability()) | Availability.from_entries(entries)
         if len(self.entry_set.columns.first) > _MAX_GROUPS:
             self.entry_set = None
 
     def finding(self) -> Finding:
-        """Return the finding for the run as it is now; its detail is what is damaged, and why."""
+        """Return one finding for all damage of the run so far. Its detail has what is damaged (the
+        entries, or their number and range, or the number of other objects), and why."""
         first, subject = self.first, ""
         if self.entry_set is not None:
             subject = format_entries_of(first.ledger, self.entry_set)
@@ -102,7 +108,9 @@ class DamageRuns:
     def __init__(
         self, findings: list[Finding], max_runs: int = MAX_RUNS, noun: str = "records"
     ) -> None:
-        """Add findings to the list, after `max_runs` runs of a kind one for the rest."""
+        """Append findings to a list, one for each run of like damage. After `max_runs` runs of a
+        kind, one finding has all further damage of that kind. `noun` is the plural of the objects
+        that are damaged if these are not entries."""
         self._findings = findings
         self._max_runs = max_runs
         self._noun = noun
@@ -116,14 +124,15 @@ class DamageRuns:
     def add(
         self, damage: Finding, entries: Int64Array | None = None, last_offset: int | None = None
     ) -> None:
-        """Add damage to its run, or begin a run; `damage.detail` is the reason. `entries` are the
-        damaged entry ids, ascending, or None for another damaged object (`noun` is its plural).
+        """Add damage to the latest run of its kind, or begin a run. `damage.detail` is the reason.
+        `entries` are the damaged entry ids, ascending, or None if another object is damaged.
         ``damage.offset`` is the offset of the first of them, `last_offset` that of the last."""
-        # Damage of one kind differs in numbers only. Unless it is of entries, it may span ledgers.
+        # The details of one kind differ in numbers only. A run of entries is of one ledger, one of
+        # other objects may span ledgers.
         ledger_id = None if entries is None else damage.ledger
         key = (damage.severity, damage.file, ledger_id, _NUMBER.sub("#", damage.detail))
         run = self._latest_runs.get(key)
-        # Begin a run if the last one of its kind was ended, unless there are too many.
+        # Begin a run if `end_runs` has ended the latest one, unless there are too many.
         if run is None or (run.round != self._round and run.run_number < self._max_runs):
             run_number = 1 if run is None else run.run_number + 1
             run = self._latest_runs[key] = self._begin_run(damage, run_number)
@@ -131,7 +140,7 @@ class DamageRuns:
         run.add_entries(entries)
         run.same_detail &= run.first.detail == damage.detail
         run.last_offset = damage.offset if last_offset is None else last_offset
-        if run.first.ledger != damage.ledger:
+        if run.first.ledger != damage.ledger:  # the finding is of no single ledger
             run.first = replace(run.first, ledger=None)
         if entries is not None:
             first = int(entries[0]) if run.first.first_entry is None else run.first.first_entry

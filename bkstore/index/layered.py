@@ -39,7 +39,8 @@ class LayeredSource(EntrySource):
         return sorted({*self.unflushed.ledgers(scope), *self.flushed.ledgers(scope)})
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the distinct entry ids of both. O(n) if the unflushed ids are the higher ones."""
+        """Return the distinct entry ids of both layers, the unflushed one in memory and the flushed
+        one on disk. O(n) if the unflushed ids are the higher ones, as usual, else O(n log n)."""
         unflushed = self.unflushed.entries(ledger, first, last)
         flushed = self.flushed.entries(ledger, first, last)
         if not unflushed.size or not flushed.size:

@@ -62,8 +62,9 @@ class _Table:
         self.state = LedgerState()
 
     def seal_tail(self) -> None:
-        """Move single puts to the end of `pending`. The caller holds the index's lock."""
-        size = len(self.tail)  # others may append meanwhile
+        """Move the single puts of `tail` (entry, location, entry, ...) to the end of `pending`, as
+        arrays. The caller holds the index's lock; `put` appends to `tail` without it."""
+        size = len(self.tail)  # what other threads append from now on stays
         if size:
             pairs = np.fromiter(self.tail[:size], np.int64, size).reshape(-1, 2)
             del self.tail[:size]
@@ -141,7 +142,7 @@ class MemtableIndex(EntryIndex):
                 table.seal_tail()
 
     def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
-        """Append a batch: one copy, sorted at the next read."""
+        """Append a batch as a copy. Sorting it is left to the next read of the ledger."""
         entry_ids, checked_locations = check_put(entries, locations)
         with self._lock:
             table = self._find_table(ledger) or self._make_table(ledger)
@@ -177,10 +178,13 @@ class MemtableIndex(EntryIndex):
         return self._list_chunks(self._ledgers_to_list(ledgers))
 
     def _list_chunks(self, ledger_ids: list[LedgerId]) -> Iterator[tuple[LedgerId, Availability]]:
+        """Yield each ledger's availability. The ledgers are taken in chunks, because turning many
+        short lists of entries into sets at once is faster than one by one."""
         for start in range(0, len(ledger_ids), _LEDGERS_PER_CHUNK):
             chunk = ledger_ids[start : start + _LEDGERS_PER_CHUNK]
             lists = [self.entries(ledger_id) for ledger_id in chunk]
-            # Short lists are condensed together, each long one by itself.
+            # Short lists become sets together, each long one by itself. A long one has an empty
+            # list in `short_lists`, so that numbers stay those of the chunk's ledgers.
             is_short = [entries.size <= _MAX_SHORT_ENTRIES for entries in lists]
             short_lists = [ids if short else _NO_ENTRIES for ids, short in zip(lists, is_short)]
             sets = sets_from_arrays(short_lists)

@@ -77,7 +77,8 @@ class _OffsetItem:
         return starts_and_objects[position], starts_and_objects[size + position]
 
     def put(self, start: int, object_id: int) -> int | None:
-        """Add an entry and return None; if the start exists, replace and return its object id."""
+        """Add an entry and return None. If the start exists, replace its object id and return the
+        previous one."""
         starts_and_objects, size = self.starts_and_objects, self.size
         if starts_and_objects[size - 1] < start:  # the usual case: behind all others
             position = size
@@ -137,7 +138,7 @@ class OffsetRangeIndex:
         self._clock = function("clock", clock)
         self._renews_on_use = expire_after == "use"
         self._lock = Lock()
-        # In the order of `age_start`.
+        # An item has all entries of one (stream, node). In the order of `age_start`, oldest first.
         self._items: OrderedDict[ItemKey, _OffsetItem] = OrderedDict()
         self._entries = 0  # of all items together
         # object -> (node, `age_start` of its oldest item), if all entries of the object are here
@@ -169,7 +170,8 @@ class OffsetRangeIndex:
         with self._lock:
             now = self._clock()
             self._evict_expired(now)
-            # If the oldest of its items has not expired, none has: all entries are still here.
+            # The object was put before, and not even the oldest of its items has expired: all its
+            # entries are still here.
             known_node, known_start = self._complete_objects.get(object_id, (node, -math.inf))
             if not stream_numbers.size or (known_node == node and now - known_start < self.ttl):
                 return
@@ -180,7 +182,8 @@ class OffsetRangeIndex:
             self._make_room(now)
 
     def _put_entry(self, key: ItemKey, start: int, object_id: int, now: float) -> float:
-        """Add one entry; return its item's `age_start`. A replaced object is complete no more."""
+        """Add one entry; return the `age_start` of its item, the time from which its age counts. If
+        it replaces another object's entry, that object is no longer complete here."""
         item = self._use_item(key, now)
         if item is None:
             self._items[key] = _OffsetItem(now, start, object_id)
@@ -236,7 +239,8 @@ class OffsetRangeIndex:
     # -- eviction; the caller holds the lock
 
     def _use_item(self, key: ItemKey, now: float) -> _OffsetItem | None:
-        """Return the item, evicting it if it expired; with ``expire_after="use"``, renew it."""
+        """Return the item of a (stream, node), None if there is none. An item older than `ttl` is
+        evicted instead. With ``expire_after="use"``, its age begins anew."""
         item = self._items.get(key)
         if item is None:
             return None
@@ -257,17 +261,20 @@ class OffsetRangeIndex:
             max_entries -= self._evict_item(key, "age")
 
     def _make_room(self, now: float) -> None:
-        """Evict the oldest items while there are too many items or entries."""
+        """Evict expired items, then the oldest ones while there are more than `max_items` items (of
+        a stream on a node each) or more than `max_entries` entries in them. The reason of each
+        eviction is counted."""
         self._evict_expired(now)
         while len(self._items) > self.max_items or self._entries > self.max_entries:
-            key = next(iter(self._items))
-            if now - self._items[key].age_start >= self.ttl:
-                self._evict_item(key, "age")
-            else:
-                self._evict_item(key, "items" if len(self._items) > self.max_items else "entries")
+            oldest_key = next(iter(self._items))
+            reason: EvictionReason = "items" if len(self._items) > self.max_items else "entries"
+            if now - self._items[oldest_key].age_start >= self.ttl:
+                reason = "age"  # `_evict_expired` evicts only a few at a time
+            self._evict_item(oldest_key, reason)
 
     def _evict_item(self, key: ItemKey, reason: EvictionReason) -> int:
-        """Remove an item, and count it; return how many entries it had."""
+        """Remove an item, count the eviction by its reason, and return how many entries the item
+        had. Objects with an entry in it are no longer complete here."""
         item = self._items.pop(key)
         self._entries -= item.size
         self._evictions[reason] += 1

@@ -35,7 +35,7 @@ def _of_part(
         result: _T = getattr(part, method.__name__)(*arguments, **options)
         return result
 
-    # `wraps` has copied True from an abstract method.
+    # `wraps` has copied `__isabstractmethod__` from the method, which may be an abstract one.
     call.__isabstractmethod__ = False  # type: ignore[attr-defined]
     return call
 
@@ -111,9 +111,11 @@ class PartitionedIndex(EntryIndex):
         return self._scan_parts(check_batch("batch", batch), findings)
 
     def _scan_parts(self, batch: int, findings: Findings) -> Iterator[IndexBatch]:
+        """Yield the rows of `scan`, part by part. Rows of ledgers that belong to another part are
+        left out: no look-up finds them (`findings` reports such ledgers)."""
         for part_index, part in enumerate(self.parts):
             for rows in part.scan(batch, findings):
-                # As `part_index_of`, for the signed ids of all rows.
+                # The rule of `part_index_of`, which takes unsigned ids, for all rows at once.
                 is_home = rows.ledger_id.view(np.uint64) % np.uint64(len(self.parts)) == part_index
                 if not is_home.all():
                     rows = IndexBatch(*(column[is_home] for column in rows))
@@ -121,7 +123,8 @@ class PartitionedIndex(EntryIndex):
                     yield rows._replace(dir_index=rows.dir_index + part_index)
 
     def findings(self) -> list[Finding]:
-        """Return the parts' findings, and one for each ledger in the wrong part."""
+        """Return the parts' findings, and one for each ledger in another part than the one that its
+        id assigns it to, where neither a bookie nor this index searches for it."""
         findings = [finding for part in self.parts for finding in part.findings()]
         for part_index, part in enumerate(self.parts):
             for ledger in part.ledgers():

@@ -25,7 +25,9 @@ def write_marker(current: Path, files: Files = OS_FILES) -> None:
 
 
 def check_marker(current: Path) -> bool:
-    """Return whether the marker exists; raise `UnsupportedLayout` for an unknown version."""
+    """Return whether a ``current/`` directory has the marker, a file that states that it has
+    ledgers of scopes other than 0, which a real bookie would not understand. Raises
+    `UnsupportedLayout` for an unknown version, `CorruptionError` if the file is not a marker."""
     path = current / MARKER_NAME
     try:
         lines = read_file(path, _MAX_MARKER_BYTES).decode("ascii").splitlines()

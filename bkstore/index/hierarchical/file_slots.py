@@ -31,8 +31,9 @@ _SIGN_BYTE = np.int64(np.array([1 << 63], ">u8").view(np.int64)[0])
 
 
 def count_slots(size: int, path: str) -> int:
-    """Return how many slots a file of `size` bytes has. Raises `CorruptionError` if it ends inside
-    a slot: only whole pages are ever written, so bytes are missing."""
+    """Return how many slots, 8-byte locations behind the header, a file of `size` bytes has. Raises
+    `CorruptionError` if it ends inside a slot: only whole pages are ever written, so bytes are
+    missing."""
     body = max(size - HEADER_SIZE, 0)
     if body % SLOT_SIZE:
         reason = f"file ends inside a slot ({body % SLOT_SIZE} of 8 bytes)"
@@ -51,8 +52,9 @@ def read_exactly(fd: int, view: memoryview, offset: int, path: str) -> None:
 
 
 def _read_chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[int, Int64Array]]:
-    """Yield (first slot, raw words) for slots first..stop-1, except holes; the next step reuses the
-    words. Raises `CorruptionError` for a negative location."""
+    """Yield (first slot, words as stored, big-endian) for chunks of the slots first..stop-1. Large
+    holes of the file, which no entry was ever written to, are passed over. The next chunk is read
+    into the same array. Raises `CorruptionError` for a negative location."""
     buffer = np.empty(min(CHUNK_SLOTS, max(stop - first, 0)), np.int64)
     file_stat = os.fstat(fd)
     has_large_holes = file_stat.st_blocks * 512 < file_stat.st_size - SLOT_SIZE * CHUNK_SLOTS
@@ -93,7 +95,7 @@ def read_items(fd: int, path: str, first: int, stop: int) -> Iterator[EntryLocat
 def find_last_present(fd: int, path: str, stop: int) -> int | None:
     """Return the highest slot below `stop` that holds a location, None if there is none. Reads
     backwards, skipping holes in doubling strides: O(1) unless the file has a long tail of zeros."""
-    stride = CHUNK_SLOTS
+    stride = CHUNK_SLOTS  # the number of slots before `stop` that are searched at once
     while stop > 0:
         first = max(stop - stride, 0)
         data_offset = next_data_offset(fd, HEADER_SIZE + SLOT_SIZE * first)
@@ -101,7 +103,7 @@ def find_last_present(fd: int, path: str, stop: int) -> int | None:
             stop, stride = first, 2 * stride  # all a hole: try twice as much before it
         elif stride > CHUNK_SLOTS:
             stride //= 2  # data somewhere in the stride: try its second half
-        else:
+        else:  # few enough to read; zeros that were written are not a hole
             last_entries = [int(entries[-1]) for entries, _ in read_items(fd, path, first, stop)]
             if last_entries:
                 return last_entries[-1]
@@ -112,7 +114,8 @@ def find_last_present(fd: int, path: str, stop: int) -> int | None:
 def read_locations(fd: int, path: str, entry_ids: Int64Array, slot_count: int) -> Int64Array:
     """Return the locations of `entry_ids` (any order), 0 where absent or past the end. Reads the
     chunks that hold these entries, each once."""
-    # In ascending order, so that each chunk is read once; those past the end stay 0.
+    # Go through the ids in ascending order, so that each chunk is read once. Ids past the end of
+    # the file stay 0.
     result = np.zeros(entry_ids.size, np.int64)
     is_unsorted = bool((entry_ids[1:] < entry_ids[:-1]).any())
     sort_order = entry_ids.argsort(kind="stable") if is_unsorted else np.arange(entry_ids.size)
@@ -146,12 +149,13 @@ def _to_native(words: Int64Array) -> Int64Array:
 def write_slots(
     fd: int, entry_ids: Int64Array, locations: Int64Array, page_slots: int, files: Files = OS_FILES
 ) -> None:
-    """Store locations of sorted, distinct entries by rewriting the pages that hold them; a page
-    past the end starts as zeros. A write that fails (`OSError`) leaves its pages as they were."""
+    """Store locations of sorted, distinct entries by rewriting the pages that hold them, as bookies
+    read whole pages. A page past the end of the file starts as zeros. A write that fails
+    (`OSError`) leaves its pages as they were."""
     # Split the entries at gaps between their pages, then write each run of pages in parts.
     pages = entry_ids // page_slots
     pages_per_write = max(_WRITE_SLOTS // page_slots, 1)
-    run_starts = (np.flatnonzero(np.diff(pages) > 1) + 1).tolist()  # all but the first
+    run_starts = (np.flatnonzero(np.diff(pages) > 1) + 1).tolist()  # without the first run, at 0
     for start, run_stop in zip([0, *run_starts], [*run_starts, pages.size]):
         while start < run_stop:
             stop = min(int(np.searchsorted(pages, pages[start] + pages_per_write)), run_stop)

@@ -45,7 +45,8 @@ class _Walk:
     def __init__(self, current_dir: Path, tree: IndexFileTree) -> None:
         self.files: dict[LedgerId, str] = {}
         self.others: list[tuple[tuple[str, ...], bool]] = []
-        """Path parts of other index or .rloc names, and whether each is a regular file."""
+        """Index files (.idx) and leftovers of moves (.rloc) that are not in the place of a ledger's
+        file: the parts of each path, and whether it is a regular file."""
         self._tree = tree
         for top in self._iterate_folders(str(current_dir), ()):
             is_scoped = len(top.name) == _SCOPED_DIGITS
@@ -58,8 +59,9 @@ class _Walk:
                     self._add_files(lowest.path, (*parents, lowest.name))
 
     def _iterate_folders(self, path: str, parts: tuple[str, ...]) -> Iterator[os.DirEntry[str]]:
-        """Yield the folders in `path` that may hold index files. Index files so high in the tree go
-        to `others`, and a file with the name of such a folder to the tree's errors."""
+        """Yield the folders in `path` that may hold index files, or folders with these. An index
+        file beside them is too high in the tree, so it goes to `others`. A file with the name of
+        such a folder becomes one of the tree's errors."""
         for entry in _list_entries(path):
             if entry.name.endswith(_SUFFIXES):
                 self.others.append(((*parts, entry.name), entry.is_file(follow_symlinks=False)))
@@ -71,7 +73,8 @@ class _Walk:
 
     def _add_files(self, path: str, parts: tuple[str, ...]) -> None:
         """Add the index files of a lowest-level folder to `files`, or to `others`."""
-        low_16_bits = -1  # of the ids in this folder; -1 equals none
+        # The two folder names are the low 16 bits of the ledger ids in them; -1 equals no id's.
+        low_16_bits = -1
         if len(parts) == 2 and parts[0] in _BYTE_OF_NAME and parts[1] in _BYTE_OF_NAME:
             low_16_bits = _BYTE_OF_NAME[parts[0]] << 8 | _BYTE_OF_NAME[parts[1]]
         for entry in _list_entries(path):
@@ -82,7 +85,8 @@ class _Walk:
                 number = int(file_name[:-4], 16)
             except ValueError:
                 number = -1
-            # The same test as against `index_path`, without building the path: this runs per file.
+            # The file is where `index_path` has it, and is named so. The test does not build that
+            # path, because it runs for each file.
             is_in_place = number & 0xFFFF == low_16_bits and number < 1 << 63
             if is_in_place and file_name == f"{number:x}.idx":
                 ledger: LedgerId = tuple.__new__(LedgerId, (0, number))
@@ -105,18 +109,20 @@ def _not_a_folder(path: str) -> CorruptionError:
 
 
 def scan_trees(current_dirs: list[Path]) -> IndexFileTree:
-    """Return the index files below several ``current/`` directories, in configured order; the first
-    that has a ledger's file wins, as in upstream's look-up. Reads each directory; opens no file."""
+    """Return the index files below several ``current/`` directories, in configured order. If two
+    have a file of the same ledger, the first one counts, as in BookKeeper's look-up; the other is a
+    finding. Reads each directory; opens no file."""
     tree = IndexFileTree()
     leftovers: list[tuple[LedgerId, str]] = []
     for current_dir in current_dirs:
-        # Files under canonical names. A ledger that an earlier directory has is reported as a
-        # second file below, with the other names.
+        # Take the files with a ledger's own path and name. If an earlier directory has the ledger,
+        # the file is handled below with `others`, as a second file.
         walk = _Walk(current_dir, tree)
         duplicate_ids = walk.files.keys() & tree.files.keys() if tree.files else ()
         walk.others += ((tuple(index_path(each).split("/")), True) for each in duplicate_ids)
         tree.files = walk.files | tree.files
-        # Another name may still be a ledger's (in upper case, say), a leftover, or no ledger's.
+        # Each of the others is a ledger's under an unusual name (such as in upper case), a leftover
+        # of a move, or no ledger's.
         for parts, is_regular in sorted(walk.others):
             path = os.path.join(current_dir, *parts)
             ledger = parse_index_path(parts)
@@ -132,7 +138,7 @@ def scan_trees(current_dirs: list[Path]) -> IndexFileTree:
                 tree.files[ledger] = path
                 if not is_regular:
                     tree.irregular_ledgers.add(ledger)
-    # Last, as a leftover is used only if no directory has the ledger's file.
+    # Leftovers come last, as one is used only if no directory has the ledger's file.
     for ledger, path in leftovers:
         _add_leftover(tree, ledger, path)
     tree.findings += map(Finding.of, tree.folder_errors)
@@ -140,7 +146,8 @@ def scan_trees(current_dirs: list[Path]) -> IndexFileTree:
 
 
 def _add_leftover(tree: IndexFileTree, ledger: LedgerId, path: str) -> None:
-    """Report a leftover; use it as the ledger's file if the tree has no other."""
+    """Add a finding for a leftover (.rloc), the copy that a bookie makes while it moves an index
+    file to another directory. It is used as the ledger's file if the tree has no other."""
     if ledger in tree.files:
         detail = "leftover of an interrupted move; a bookie deletes it at start"
     else:
@@ -216,8 +223,8 @@ def has_index_files(current_dir: Path) -> bool:
 
 
 def find_stray_files(current_dir: Path) -> Iterator[str]:
-    """Yield the paths of files among the index files that are not named like one, in order: copies
-    under other names, leftovers of an interrupted copy. Cost: one read of each directory."""
+    """Yield, in order, the paths of files in the folders of index files that do not end like one
+    (.idx, .rloc), such as copies under other names. Cost: one read of each directory."""
     for top in _list_level_folders(current_dir):
         is_scoped = len(os.path.basename(top)) == _SCOPED_DIGITS
         for middle in _scan_level(top):

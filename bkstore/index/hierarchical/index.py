@@ -70,14 +70,16 @@ class HierarchicalIndex(HierarchicalReader):
             limit = f"this index has at most {self._max_pages} pages per file (max_pages)"
             raise InvalidArgument(f"entry {last} needs page {last // self._page_slots}, {limit}")
         with self._lock:
-            fd, path = self._open_to_write(LedgerId.of(ledger))  # now the ledger is known
+            fd, path = self._open_to_write(LedgerId.of(ledger))  # without entries it is known, too
             if entry_ids.size:
                 self._changes.note_changed(path)
                 with convert_write_errors(path):
                     write_slots(fd, entry_ids, new_locations, self._page_slots, self._files)
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
-        """Rewrite the header block; the ledger's entries stay."""
+        """Rewrite the header of the ledger's file; its entries stay. An unknown ledger gets a file.
+        Raises `UnsupportedLayout` for the limbo state (the bookie may have lost entries), which
+        index files cannot store."""
         self._check_writable()
         check_state(state)
         if state.limbo:
@@ -96,8 +98,9 @@ class HierarchicalIndex(HierarchicalReader):
                 overwrite(fd, data, offset=0, files=self._files)
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
-        """Return whether `set_state` can store an explicit LAC: not in a header of version 0, which
-        stays so if `header_version` is 0. Reads the header."""
+        """Return whether `set_state` can store an explicit LAC (a last add confirmed sent without
+        an entry). A header of version 0 has no field for it, and is changed to version 1 only if
+        this index's `header_version` allows that. Reads the header."""
         ledger_id = LedgerId.of(ledger)
         if self._header_version != idxfile.VERSION_0:
             return True
@@ -116,7 +119,7 @@ class HierarchicalIndex(HierarchicalReader):
                 self._files.close(open_file[0])
             self._changes.drop_new(ledger_id)
             relative = index_path(ledger_id)
-            # Each removal uncovers the next copy, or the leftover.
+            # Once a file is removed, the search finds the next copy, then leftovers of moves.
             while (path := find_index_file(self._current_dirs, relative)) is not None:
                 self._changes.remove(path)
             if self._tree is not None:
@@ -148,8 +151,8 @@ class HierarchicalIndex(HierarchicalReader):
 def _changed_header(
     header: IdxHeader, state: LedgerState, max_version: int, compat: Literal["bookkeeper"] | None
 ) -> IdxHeader:
-    """Return the header for a new state; other state bits stay. An explicit LAC turns a header of
-    version 0 into version 1, if `max_version` allows it."""
+    """Return the header for a new state; state bits other than "fenced" stay. An explicit LAC turns
+    a header of version 0, which has no field for it, into version 1 if `max_version` allows it."""
     bits = header.state_bits & ~FENCED_BIT | (FENCED_BIT if state.fenced else 0)
     lac, version = state.explicit_lac, header.version
     if lac is not None and version == idxfile.VERSION_0:

@@ -149,7 +149,8 @@ class HierarchicalReader(EntryIndex):
         self._check_open()
         with self._lock:
             tree = self._tree
-            # A ledger may be absent from the tree for an unreadable folder: search, which raises.
+            # If a ledger is absent, a folder that cannot be read may be why: the search below
+            # raises the error of that folder.
             if tree is not None and (ledger_id in tree.files or not tree.folder_errors):
                 return tree.files.get(ledger_id)
             if ledger_id in self._changes.new_paths:
@@ -178,7 +179,8 @@ class HierarchicalReader(EntryIndex):
             os.close(fd)
 
     def _open_file(self, ledger_id: LedgerId) -> tuple[int, str] | None:
-        """Return (descriptor, path) of the ledger's file, opening it; None if it has none."""
+        """Return (descriptor, path) of the ledger's file, None if it has none. The first call opens
+        it and checks the header; the file then stays open, among those last used."""
         open_file = self._open_files.get(ledger_id)
         if open_file is not None:
             self._open_files.move_to_end(ledger_id)
@@ -242,7 +244,8 @@ class HierarchicalReader(EntryIndex):
         return self._list_files(self._ledgers_to_list(ledgers), errors)
 
     def _list_files(self, ledger_ids: list[LedgerId], errors: LedgerErrors | None) -> Listing:
-        """Yield the result of each ledger in order; all but valid small files are read alone."""
+        """Yield the result of each ledger in order. Small files that are valid are read many at a
+        time; any other is left to a call for its ledger, which reports errors."""
         for chunk in read_small_files(self._plain_files(ledger_ids), self._listed_unit_bytes):
             self._check_open()
             groups = from_mask_of_many(chunk.words != 0, chunk.first_words)
@@ -250,7 +253,7 @@ class HierarchicalReader(EntryIndex):
             if len(chunk.read_indexes) == len(ledgers):
                 yield from zip(ledgers, sets)
                 continue
-            # Between the sets, in the order of ledgers: those whose files were not read here.
+            # Ledgers whose files were not read here come between the others, in their order.
             next_index = 0
             for index, availability in zip(chunk.read_indexes, sets):
                 yield from list_one_by_one(self.availability, ledgers[next_index:index], errors)
@@ -271,7 +274,9 @@ class HierarchicalReader(EntryIndex):
         return ((ledger_id, self._find_plain_file(ledger_id)) for ledger_id in ledger_ids)
 
     def _find_plain_file(self, ledger_id: LedgerId) -> str | None:
-        """Return the path of the ledger's file, None if it must be read alone, or has none."""
+        """Return the path of the ledger's file, None if it has none or must be read alone, as it is
+        not a regular file or has an unusual name. Without a scan, one `lstat` for each directory.
+        """
         new_path, tree = self._changes.new_paths.get(ledger_id), self._tree
         if new_path is not None:
             return new_path
@@ -316,7 +321,7 @@ class HierarchicalReader(EntryIndex):
             slots = self._count_whole_slots(fd)
             if 0 < slots < self._page_slots:
                 raise CorruptionError(path, HEADER_SIZE, "short read: less than a page of slots")
-            # As upstream: only the last page is looked at, and an empty one has entry 0.
+            # As in BookKeeper: only the last page is read, and if it is empty, the result is 0.
             first = max(slots - self._page_slots, 0)
             chunks = list(file_slots.read_items(fd, path, first, stop=slots))
             if not chunks:
@@ -331,7 +336,8 @@ class HierarchicalReader(EntryIndex):
         entry_ids = as_entry_ids(entries)
 
         def read(fd: int, path: str) -> Int64Array:
-            if self._compat is not None:  # a look-up, unlike a listing, sees the last page's part
+            # In BookKeeper a look-up reads an incomplete last page, a listing does not.
+            if self._compat is not None:
                 slot_count = self._count_whole_slots(fd)
             else:
                 slot_count = self._count_slots_to_list(fd, path)
@@ -344,10 +350,10 @@ class HierarchicalReader(EntryIndex):
         offset = HEADER_SIZE + idxfile.SLOT_SIZE * check_entry_id(entry)
         with self._lock:
             open_file = self._open_file(LedgerId.of(ledger))
-            if open_file is None or offset >= 1 << 63:  # beyond any file
+            if open_file is None or offset >= 1 << 63:  # no file is that long
                 return None
             fd, path = open_file
-            try:  # a context manager would cost as much as the read
+            try:  # not `convert_read_errors`: entering it would cost as much as the read
                 word = os.pread(fd, idxfile.SLOT_SIZE, offset)
             except OSError as error:
                 raise read_error(error, path) from error
@@ -396,9 +402,9 @@ class HierarchicalReader(EntryIndex):
 
     def _scan_batches(self, batch: int, findings: Findings) -> Iterator[IndexBatch]:
         """Yield the rows of `scan`, in batches of at least `batch` rows except the last."""
-        waiting, row_count = list[IndexBatch](), 0  # the parts of the next batch
+        waiting, row_count = list[IndexBatch](), 0  # the parts of the next batch, and their rows
         rows_per_part = max(batch, _MIN_SCAN_ROWS)
-        # Files in the place of folders hide rows: report them first, or raise.
+        # Where a file is in the place of a folder, rows may be lost: report this first, or raise.
         with self._lock:
             folder_errors = list(self._scanned_tree().folder_errors)
         for error in folder_errors:
@@ -418,7 +424,8 @@ class HierarchicalReader(EntryIndex):
             yield IndexBatch.joined(waiting)
 
     def _read_all_rows(self, findings: Findings) -> Iterator[IndexBatch]:
-        """Yield the rows of every file in order; small files, read together, in one batch."""
+        """Yield the rows of every file in order. Small neighboring files that are valid are read
+        together, and their rows are one batch; any other file is read alone."""
         for chunk in read_small_files(self._plain_files(self.ledgers()), self._listed_unit_bytes):
             next_index = 0
             for first, stop, rows in chunk.rows():

@@ -46,7 +46,8 @@ class SmallFiles(NamedTuple):
     first_words: Int64Array
 
     def rows(self) -> Iterator[tuple[int, int, IndexBatch]]:
-        """Yield (first, stop, rows) for each run of `ledger_ids` whose files were all read."""
+        """Yield (first, stop, rows) for each run of neighbors in `ledger_ids` whose files were all
+        read: the rows of the ledgers number `first` to `stop` - 1."""
         read_indexes = np.array(self.read_indexes, np.int64)
         run_starts = np.flatnonzero(np.diff(read_indexes) != 1) + 1
         end_words = np.append(self.first_words[1:] - _HEADER_WORDS, self.words.size)
@@ -70,8 +71,10 @@ class SmallFiles(NamedTuple):
 def read_small_files(
     files: Iterable[tuple[LedgerId, str | None]], page_size: int
 ) -> Iterator[SmallFiles]:
-    """Yield the slots of the ledgers' files, many files at a time. A ledger without a path, or with
-    a body that is not a multiple of `page_size` bytes, is not read. Memory: 1 MiB."""
+    """Yield the slots of the ledgers' files, many files at a time. `read_indexes` of a result tells
+    which ledgers' files were read: not those without a path, and none that a call for the single
+    ledger has to judge, as they are long, do not end with a whole page of `page_size` bytes, or
+    cannot be read. Memory: 1 MiB."""
     buffer = np.empty((_BYTES_PER_CHUNK + MAX_FILE_BYTES) // SLOT_SIZE + 1, np.int64)
     view = buffer.data.cast("B")
     ledger_ids: list[LedgerId] = []
@@ -88,7 +91,7 @@ def read_small_files(
                     size = os.readv(fd, (view[buffered : buffered + MAX_FILE_BYTES + 1],))
                 finally:
                     os.close(fd)
-        except OSError:  # the call for a single ledger reports it
+        except OSError:  # a call for the single ledger reports it
             pass
         if HEADER_SIZE <= size <= MAX_FILE_BYTES and not (size - HEADER_SIZE) % page_size:
             file_offsets.append(buffered)
@@ -106,11 +109,15 @@ def read_small_files(
 def _check_files(
     ledger_ids: list[LedgerId], read_indexes: list[int], words: Int64Array, file_offsets: list[int]
 ) -> SmallFiles:
+    """Return the slots of the files in a buffer of 8-byte words. File i begins at the byte
+    ``file_offsets[i]`` and is that of the ledger number ``read_indexes[i]``. Files with a bad
+    header or a negative location are left out, so that a call for the single ledger reports them.
+    """
     # Zero the headers once they are checked, so that only slots are left in the buffer.
     file_starts = np.array(file_offsets, np.int64) // SLOT_SIZE
     is_good = _find_good_headers(words, file_starts)
     _clear_headers(words, file_starts)
-    # One pass finds whether any location is negative; only then find the files.
+    # One pass finds whether any location is negative; the files are searched only if one is.
     if words.size and np.bitwise_or.reduce(words) & _SIGN_BYTE:
         negative = np.flatnonzero(words & _SIGN_BYTE)
         is_good[np.searchsorted(file_starts, negative, "right") - 1] = False
@@ -133,14 +140,16 @@ def _clear_headers(words: Int64Array, file_starts: Int64Array) -> None:
 
 
 def _find_good_headers(words: Int64Array, file_starts: Int64Array) -> BoolArray:
-    """Return which headers `idxfile.decode_header` certainly accepts. A header: 8 bytes signature
-    and version, i32 key length, key, u32 state bits; in version 1 also i32 LAC length, LAC."""
+    """Return which headers `idxfile.decode_header` certainly accepts (bool[files]). A header has 8
+    bytes signature and version, i32 key length, the master key, u32 state bits; in version 1 also
+    i32 LAC length, explicit LAC."""
     signatures = words[file_starts]
     has_lac_field = signatures == _SIGNATURE_OF_VERSION[VERSION_1]
     key_length = _read_int32s(words, file_starts * SLOT_SIZE + 8)
     is_good: BoolArray = has_lac_field | (signatures == _SIGNATURE_OF_VERSION[VERSION_0])
     is_good &= (key_length >= 0) & (key_length <= HEADER_SIZE - 16 - 4 * has_lac_field)
-    # The LAC length is after the key, whose length may be wild in a bad header: there any will do.
+    # The LAC length is behind the key. The length of the key is any number in a bad header; 0 takes
+    # its place there, as what is read then does not matter.
     skipped_key = np.where(is_good & has_lac_field, key_length, 0)
     lac_length = _read_int32s(words, file_starts * SLOT_SIZE + 16 + skipped_key)
     lac_fits = lac_length <= HEADER_SIZE - 20 - key_length

@@ -31,7 +31,7 @@ class UnsyncedChanges:
         """Current paths of new files that no flush has renamed yet."""
         self._unsynced_files: set[str] = set()
         self._unsynced_folders: set[str] = set()
-        self._noted_folders: set[str] = set()  # that were in `_unsynced_folders` once
+        self._noted_folders: set[str] = set()  # all that ever were in `_unsynced_folders`
         self._sync_error: SyncFailed | None = None
 
     def check_writable(self) -> None:
@@ -67,7 +67,8 @@ class UnsyncedChanges:
         return fd, path
 
     def _make_folders(self, folder: Path) -> None:
-        """Make a folder and its missing parents; the flush syncs each parent once."""
+        """Make a folder and its missing parents. Each gets its name in its own parent, so the next
+        flush syncs these parents, each once."""
         missing: list[Path] = []
         while not folder.is_dir():
             missing.append(folder)
@@ -84,7 +85,7 @@ class UnsyncedChanges:
         while folder not in self._noted_folders:
             self._noted_folders.add(folder)
             self._unsynced_folders.add(folder)
-            if os.path.basename(folder) != "current":  # else the loop ends: it was just noted
+            if os.path.basename(folder) != "current":  # otherwise the loop ends: it is noted now
                 folder = os.path.dirname(folder)
 
     def drop_new(self, ledger_id: LedgerId) -> None:
@@ -104,9 +105,11 @@ class UnsyncedChanges:
         self._unsynced_folders.add(os.path.dirname(path))
 
     def flush(self, on_renamed: Callable[[LedgerId, str], None]) -> None:
-        """Make every change durable; `on_renamed` is called with each new file's final path. Bytes
-        are synced before names, so a name never refers to bytes that a crash could lose. After an
-        error the next flush does the rest; after `SyncFailed` every flush raises it."""
+        """Make every change durable: sync the files, give new files their final names, and sync the
+        folders. In this order a name never refers to bytes that a crash could lose. `on_renamed` is
+        called with each new file's ledger and final path. After an error the next flush goes on
+        with what is left; after `SyncFailed` every flush raises it, as a repeated fsync may succeed
+        although the bytes are lost."""
         self.check_writable()
         try:
             for path in sorted(self._unsynced_files):
@@ -124,7 +127,8 @@ class UnsyncedChanges:
             raise
 
     def _rename_new(self, ledger_id: LedgerId, path: str) -> str:
-        """Rename a new file to its final path, and return that."""
+        """Rename a ledger's new file, at `path` so far, to its final path, and return that. The
+        folder is noted for a sync: until then a crash may undo the rename."""
         final_path = self.final_path_of(ledger_id)
         with convert_write_errors(final_path):
             self._files.replace(path, final_path)

@@ -13,18 +13,19 @@ from bkstore.index.rocks.tables.table_writer import TableFileWriter
 
 
 def sort_rows(rows: IndexBatch, is_scoped: bool) -> IndexBatch:
-    """Return the rows of scope 0, or if `is_scoped` of others, in the order of their keys; the last
-    of equal keys wins. Raises `InvalidArgument` for invalid ids or locations. 5 ns a row if they
-    are in order, else some 200."""
+    """Return the rows of ledgers in scope 0, or if `is_scoped` of ledgers in any other scope (those
+    have 128-bit ids and a database of their own), in the order of their keys. Of rows with equal
+    keys the last one is kept. Raises `InvalidArgument` for invalid ids or locations. 5 ns a row if
+    they are in order, else some 200."""
     is_wanted = (rows.scope_id != 0) == is_scoped
     if not is_wanted.all():
         rows = _take(rows, np.flatnonzero(is_wanted))
     check_put(rows.entry_id, rows.location)
-    keys = np.array(rows[1:4]).view(np.uint64)
-    before, after = keys[:, :-1], keys[:, 1:]
-    if compare_keys(before, after)[0].all():
+    keys = np.array((rows.scope_id, rows.ledger_id, rows.entry_id)).view(np.uint64)
+    are_ascending, _ = compare_keys(keys[:, :-1], keys[:, 1:])  # each key and the next one
+    if are_ascending.all():
         return rows
-    sort_order = np.lexsort(keys[::-1])  # stable
+    sort_order = np.lexsort(keys[::-1])  # stable; the last array is the first to sort by
     keys = keys[:, sort_order]
     is_last = np.append((keys[:, 1:] != keys[:, :-1]).any(axis=0), True)
     return _take(rows, sort_order[is_last])

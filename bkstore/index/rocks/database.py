@@ -60,7 +60,7 @@ class Database(OpenDatabase):
         database = self._handle if self._db is None else self._db  # `_handle` raises if closed
         try:
             return cast(bytes | None, database.get(key))
-        except Exception:  # to enter the context before would double the cost of a look-up
+        except Exception:  # entering the context for each look-up would double its cost
             with self._translating_errors():
                 raise
 
@@ -74,9 +74,9 @@ class Database(OpenDatabase):
         return _SCANNED_PER_KEY * key_count
 
     def keys(self, start: bytes, stop: bytes, words: int) -> KeyColumns:
-        """Return the keys of [start, stop), int64[words, n]; about 140 ns a key. Raises
-        `CorruptionError` for keys of another width. If the tables may have one, or rows are only in
-        a write-ahead log, each key is measured: about 200 ns a key."""
+        """Return the keys of [start, stop) as columns of 64-bit words, int64[words, n]; about 140
+        ns a key. Raises `CorruptionError` for keys of another width. If the tables may have one, or
+        rows are only in a write-ahead log, each key is measured: about 200 ns a key."""
         key_width = _WORD_BYTES * words
         with self._translating_errors():
             end_check = self._handle.iter(_read_options(stop))
@@ -84,6 +84,7 @@ class Database(OpenDatabase):
             if self._may_have_unexpected_widths(key_width):
                 rows = list(rows)
                 self._check_widths(rows, key_width)
+            # Each key is copied into a field with a spare word, which is not 0 if a key is longer.
             lines = _to_words(np.fromiter(rows, f"S{key_width + _SPARE_BYTES}"))
             if lines[:, -1].any():  # a longer key: the check finds it, and raises
                 self._check_widths(list(self._iterate_keys(start, stop)), key_width)
@@ -95,7 +96,8 @@ class Database(OpenDatabase):
         return cast(Iterable[bytes], rows)
 
     def may_be_long(self, start: bytes, stop: bytes) -> bool:
-        """Return whether the keys from `start` may be more than 65,536, by the highest. A seek."""
+        """Return whether there may be more than 65,536 keys in [start, stop), judged by the entry
+        id of the highest one. One seek."""
         try:
             last = self.last_key(start, stop, len(start) // _WORD_BYTES)
         except CorruptionError:  # reading the keys reports what is wrong, and where
@@ -104,13 +106,16 @@ class Database(OpenDatabase):
         return last is not None and int.from_bytes(last[-_WORD_BYTES:], "big") - first >= 1 << 16
 
     def key_blocks(self, start: bytes, stop: bytes, words: int) -> Iterator[KeyColumns]:
-        """Yield the result of `keys` in arrays of some hundred rows, then of twice as many, up to
-        65,536; raises the `CorruptionError` for damage at the end, after the rows before it."""
+        """Yield the result of `keys` in blocks: the first has some hundred keys, each later one
+        twice as many, up to 65,536. At damage the keys before it are yielded, then
+        `CorruptionError` is raised."""
         key_width, block_rows = _WORD_BYTES * words, _FIRST_BLOCK_ROWS
         with self._translating_errors():
             end_check, last_key = self._handle.iter(_read_options(stop)), None
             keys, has_more = iter(self._iterate_keys(start, stop)), True
         while has_more:
+            # Errors are translated inside this loop, not around a `yield`: the caller's own errors
+            # would pass through the context.
             with self._translating_errors():
                 _ = self._handle  # raises if closed meanwhile, or by a fork
                 chunk_starts = range(0, block_rows, _KEYS_PER_CHUNK)
@@ -132,8 +137,9 @@ class Database(OpenDatabase):
         return b"".join(chunk)
 
     def consecutive_values(self, start: bytes, stop: bytes, words: int) -> Int64Array:
-        """Return the values of `start` and the keys that follow it without a gap. Without a gap in
-        [start, stop) it costs half of `items`, about 160 ns a row, as it reads no keys."""
+        """Return the values of the keys `start`, `start` + 1, ... up to the first key that is
+        missing. If none is missing in [start, stop), this reads no keys and so costs half of
+        `items`, about 160 ns a row."""
         values = self._values_without_gap(start, stop, _WORD_BYTES * words)
         if values is not None:
             return values
@@ -154,13 +160,15 @@ class Database(OpenDatabase):
             rows = snapshot.values(from_key=start, read_opt=_read_options(stop))
             value_type = f"S{VALUE_BYTES + _SPARE_BYTES}"
             lines = _to_words(np.fromiter(cast(Iterable[bytes], rows), value_type))
+            # The highest key in the range.
             iterator = snapshot.iter(_read_options(stop))
             iterator.seek_to_last()
             iterator.status()
             last_key = _key_at(iterator) if iterator.valid() else None
-        if not len(lines) or lines[:, -1].any():
+        if not len(lines) or lines[:, -1].any():  # the spare word: a value is too long
             return None
-        # n distinct keys from the first on whose last is first + n - 1: there is no gap.
+        # If n distinct keys begin at `first` or later, and the last is first + n - 1, none is
+        # missing.
         first = int.from_bytes(start[-_WORD_BYTES:], "big")
         without_gap = start[:-_WORD_BYTES] + (first + len(lines) - 1).to_bytes(_WORD_BYTES, "big")
         values: Int64Array = lines[:, 0].astype(np.int64)
@@ -175,8 +183,9 @@ class Database(OpenDatabase):
         damage: Damage = None,
     ) -> Iterator[KeysAndValues]:
         """Yield (keys, values) of [start, stop) (None: to the end) in arrays of at most `batch`
-        rows: all before any damage, which then raises `CorruptionError`, or with `damage` is
-        appended there: an iterator cannot pass it, so all rows after it are unknown."""
+        rows. RocksDB's iterator cannot pass damage, so the rows before it are yielded, and all keys
+        after it are one range of unknown rows: it is appended to `damage`, or raised as
+        `CorruptionError` if that is None."""
         last_key: bytes | None = None
         try:
             for keys, values in self._items(start, stop, words, batch):
@@ -196,7 +205,7 @@ class Database(OpenDatabase):
     def _items(
         self, start: bytes, stop: bytes | None, words: int, batch: int
     ) -> Iterator[KeysAndValues]:
-        """Yield the rows of `items`, and raise at damage."""
+        """Yield the rows of `items`. At damage raise `CorruptionError`, after the rows before."""
         key_width, value_width = _WORD_BYTES * words, VALUE_BYTES + _SPARE_BYTES
         row_type = np.dtype([("k", f"S{key_width + _SPARE_BYTES}"), ("v", f"S{value_width}")])
         with self._translating_errors():
@@ -220,10 +229,11 @@ class Database(OpenDatabase):
     def _read_rows(
         self, rows: Iterator[Any], row_type: np.dtype[Any], key_width: int, batch: int
     ) -> tuple[_Lines, CorruptionError | None]:
-        """Return (next rows, None), or the rows before one of another width, and the error. In
-        `row_type` a spare word follows the key and the value: it is not 0 if one is too long."""
+        """Return (next rows, None), at most `batch`. If a key or value has another width than a
+        bookie's, return the rows before it, and the error. In `row_type` a spare word of 8 bytes
+        follows the key, and one the value: it is not 0 if that is too long."""
         next_rows: Iterable[Any] = islice(rows, batch)
-        if self._may_have_unexpected_widths(key_width):
+        if self._may_have_unexpected_widths(key_width):  # measure each, as some may be too short
             next_rows = list(next_rows)
             lengths = np.array([(len(key), len(value)) for key, value in next_rows]).reshape(-1, 2)
             is_odd = (lengths != (key_width, VALUE_BYTES)).any(axis=1)
@@ -263,8 +273,9 @@ class Database(OpenDatabase):
             raise CorruptionError(self.path, None, f"not a bookie's row: {detail}")
 
     def _check_end(self, iterator: RdictIter, start: bytes, last_key: bytes | None) -> None:
-        """Raise if a scan from `start` on, whose last key was `last_key`, ended early: at damage
-        RocksDB's iterators end silently. `iterator` must be older than the scan, so that rows put
+        """Raise `CorruptionError` if a scan from `start` on, whose last key was `last_key` (None:
+        it had none), ended early: at damage RocksDB's iterators end silently. `iterator`, made
+        before the scan, must have no further row. It sees the state of that time, so rows put
         meanwhile do not count as lost; a look-up excludes a row that was deleted meanwhile."""
         iterator.seek(start if last_key is None else last_key)
         if last_key is not None and iterator.valid() and iterator.key() == last_key:
@@ -275,8 +286,8 @@ class Database(OpenDatabase):
             raise CorruptionError(self.path, None, detail)
 
     def read_all(self, damage: Damage = None) -> list[tuple[bytes, bytes]]:
-        """Return every row; for the small `ledgers` databases. With `damage`, those before it; all
-        keys after them are appended there as unknown."""
+        """Return every row; for the small `ledgers` databases. At damage return the rows before it,
+        and append all keys after them as unknown to `damage`, or raise if that is None."""
         with self._translating_errors():
             end_check = self._handle.iter()
             all_rows = cast(list[tuple[bytes, bytes]], list(self._handle.items()))
@@ -317,11 +328,12 @@ class Database(OpenDatabase):
         return key
 
     def key_prefixes(self, words: int, damage: Damage = None) -> list[bytes]:
-        """Return what the keys are without their last word, each once, in order. One seek each.
-        With `damage`, all keys from the first seek that fails are appended there as unknown."""
+        """Return the distinct prefixes of keys, which are all words but the last: of `locations`
+        the ledger ids. They are in order; each takes one seek. With `damage`, all keys from the
+        first seek that fails are appended there as unknown."""
         prefixes: list[bytes] = []
         prefix_bytes = _WORD_BYTES * (words - 1)
-        next_number = 0  # prefixes as numbers are in the order of keys
+        next_number = 0  # the lowest prefix that may follow, as a number
         while not next_number >> 8 * prefix_bytes:
             prefix = next_number.to_bytes(prefix_bytes, "big")
             try:
@@ -337,7 +349,8 @@ class Database(OpenDatabase):
         return prefixes
 
     def end_rows(self, words: int | None) -> list[tuple[bytes, bytes | None]]:
-        """Return the first and the last row; empty if there are none."""
+        """Return the first and the last row as (key, value); empty if there are none. `words`, the
+        width of keys, is for implementations that need it."""
         with self._translating_errors():
             iterator = self._handle.iter()
             end_rows: list[tuple[bytes, bytes | None]] = []

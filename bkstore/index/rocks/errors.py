@@ -43,13 +43,14 @@ def translate_errors(path: Path, scratch: Callable[[], str]) -> Iterator[None]:
     except OSError as error:
         raise _translate_system_error(error, path, scratch()) from error
     except MemoryError as error:
-        if "os error" not in str(error):  # Rust's text for an error of the system
+        # Rust code raises `MemoryError` also for an error of the system, which its text then names.
+        if "os error" not in str(error):
             raise
         raise _translate_system_error(OSError(str(error)), path, scratch()) from error
     except DbClosedError as error:
         raise forks.closed_error(f"{path}: the database") from error
     except Exception as error:
-        if type(error) is not Exception:  # rocksdict raises no other
+        if type(error) is not Exception:  # a subclass does not come from rocksdict
             raise
         raise _translate_text(str(error), path, scratch()) from error
 
@@ -61,7 +62,9 @@ def with_original_paths(text: str, path: Path, scratch: str) -> str:
 
 
 def _translate_text(raw: str, path: Path, scratch: str) -> BkstoreError:
-    """Return the `BkstoreError` for `raw`, the text of a RocksDB error."""
+    """Return the `BkstoreError` for `raw`, the text of a RocksDB error: its kind, such as "IO
+    error" or "Corruption", and often a file, which may be a link in the directory `scratch` ("":
+    none) through which the database at `path` is read."""
     text = with_original_paths(raw, path, scratch)
     if "IO error" in text and _LOCKED.search(text):
         return DirectoryInUse(f"{path}: {text}")
@@ -73,7 +76,7 @@ def _translate_text(raw: str, path: Path, scratch: str) -> BkstoreError:
         translated_error = _translate_os_error(plain_error, file_path, path, scratch)
         if isinstance(translated_error, SystemRefused):
             return translated_error
-    if scratch and _UNLISTED in raw:  # it exists, but RocksDB may not list it
+    if scratch and _UNLISTED in raw:  # RocksDB has no permission to list the scratch directory
         return SystemRefused(scratch, OSError(raw))
     if text.startswith(("Invalid argument", "Not implemented")):
         return UnsupportedLayout(f"{path}: not a bookie's database: {text}")
@@ -86,8 +89,8 @@ def _translate_text(raw: str, path: Path, scratch: str) -> BkstoreError:
 
 
 def _translate_system_error(error: OSError, path: Path, scratch: str) -> BkstoreError:
-    """Return the `BkstoreError` for an error of the system. Those about rocksdict's side file, in
-    the directory that is opened, have their number in the text only."""
+    """Return the `BkstoreError` for an error of the system. An error without a number is about the
+    file that rocksdict itself writes into the directory it opens; the number is in its text."""
     if error.errno is not None:
         return _translate_os_error(error, error.filename or path, path, scratch)
     number = parse_rocksdb_error(str(error)).errno
@@ -107,8 +110,9 @@ def _file_named_in(raw: str, path: Path, scratch: str) -> Path:
 
 
 def _translate_os_error(error: OSError, file: StrPath, path: Path, scratch: str) -> BkstoreError:
-    """Return the `BkstoreError` for an error of the system, by the file it is about. In `scratch` a
-    link stands for the file of the database at `path`; all else is bkstore's own."""
+    """Return the `BkstoreError` for an error of the system, by the file it is about. In the
+    directory `scratch` ("": none) a link stands for the file of the database at `path`, which is
+    input; all other files there are bkstore's own, so that an error is the machine's refusal."""
     file_path = Path(file)
     if scratch and file_path.is_relative_to(scratch):
         if not file_path.is_symlink():

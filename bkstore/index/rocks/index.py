@@ -56,12 +56,14 @@ class RocksIndex(RocksReader):
     """
 
     def _open_to_write(self, ledger: LedgerLike) -> tuple[LedgerId, Database, Database]:
-        """Return (ledger id, locations, ledgers) to write to; raise if this index may not write."""
+        """Return (ledger id, its database of locations, its database of ledgers) to write to. Those
+        of scope 0 and those of all other scopes are different databases. Raises if this index may
+        not write."""
         if self._closed:
             raise forks.closed_error(f"{self._current_dir}: this index")
         if not self._writable:
             raise ReadOnlyError("this index was opened read-only")
-        for database in self._open_databases():  # the failed sync of one ends writes to all
+        for database in self._open_databases():  # after a failed sync of one, none takes writes
             database.check_writable()
         ledger_id = LedgerId.of(ledger)
         if ledger_id.scope:
@@ -103,9 +105,9 @@ class RocksIndex(RocksReader):
             database.put_list(keys, encode_locations(checked_locations[chunk]), PUTS_PER_BATCH)
 
     def bulk_load(self, batches: Iterable[IndexBatch]) -> int:
-        """Ingest rows as sorted table files, one for each batch, in any order; return how many. The
-        fastest way to store rows (0.15 us each): no write-ahead log, no compaction. Rows win over
-        those of earlier batches and over stored ones."""
+        """Store rows, in any order, as sorted table files, one for each batch; return their number.
+        This is the fastest way to store rows (0.15 us each), without write-ahead log and
+        compaction. A row replaces those of the same entry in earlier batches, and stored ones."""
         row_count = 0
         for rows in batches:
             for is_scoped in (False, True):
@@ -113,7 +115,8 @@ class RocksIndex(RocksReader):
         return row_count
 
     def _ingest(self, rows: IndexBatch, is_scoped: bool) -> int:
-        """Ingest the rows of scope 0, or of other scopes, as one table file; return how many."""
+        """Write those of the rows that are of scope 0, or if `is_scoped` of other scopes, as one
+        table file, and ingest it (RocksDB takes the whole file). Return the number of its rows."""
         rows = sort_rows(rows, is_scoped)
         if not rows.entry_id.size:
             return 0
@@ -125,7 +128,8 @@ class RocksIndex(RocksReader):
         return rows.entry_id.size
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
-        """Write the ledger's row; remove one under another possible key, which a bookie prefers."""
+        """Write the ledger's row. Its key may have two forms; a row under the other one is removed,
+        as a bookie that reads both would use it."""
         check_state(state)
         ledger_id, _, ledgers = self._open_to_write(ledger)
         limbo = True if state.limbo else None  # as a bookie, which writes the field if it is true
@@ -142,9 +146,10 @@ class RocksIndex(RocksReader):
         self.delete_many([ledger])
 
     def delete_many(self, ledgers: Iterable[LedgerLike]) -> None:
-        """Remove the ledgers' rows with a range delete each, then, after a sync, their `ledgers`
-        rows, as in `EntryLocationIndex.delete`: a crash may leave a known, empty ledger, but no
-        entries of an unknown one. One sync in all."""
+        """Remove the ledgers' locations, with a range delete each, then, after a sync, their rows
+        in `ledgers`. With this order, that of BookKeeper's `EntryLocationIndex.delete`, a crash may
+        leave a known ledger without entries, but never entries of an unknown ledger. One sync for
+        each database."""
         targets = [self._open_to_write(ledger) for ledger in iterable("ledgers", ledgers)]
         for ledger_id, locations, _ in targets:
             locations.delete_range(*ledger_range(ledger_id))

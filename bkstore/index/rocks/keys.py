@@ -77,22 +77,29 @@ def ledger_range(ledger: LedgerId, first: int = 0, last: int | None = None) -> t
 def ledgers_between(
     ledger_ids: Sequence[LedgerId], start: bytes, stop: bytes | None
 ) -> Sequence[LedgerId]:
-    """Return those of some ledgers, sorted and of one key width, that may have location keys in
-    [start, stop) (None: to the end).
+    """Return those of `ledger_ids` whose range of location keys overlaps [start, stop) (None: to
+    the end). They must be sorted, and all in scope 0 or all in other scopes.
 
     >>> ledger_ids = [LedgerId(0, number) for number in range(5)]
     >>> start, stop = entry_key(ledger_ids[1], 9), entry_key(ledger_ids[3], 0)
-    >>> [each.ledger for each in ledgers_between(ledger_ids, start, stop)]
+    >>> [ledger_id.ledger for ledger_id in ledgers_between(ledger_ids, start, stop)]
     [1, 2]
     """
-    first = bisect_right(ledger_ids, start, key=lambda each: ledger_range(each)[1])
-    if stop is None:
-        return ledger_ids[first:]
-    return ledger_ids[first : bisect_left(ledger_ids, stop, key=lambda each: ledger_range(each)[0])]
+
+    def first_key(ledger_id: LedgerId) -> bytes:
+        return ledger_range(ledger_id)[0]
+
+    def end_key(ledger_id: LedgerId) -> bytes:
+        return ledger_range(ledger_id)[1]
+
+    first = bisect_right(ledger_ids, start, key=end_key)
+    end = len(ledger_ids) if stop is None else bisect_left(ledger_ids, stop, key=first_key)
+    return ledger_ids[first:end]
 
 
 def entry_keys(ledger: LedgerId, entry_ids: Int64Array) -> list[bytes]:
-    """Return the location keys of many entries, as a void view: "S" would strip trailing zeros."""
+    """Return the location keys of many entries. They are made as one array, viewed as void items of
+    a key's width: items of numpy's bytes type "S" would lose zeros at their end."""
     prefix = np.frombuffer(ledger_key(ledger), ">i8")
     columns = np.empty((entry_ids.size, prefix.size + 1), ">i8")
     columns[:, :-1] = prefix
@@ -120,8 +127,10 @@ def may_have_unexpected_widths(
     read_property: ReadProperty, key_width: int, is_written: bool
 ) -> bool:
     """Return whether rows may have keys of another width than `key_width`, or values of another
-    than a location's, so that each must be measured. No total has the rows that are only in a
-    write-ahead log: they count as odd, unless this process wrote them (`is_written`)."""
+    than a location's, so that each must be measured. RocksDB's totals of its table files show that:
+    they have the number of rows and the bytes of all keys and values. They do not include rows that
+    are only in a write-ahead log, so these may have any width, unless this process wrote them
+    (`is_written`)."""
     totals = read_table_totals(read_property)
     rows, deletions = totals.get("# entries", 0), totals.get("# deletions", 0)
     key_bytes = rows * (key_width + _SEQUENCE_BYTES)

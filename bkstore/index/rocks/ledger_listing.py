@@ -50,19 +50,22 @@ class _ListingProgress:
         """Whether the last block ended in a ledger that is not to be listed, and to be skipped."""
         self._ledger_ids = ledger_ids
         self._index_of = {ledger_id: index for index, ledger_id in enumerate(ledger_ids)}
-        # Rows read of the next ledger: the last ones as ids, those of full blocks as groups.
+        # Rows read so far of the ledger number `done_count`: entry ids, and before them, if there
+        # were many, the sequence groups of earlier ids.
         self._partial_ids = _NO_ENTRIES
         self._partial_groups: list[Groups] = []
 
     def take(self, keys: KeyColumns) -> LedgerAvailabilities:
-        """Take the next rows; return the ledgers that they complete."""
+        """Take the next rows, in the order of keys, and return the availability of each ledger that
+        has all of its rows now. The last row's ledger may have more, so it is not among them."""
         run_indexes, owner = self._find_owners(keys)
-        entries = keys[-1]
+        entries = keys[-1]  # the last word of a key is the entry id
         # Negative entry ids, and ids above the highest valid one, are not listed.
         is_listed = (owner >= 0) & (entries >= 0) & (entries <= MAX_ENTRY_ID)
         if not is_listed.all():
             entries, owner = entries[is_listed], owner[is_listed]
-        # The last row's ledger may have more rows. If it is not to be listed, go on after it.
+        # Ledgers before that of the last row are complete. If that one is not to be listed, so are
+        # those before the next that is, and the scan goes on there.
         next_index = int(run_indexes[-1])
         self.is_seek_due = next_index < 0
         if self.is_seek_due:
@@ -72,8 +75,9 @@ class _ListingProgress:
         return self._take_complete(entries, owner, max(next_index, self.done_count))
 
     def _find_owners(self, keys: KeyColumns) -> tuple[list[int], Int64Array]:
-        """Return the index in `ledger_ids` of each run of one ledger's rows, and of each row; -1
-        for a ledger that is not to be listed. A key has the words (scope,) ledger, entry."""
+        """Return the index in `ledger_ids` of each run of rows of the same ledger, then that of
+        each row; -1 for a ledger that is not to be listed. The words of a key are ledger and entry,
+        or scope, ledger and entry in the database of scopes other than 0."""
         is_run_start = keys[0, 1:] != keys[0, :-1]
         if len(keys) > 2:
             is_run_start |= keys[1, 1:] != keys[1, :-1]
@@ -88,8 +92,9 @@ class _ListingProgress:
     def _take_complete(
         self, entries: Int64Array, owner: Int64Array, next_index: int
     ) -> LedgerAvailabilities:
-        """Return the ledgers before `next_index`; keep the rows of that one, which may go on. Row i
-        has the entry ``entries[i]`` of the ledger with index ``owner[i]``."""
+        """Return the availabilities of the ledgers before `next_index`, which are complete; keep
+        the rows of the ledger `next_index`, which may go on. Row i has the entry ``entries[i]`` of
+        the ledger with index ``owner[i]``."""
         # Rows kept from the last block come before the new ones.
         if self._partial_ids.size:
             entries = np.concatenate((self._partial_ids, entries))

@@ -43,9 +43,9 @@ class OpenDatabase:
         live: bool = False,
         files: Files = OS_FILES,
     ) -> None:
-        """Open for writing with `options`, or for reading with None (`live`: while in use). A new
-        database's directory is created durably through `files`, which is notified of each sync;
-        RocksDB itself writes the files in it."""
+        """Open for writing with `options`, or for reading if these are None; with `live` also while
+        a writer has it open. A new database's directory is created durably through `files`, which
+        is notified of each sync; RocksDB itself writes the files in it."""
         self.path = path
         self._files = files
         self._sync_error: SyncFailed | None = None
@@ -85,7 +85,9 @@ class OpenDatabase:
         return Rdict(str(self.path), options, column_families={"default": options})
 
     def _open_reading(self) -> Rdict:
-        """Check manifest and logs, noting oddities, then open through a directory of links."""
+        """Check the manifest, table files and write-ahead logs, then open the database through a
+        directory of links, as RocksDB writes files into the directory that it opens. What a crash
+        explains is noted in `oddities`; other damage raises `CorruptionError`."""
         database_directory.check_not_in_use(self.path)
         manifest = database_directory.find_manifest(self.path)
         contents = read_manifest(manifest)
@@ -108,8 +110,9 @@ class OpenDatabase:
     def _open_links(
         self, torn_tails: Sequence[tuple[Path, int]], open_files: ExitStack | None
     ) -> Rdict:
-        """Open through a scratch directory of links, after cutting `torn_tails` (file, offset). For
-        a database in use, `open_files` keeps its files open, and the linked logs are checked."""
+        """Open through a scratch directory of links, without the incomplete records at the end of
+        files (`torn_tails`: file, offset). For a database in use, `open_files` keeps its files open
+        (None: it is not in use), and the linked logs are checked here."""
         scratch = self._resources.enter_context(scratch_links.link_copy(self.path, open_files))
         self._scratch = str(scratch)
         if open_files is not None:
@@ -119,11 +122,12 @@ class OpenDatabase:
         options = reading_options()
         options.set_max_file_opening_threads(count_opening_threads(scratch))
         after_fork.note_opened()
-        read_only = AccessType.read_only(error_if_log_file_exist=False)  # reads the logs
+        read_only = AccessType.read_only(error_if_log_file_exist=False)  # so it reads the logs
         return Rdict(self._scratch, options, {"default": options}, read_only)
 
     def _open_live(self) -> Rdict:
-        """Open while a writer goes on; retry if it removed a file meanwhile."""
+        """Open while another process writes the database; try again if it removed a file between
+        the links and their opening. Raises `DirectoryInUse` after the last try."""
         for attempt in range(_MAX_LIVE_TRIES):
             time.sleep(0.002 * attempt)
             logs = list(self.path.glob("*.log"))

@@ -33,7 +33,8 @@ def _base_options() -> Options:
 
 
 def _table_options(block_size: int | None, bloom_bits: int | None) -> BlockBasedOptions:
-    """Return a bookie's table options; None keeps RocksDB's default block size, or no filter."""
+    """Return a bookie's options for table files. With `block_size` None the blocks have RocksDB's
+    default size, with `bloom_bits` (bits per key) None there is no bloom filter."""
     table_options = BlockBasedOptions()
     table_options.set_format_version(5)
     table_options.set_checksum_type(ChecksumType.xxhash())
@@ -74,11 +75,11 @@ def database_options(kind: str) -> Options:
 
 
 def reading_options() -> Options:
-    """Return options for reading any database, with which a write-ahead log damaged before its tail
-    is an error: RocksDB's default silently drops everything after the damage."""
+    """Return options for reading any database. With them a write-ahead log that is damaged before
+    its last record is an error: RocksDB's default silently drops everything after the damage."""
     options = location_options()
     options.create_if_missing(False)
-    options.set_num_levels(_MAX_LEVELS)  # not fewer than any database has, or it is refused
+    options.set_num_levels(_MAX_LEVELS)  # RocksDB refuses a database that has more levels
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     return options
 

@@ -97,8 +97,10 @@ class LocationsDatabase(ReadableDatabase, Protocol):
         batch: int,
         damage: Damage = None,
     ) -> Iterator[KeysAndValues]:
-        """Yield the rows of a range in arrays of at most `batch` rows. Damage raises, after the
-        rows before it; or with `damage` it is appended there, and rows of sound blocks follow."""
+        """Yield (keys, values) of the rows of [start, stop) (None: to the end) in arrays of at most
+        `batch` rows; keys have `words` words of 64 bits. With `damage` None, damage raises
+        `CorruptionError` after the rows before it; otherwise the range of keys that it makes
+        unknown is appended to `damage`, and rows of undamaged blocks follow."""
 
     def consecutive_values(self, start: bytes, stop: bytes, words: int) -> Int64Array:
         """Return the values of `start` and the keys that follow it without a gap."""

@@ -108,7 +108,8 @@ class RocksReader(EntryIndex):
         return self._writable
 
     def _database(self, kind: str, is_scoped: bool) -> ReadableDatabase:
-        """Return a database, opening it (if writable, creating it) the first time."""
+        """Return the database of a kind (`locations` or `ledgers`) for scope 0, or if `is_scoped`
+        for all other scopes. The first call opens it, and if writable creates it."""
         database = self._databases.get((kind, is_scoped))
         if database is None:
             path = self._current_dir / (f"{kind}-128" if is_scoped else kind)
@@ -124,8 +125,9 @@ class RocksReader(EntryIndex):
         return database
 
     def _has_scoped_databases(self) -> bool:
-        """Return whether there are databases of other scopes; `CorruptionError` if the file that
-        marks them is missing. A reader passes over those whose creation was interrupted."""
+        """Return whether there are databases of scopes other than 0, whose ids have 128 bits.
+        Raises `CorruptionError` if they exist, but not the file that marks such a directory. A
+        reader takes databases whose creation was interrupted for absent: they are empty."""
         is_marked = check_marker(self._current_dir)
         exists = any(os.path.lexists(self._current_dir / f"{kind}-128") for kind in _KINDS)
         if exists and not is_marked:
@@ -136,7 +138,8 @@ class RocksReader(EntryIndex):
         return exists and not is_unfinished
 
     def _was_creation_interrupted(self) -> bool:
-        """Return whether a writer died while creating the 128-bit databases: they are empty."""
+        """Return whether a writer died while it created the 128-bit databases: the one created last
+        has no CURRENT yet, and no file of either has rows."""
         if (self._current_dir / "ledgers-128" / "CURRENT").exists():  # the last one created
             return False
         folders = [self._current_dir / f"{kind}-128" for kind in _KINDS]
@@ -178,8 +181,8 @@ class RocksReader(EntryIndex):
         return [each for each in ledger_ids if scope is None or each.scope == scope]
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entry ids of first..last: one bounded read, about 60 ns an entry; by RocksDB
-        140."""
+        """Return the entry ids of first..last, read from keys alone: about 60 ns an entry, 140 if
+        RocksDB reads them."""
         ledger_id = LedgerId.of(ledger)
         first, last = check_bounds(first, last)
         database = self._locations_of(ledger_id)
@@ -210,7 +213,9 @@ class RocksReader(EntryIndex):
         return self._list_by_scan(self._ledgers_to_list(ledgers), errors)
 
     def _list_by_scan(self, ledger_ids: list[LedgerId], errors: LedgerErrors | None) -> Listing:
-        """Yield the result of each ledger in order; `ledger_ids` are sorted and distinct."""
+        """Yield the result of each ledger in order; `ledger_ids` are sorted and distinct. One scan
+        lists many ledgers. At damage, the ledger there gets its result or error from a call of its
+        own, and a new scan begins after it."""
         first_scoped = bisect_left(ledger_ids, 1, key=itemgetter(0))  # the first of scope >= 1
         for is_scoped in (False, True):
             remaining = ledger_ids[first_scoped:] if is_scoped else ledger_ids[:first_scoped]
@@ -242,9 +247,10 @@ class RocksReader(EntryIndex):
         return None if key is None else int.from_bytes(key[-8:], "big")
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
-        """Return the location of one entry, None if absent; one look-up of about 2 us, or 100 us
-        and more by arrays (see `TableLocations`)."""
-        # Written for speed: the usual checks took as long as the look-up itself.
+        """Return the location of one entry, None if absent. A look-up takes about 2 us by RocksDB,
+        100 us and more if table files are read as arrays (see `TableLocations`)."""
+        # Ids that are evidently valid pass without the usual checks, which would take as long as
+        # the look-up itself. So do only int and `LedgerId` of scope 0.
         database = self._unscoped_locations
         if type(ledger) is int:
             number = ledger
@@ -265,7 +271,8 @@ class RocksReader(EntryIndex):
         return rows.decode_location(database, key, value)
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
-        """Return locations, 0 where absent. Scans their range if it is mostly wanted."""
+        """Return locations, 0 where absent. If most entries between the lowest and the highest are
+        wanted, these are scanned; otherwise each entry is looked up."""
         entry_ids = as_entry_ids(entries)
         ledger_id = LedgerId.of(ledger)
         database = self._locations_of(ledger_id)
@@ -283,8 +290,8 @@ class RocksReader(EntryIndex):
         return result
 
     def items(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> EntryLocations:
-        """Return (entries, locations) of first..last: one bounded read, about 60 ns a row; by
-        RocksDB 240."""
+        """Return (entries, locations) of first..last by one scan: about 60 ns a row, 240 if RocksDB
+        reads them."""
         ledger_id = LedgerId.of(ledger)
         first, last = check_bounds(first, last)
         database = self._locations_of(ledger_id)
@@ -300,8 +307,8 @@ class RocksReader(EntryIndex):
         return entries, np.concatenate([locations for _, locations in blocks])
 
     def get_location_run(self, ledger: LedgerLike, first: int, count: int) -> Int64Array:
-        """Return the locations of first, first + 1, ... up to a gap: int64[n], n <= `count`. One
-        bounded scan, by RocksDB of values, about 160 ns a row."""
+        """Return the locations of first, first + 1, ... up to the first entry that is absent:
+        int64[n], n <= `count`. One scan; RocksDB reads values alone, about 160 ns a row."""
         ledger_id = LedgerId.of(ledger)
         database = self._locations_of(ledger_id)
         if database is None or count <= 0:
@@ -337,6 +344,7 @@ class RocksReader(EntryIndex):
         return state, [Finding("oddity", detail, path, None, ledger_id) for detail in details]
 
     def _read_row(self, ledger_id: LedgerId) -> tuple[LedgerState, LedgerData, str]:
+        """Return a ledger's state, its row as stored, and the path of the database."""
         database = self._find_ledgers(bool(ledger_id.scope))
         row = rows.find_ledger_row(database, ledger_id) if database else None
         if database is None or row is None:
@@ -352,8 +360,9 @@ class RocksReader(EntryIndex):
         return rows.read_storage_flags(database) if database else None
 
     def findings(self) -> list[Finding]:
-        """Return the findings from opening, odd rows, ledgers with entries but no row, and damage
-        that was met."""
+        """Return a finding for each oddity that opening the databases found, for each row of
+        `ledgers` that is not as a bookie writes it, for each ledger with entries but no such row,
+        and for the damage that reading these rows found."""
         findings = []
         for kind in _KINDS:
             for is_scoped in (False, True):
@@ -368,7 +377,7 @@ class RocksReader(EntryIndex):
         if self._has_unfinished_creation:
             detail = "128-bit databases whose creation was interrupted: they are empty"
             findings.append(Finding("oddity", detail, str(self._current_dir / "locations-128")))
-        if not damage:  # else some rows of `ledgers` are unknown
+        if not damage:  # otherwise some rows of `ledgers` are unknown, and none can be missed
             for is_scoped in (False, True):
                 findings += self._find_ledgers_without_row(is_scoped)
         return findings

@@ -44,9 +44,12 @@ def possible_row_keys(ledger: LedgerId) -> list[bytes]:
 
 
 def check_end_rows(database: ReadableDatabase, kind: str, is_scoped: bool) -> None:
-    """Raise `CorruptionError` if the first or last row is not a bookie's. Two seeks at most."""
+    """Raise `CorruptionError` if the first or last row of the database (`kind` is `locations` or
+    `ledgers`) does not have the widths of a bookie's rows, as in a database of other software. Two
+    seeks at most."""
     words = location_words(is_scoped) if kind == "locations" else None
-    key_widths = {8 * words} if words else {16} if is_scoped else {8, 16}  # `possible_row_keys`
+    # Keys of `ledgers` in scope 0 have one of two widths, see `possible_row_keys`.
+    key_widths = {8 * words} if words else {16} if is_scoped else {8, 16}
     for key, value in database.end_rows(words):
         is_odd_value = kind == "locations" and value is not None and len(value) != VALUE_BYTES
         if len(key) not in key_widths or is_odd_value:
@@ -61,8 +64,9 @@ def check_end_rows(database: ReadableDatabase, kind: str, is_scoped: bool) -> No
 def read_ledger_rows(
     database: LedgersDatabase, is_scoped: bool, damage: Damage = None
 ) -> list[tuple[LedgerId, bytes, bytes]]:
-    """Return (ledger, key, value) of the ledger rows in order, without those of negative ids, such
-    as the flags row, which upstream does not load either. `damage` as in `read_all`."""
+    """Return (ledger, key, value) of the ledger rows in order. Rows of negative ids, such as that
+    of the storage flags, are left out, as BookKeeper does not load them as ledgers either. The
+    ranges of keys that damage makes unknown are appended to `damage`; with None it raises."""
     return [
         (_ledger_of(database.path, key, is_scoped), key, value)
         for key, value in database.read_all(damage)
@@ -95,12 +99,12 @@ def read_storage_flags(database: ReadableDatabase) -> int | None:
 def find_row_oddities(
     database: LedgersDatabase, is_scoped: bool, damage: list[UnknownRange]
 ) -> Iterator[Finding]:
-    """Yield a finding for each row that does not parse or is not as a bookie writes it; append the
-    ranges of keys that are unknown to `damage`."""
+    """Yield a finding for each row of `ledgers` that does not parse or is not as a bookie writes
+    it. The ranges of keys that damage makes unknown are appended to `damage`."""
     path = str(database.path)
     for key, value in database.read_all(damage):
         if not is_scoped and _has_negative_id(key):
-            if key != FLAGS_KEY:  # the flags row has one, in every bookie
+            if key != FLAGS_KEY:  # the row of the storage flags, which every bookie has
                 yield Finding("oddity", f"row {key.hex()} of a negative ledger id", path)
             continue
         ledger_id = _ledger_of(database.path, key, is_scoped)
@@ -114,7 +118,9 @@ def find_row_oddities(
 
 
 def _ledger_of(path: Path, key: bytes, is_scoped: bool) -> LedgerId:
-    """Return the ledger id of a `ledgers` key; `CorruptionError` if it is not one."""
+    """Return the ledger id of a key of `ledgers`; raise `CorruptionError` if it is not valid. A key
+    of scope 0 has 8 bytes, or 16 of which the last 8 are zeros (BookKeeper's tool that rebuilds the
+    database writes those); a scoped one has 16, scope and ledger."""
     if is_scoped:
         is_row_key = len(key) == 16
     else:
@@ -166,8 +172,9 @@ def decode_location(database: ReadableDatabase, key: bytes, value: bytes) -> int
 def list_ledgers_with_rows(
     database: LocationsDatabase, is_scoped: bool, damage: Damage = None
 ) -> list[LedgerId]:
-    """Return the ledgers that have location rows, without negative ids. `damage` as in
-    `key_prefixes`."""
+    """Return the ledgers that have rows in `locations`. Ledgers of negative ids, which no bookie
+    writes, are left out; with `is_scoped` ids are of 128 unsigned bits, so none is negative. Ranges
+    of keys that damage makes unknown are appended to `damage`; with None it raises."""
     prefixes = database.key_prefixes(location_words(is_scoped), damage)
     return [
         _ledger_of(database.path, prefix, is_scoped)
@@ -185,9 +192,10 @@ def scan_rows(
     stop: bytes | None = None,
     unknown_keys: list[KeyRange] | None = None,
 ) -> Iterator[IndexBatch]:
-    """Yield every location row in [start, stop) in one pass, in batches of at most `batch`. With
-    `findings`, damage is appended there (else raised), and rows after it follow. The ranges of keys
-    whose rows it may hide are appended to `unknown_keys` at the end."""
+    """Yield every location row in [start, stop) (None: to the end) in one pass, in batches of at
+    most `batch`. With `findings`, damage and invalid rows become findings, and the rows after them
+    follow; without, they raise. The ranges of keys whose rows may be missing for it are appended to
+    `unknown_keys` at the end."""
     damage: list[UnknownRange] | None = None if findings is None else []
     invalid_rows = InvalidRows(database.path)
     for columns in database.items(start, stop, location_words(is_scoped), batch, damage):
@@ -217,8 +225,9 @@ class InvalidRows:
         self._prefixes: set[bytes] = set()
 
     def remove(self, keys: KeyColumns, locations: Int64Array, is_scoped: bool) -> KeysAndValues:
-        """Return the rows without those that are invalid."""
-        first_ids, entries = keys[0], keys[-1]  # scope (if scoped), ledger, entry
+        """Return the rows without those that are invalid; these are counted, and their ledgers
+        noted. The words of a key are ledger and entry, or scope, ledger and entry if scoped."""
+        first_ids, entries = keys[0], keys[-1]
         is_invalid = (locations <= 0) | (entries < 0) | (entries > MAX_ENTRY_ID)
         is_invalid |= (first_ids == 0) if is_scoped else (first_ids < 0)
         if not is_invalid.any():
@@ -249,7 +258,8 @@ class InvalidRows:
 
 
 def describe_unknown(unknown: UnknownRange, is_scoped: bool) -> Finding:
-    """Return the damage that makes rows unknown; with the ledger, if they are of a single one."""
+    """Return the finding for damage that makes the rows of a range of keys unknown. It names the
+    ledger if all these keys are of a single one."""
     error, prefix_bytes = unknown.error(), 8 * location_words(is_scoped) - 8
     first, end = unknown.start[:prefix_bytes], (unknown.stop or b"")[:prefix_bytes]
     ledger_id = None

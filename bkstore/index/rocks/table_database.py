@@ -46,6 +46,7 @@ class _TableDatabase:
     when it was opened. Threads: may be shared. Fork: closed in the child."""
 
     def __init__(self, path: Path, live: bool = False, is_lenient: bool = False) -> None:
+        """Open the files; `is_lenient` takes a table file of an unsupported kind for damage."""
         if not live:
             check_not_in_use(path)
         self.path = path
@@ -121,7 +122,8 @@ class TableLedgers(_TableDatabase):
         return list(rows.items())
 
     def _all_rows(self) -> dict[bytes, bytes]:
-        """Return all rows but those of `_unknown`."""
+        """Return all rows, read by the first call, except those in the ranges of keys that damage
+        makes unknown (`_unknown`)."""
         reader = self._reader
         if self._rows is None:
             unknown: list[UnknownRange] = []
@@ -162,11 +164,11 @@ class TableLocations(_TableDatabase):
         return database.get_list(keys)
 
     def _open_rocksdb(self) -> Database | None:
-        """Return the database opened by RocksDB, through a scratch directory of links; None if keys
-        are looked up in the arrays: RocksDB would have other rows, or refuse all for the damage of
-        some."""
+        """Return the same database opened by RocksDB, through a scratch directory of links, for
+        fast look-ups. None if keys must be looked up in the arrays instead: RocksDB has other rows,
+        as a writer has changed them, or it refuses all rows because some are damaged."""
         with self._opening:
-            reader = self._reader  # not closed
+            reader = self._reader  # raises if closed
             if self._rocksdb is None and not self._by_arrays:
                 self._rocksdb = _open_alike(self.path, reader)
                 self._by_arrays = self._rocksdb is None
@@ -213,7 +215,7 @@ class TableLocations(_TableDatabase):
         """Inherited."""
         for rows in self._rows(start, stop, words, _FIRST_BATCH_BYTES, damage):
             for first in range(0, len(rows), batch):
-                _ = self._reader  # not closed meanwhile, nor by a fork
+                _ = self._reader  # raises if closed meanwhile, or by a fork
                 part = slice(first, first + batch)
                 yield rows.keys[:, part].view(np.int64), rows.values[part]
 
@@ -236,19 +238,19 @@ class TableLocations(_TableDatabase):
     def key_prefixes(self, words: int, damage: Damage = None) -> list[bytes]:
         """Inherited."""
         prefixes: list[bytes] = []
-        unknown: dict[UnknownRange, None] = {}  # each once, in order, however many reads meet it
-        start: bytes | None = b""
+        unknown: dict[UnknownRange, None] = {}  # several reads may report a range: each once
+        start: bytes | None = b""  # None: all keys were read
         while start is not None:
-            # Blocks with rows of several prefixes are read one after the other; from one that has
-            # only a single prefix, the next read begins after all its keys.
+            # Batches with rows of several prefixes are read one after the other. After a batch of a
+            # single prefix, which may have many more rows, a new read begins behind all its keys.
             unknown_here: Damage = None if damage is None else []
             for rows in self._rows(start, None, words, _FIRST_BATCH_BYTES, unknown_here):
                 differs = (rows.keys[:-1, 1:] != rows.keys[:-1, :-1]).any(axis=0)
                 firsts = rows.keys[:-1, np.flatnonzero(np.concatenate(([True], differs)))]
-                found = [prefix.tobytes() for prefix in firsts.T.astype(">u8")]
-                prefixes += found[1:] if prefixes and prefixes[-1] == found[0] else found
-                if len(found) == 1:
-                    start = _after(found[0])
+                of_batch = [prefix.tobytes() for prefix in firsts.T.astype(">u8")]
+                prefixes += of_batch[1:] if prefixes and prefixes[-1] == of_batch[0] else of_batch
+                if len(of_batch) == 1:
+                    start = _after(of_batch[0])
                     break
             else:
                 start = None
@@ -265,18 +267,20 @@ class TableLocations(_TableDatabase):
         first_batch_bytes: int,
         damage: Damage = None,
     ) -> Iterator[VersionedRows]:
+        """Yield the live rows of [start, stop) in batches, the first ones of blocks with
+        `first_batch_bytes` of contents; raise if the database is closed between two of them."""
         rows = self._reader.rows(
             words, start, stop, damage=damage, first_batch_bytes=first_batch_bytes
         )
         for batch in rows:
             yield batch
-            _ = self._reader  # not closed meanwhile, nor by a fork
+            _ = self._reader  # raises if closed meanwhile, or by a fork
 
 
 def open_locations(path: Path, live: bool = False) -> LocationsDatabase:
-    """Open a `locations` database to read: as arrays, or by RocksDB if it has something that is not
-    read here; an oddity says what. If RocksDB refuses it too, that is damage: as arrays, with table
-    files that are not read."""
+    """Open a `locations` database to read. It is read as arrays. If it has a feature that this code
+    does not support, RocksDB opens it, and an oddity names the feature. If RocksDB refuses it as
+    damaged, it is read as arrays all the same, without the table files that are not supported."""
     try:
         return TableLocations(path, live)
     except UnsupportedLayout as refusal:
@@ -288,7 +292,8 @@ def open_locations(path: Path, live: bool = False) -> LocationsDatabase:
 
 
 def open_ledgers(path: Path, live: bool = False) -> LedgersDatabase:
-    """Open a database of few rows with values of any width, likewise."""
+    """Open a `ledgers` database, which has few rows with values of any width, to read; by arrays or
+    by RocksDB as in `open_locations`."""
     try:
         return TableLedgers(path, live)
     except UnsupportedLayout as refusal:
@@ -309,7 +314,8 @@ def _replaced(damage: CorruptionError) -> Iterator[None]:
 
 
 def _open_alike(path: Path, reader: DatabaseReader) -> Database | None:
-    """Return a database opened by RocksDB if its rows are those of `reader`, else None."""
+    """Return the database at `path` opened by RocksDB if its rows are those of `reader`. Return
+    None if a writer has changed the files since, or if RocksDB refuses to open it."""
     try:
         database = Database(path)
     except (BkstoreError, FileNotFoundError):  # in use by now, or damaged somewhere

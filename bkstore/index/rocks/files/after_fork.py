@@ -32,7 +32,8 @@ def has_lost_threads() -> bool:
 
 
 def check_may_write(path: Path) -> None:
-    """Raise `IllegalOperation` if RocksDB's threads are missing: closing a database would hang."""
+    """Raise `IllegalOperation` if this process lacks RocksDB's background threads, as the child of
+    a process with an open database does after a fork. Closing a database would hang in it."""
     if _threads_lost:
         raise IllegalOperation(
             f"{path}: this process was forked from one that had opened a RocksDB database, so it "

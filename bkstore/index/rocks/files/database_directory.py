@@ -47,8 +47,8 @@ def unregister_writer(path: Path) -> None:
 
 
 def find_manifest(path: Path) -> Path:
-    """Return the manifest that CURRENT names. Raises `UnsupportedLayout` if `path` does not exist,
-    `CorruptionError` if it is no database."""
+    """Return the path of the manifest (the list of live table files) that the file CURRENT names.
+    Raises `UnsupportedLayout` if `path` does not exist, `CorruptionError` if it is no database."""
     if not path.is_dir():
         if os.path.lexists(path):
             raise CorruptionError(path, None, "cannot be read: is not a directory")
@@ -71,9 +71,9 @@ def find_manifest(path: Path) -> Path:
 
 
 def check_files(path: Path) -> None:
-    """Raise `CorruptionError` for a file that would make RocksDB hang or read endlessly: one that
-    it opens and that is not regular or is longer than possible, or that it reads in full and has
-    larger holes than RocksDB leaves. One `stat` for each file."""
+    """Raise `CorruptionError` for a file that would make RocksDB hang or read endlessly. Such a
+    file is one that RocksDB opens although it is not regular (a pipe, say), is longer than
+    possible, or has larger holes than RocksDB leaves, if it is read in full. One `stat` each."""
     for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
         try:
             if entry.name in _FIXED_NAMES or entry.name.startswith(_NUMBERED_PREFIXES):
@@ -120,9 +120,11 @@ def in_use_error(path: Path, reason: str = "is open elsewhere") -> DirectoryInUs
 
 
 def check_not_in_use(path: Path) -> None:
-    """Raise `DirectoryInUse` if a process holds the database's lock. Changes nothing."""
+    """Raise `DirectoryInUse` if a process, also this one, has the database open for writing, and so
+    holds its lock. Changes nothing."""
     with _probe_lock:
-        # A forked child inherits descriptors, but not the parent's locks.
+        # The lock may be one of this process, unless it was forked: a child inherits descriptors,
+        # but not the parent's locks.
         may_be_own = not after_fork.has_lost_threads()
         is_written_here = os.path.realpath(path) in _open_for_writing
         is_in_use = is_written_here or has_posix_lock(path / "LOCK", may_be_own=may_be_own)

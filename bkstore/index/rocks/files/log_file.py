@@ -32,7 +32,8 @@ class FramedLogReader:
     torn_offset: int | None = field(default=None, init=False)
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (offset of the first fragment, payload) of each whole record; set `torn_offset`."""
+        """Yield (offset of the first fragment, payload) of each whole record. At the end, set
+        `torn_offset` to the offset of a record that the file ends inside, None if there is none."""
         with open_for_reading(self.path) if self.file is None else nullcontext(self.file) as file:
             file.seek(0)
             blocks = iter(lambda: self._read(file, BLOCK_BYTES), b"")
@@ -52,7 +53,8 @@ class FramedLogReader:
             return file.read(size)
 
     def _only_zeros_follow(self, file: BinaryIO) -> bool:
-        """Return whether only zeros follow: space that was allocated and never written."""
+        """Return whether only zeros follow the file's position, that is, space that was allocated
+        and never written. Holes are passed over without reading them."""
         while True:
             with convert_read_errors(self.path):
                 data_offset = next_data_offset(file.fileno(), file.tell())
@@ -86,12 +88,14 @@ class FramedLogReader:
         yield from self._decode(offsets, batches)
 
     def _decode(self, offsets: list[int], batches: list[bytes]) -> Iterator[BatchRows]:
-        """Yield the rows of some batches; if one is invalid, those before it, then raise."""
+        """Yield the rows of the write batches that are the records at `offsets`. If one is invalid,
+        yield the rows of those before it, then raise with its offset."""
         if not batches:
             return
         try:
             rows = decode_batches(batches)
         except (CorruptionError, UnsupportedLayout):
+            # Find the invalid batch: decode them one by one.
             for index, batch in enumerate(batches):
                 try:
                     decode_batches([batch])

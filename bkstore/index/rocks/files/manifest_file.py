@@ -35,8 +35,9 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the sum of the edits in a manifest; `CorruptionError` has the offset of damage. After
-    an edit that is not supported none is applied, but the framing is checked to the end."""
+    """Return the state of a database that a manifest, a log of edits, describes: its records are
+    applied one after the other. Raises `CorruptionError` with the offset of damage. After an edit
+    that is not supported no more is applied, but the framing is checked to the end."""
     manifest = Manifest(path)
     reader = FramedLogReader(path)
     for offset, record in reader.records():
@@ -84,10 +85,11 @@ def open_logs(directory: Path, open_files: ExitStack) -> dict[int, FramedLogRead
 
 
 def check_logs(manifest: Manifest, logs: Iterable[FramedLogReader]) -> list[tuple[Path, int]]:
-    """Check the needed write-ahead logs in full; return (file, offset) of each torn tail. A log
-    that is not supported is passed over, and noted in `manifest.unsupported`. Raises
-    `CorruptionError` for damage, for a torn record with rows in later logs, and for a log that does
-    not begin with the next write: one before it is missing."""
+    """Check the needed write-ahead logs in full; return (file, offset) of each tail that a crash
+    tore, that is, a record at a log's end of which bytes are missing. A log that is not supported
+    is passed over, and noted in `manifest.unsupported`. Raises `CorruptionError` for damage, for a
+    torn record that records of later logs follow, and for a log whose first write is not the next
+    one after those known so far: a log before it is missing."""
     torn_tails: list[tuple[Path, int]] = []
     last_write = manifest.version.last_sequence
     for reader in logs:
@@ -109,8 +111,9 @@ def check_logs(manifest: Manifest, logs: Iterable[FramedLogReader]) -> list[tupl
 
 
 def _last_write_of(path: Path, offset: int, record: bytes, last_write: int, may_skip: bool) -> int:
-    """Return the sequence number of the last write so far, `last_write` being that before;
-    `CorruptionError` for a gap between them, unless `may_skip`."""
+    """Return the sequence number of the last write including this record, a write batch;
+    `last_write` is the number before it. Raises `CorruptionError` if writes between them are
+    missing, unless `may_skip`."""
     try:
         first_write, write_count = read_batch_header(record)
     except CorruptionError as error:
@@ -123,8 +126,9 @@ def _last_write_of(path: Path, offset: int, record: bytes, last_write: int, may_
 
 
 def check_tables(manifest: Manifest, directory: Path) -> list[Path]:
-    """Return the table files that the manifest does not name, if a crash explains them. Raises
-    `CorruptionError` if a named one is missing, or unnamed ones show that the manifest was cut."""
+    """Return the table files that the manifest does not name. A crash leaves such files: RocksDB
+    writes a table first, then its name. Raises `CorruptionError` if a named file is missing, or if
+    an unnamed one must have been named once, so that the manifest has lost its end."""
     if manifest.unsupported is not None:
         return []
     tables = _numbered_files(directory, "sst")
@@ -147,8 +151,9 @@ def check_tables(manifest: Manifest, directory: Path) -> list[Path]:
 
 
 def _first_logs_are_gone(manifest: Manifest, directory: Path) -> bool:
-    """Return whether a flush removed the logs that this manifest started with. While one exists,
-    its rows are read from it, and unnamed tables are leftovers of a killed flush or compaction."""
+    """Return whether a flush removed the write-ahead logs that existed when this manifest began. If
+    one still exists, its rows are read from it, so table files without a name are leftovers of a
+    killed flush or compaction, and nothing is lost."""
     manifest_number = int(manifest.path.name.removeprefix("MANIFEST-"))
     logs = list_needed_logs(manifest, directory)
     return manifest.version.log_number not in logs and all(

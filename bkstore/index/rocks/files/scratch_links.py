@@ -26,12 +26,13 @@ _COPY_CHUNK_BYTES = 1 << 20
 
 @contextmanager
 def link_copy(path: Path, open_files: ExitStack | None = None) -> Iterator[Path]:
-    """Yield a scratch directory with links to the database at `path`; remove it afterwards. Logs
-    come first, then the manifest and CURRENT, then the tables: so rows that a writer flushes
-    meanwhile are in a log already linked or in a table linked later. With `open_files` (where the
-    system permits), files stay open until it is closed, so that a writer cannot remove them. Cost:
-    one link for each file, and a copy of the manifest. Raises `CorruptionError` for a file that is
-    not regular, or longer than possible."""
+    """Yield a scratch directory with links to the files of the database at `path`, so that RocksDB
+    can open it without writing into `path`; remove it afterwards. Logs are linked first, then the
+    manifest and CURRENT copied, then tables linked: so rows that a writer flushes meanwhile are in
+    a log already linked or in a table linked later. With `open_files` (where the system permits),
+    files stay open until it is closed, so that they can be read even if a writer removes them.
+    Cost: one link for each file. Raises `CorruptionError` for a file that is not regular, or longer
+    than possible."""
     with scratch_directory("rocksdb") as scratch_top:
         scratch = scratch_top / "copy"
         with convert_write_errors(scratch):
@@ -73,8 +74,9 @@ def copy_prefix(source: Path, target: Path, size: int | None = None) -> None:
 
 
 def truncate_torn_tails(scratch: Path, torn_tails: Iterable[tuple[Path, int]]) -> None:
-    """Cut files at the end of their last whole record if a long tail follows, which RocksDB would
-    read in full; a copy replaces the link in `scratch`."""
+    """Shorten files that end inside a record: `torn_tails` has the file and the offset of that
+    record. RocksDB would read a long tail in full, so a copy without it replaces the link in
+    `scratch`; a short tail stays."""
     for path, tail_offset in torn_tails:
         link_path = scratch / path.name
         if os.stat(link_path).st_size - tail_offset > _MAX_TAIL_BYTES:

@@ -66,9 +66,9 @@ class DatabaseFiles:
 
     @classmethod
     def open(cls, path: Path, live: bool = False) -> DatabaseFiles:
-        """Read the manifest of the database at `path`, and compare it with the files that are here.
-        Raises `DirectoryInUse` if it is open elsewhere and not `live`; `UnsupportedLayout` if there
-        is no such directory. Cost: the manifest and the write-ahead logs are read in full."""
+        """Read the manifest of the database at `path`; `files` compares it with the files. With
+        `live` a writer may have it open; without, that raises `DirectoryInUse`. Raises
+        `UnsupportedLayout` if there is no such directory. Cost: the manifest is read in full."""
         if not path.is_dir():
             raise UnsupportedLayout(f"{path}: no such RocksDB directory")
         if not live:
@@ -83,7 +83,8 @@ class DatabaseFiles:
         raise DirectoryInUse(f"{path} changes too fast to be read: stop it, or copy the directory")
 
     def _read_manifest(self) -> bool:
-        """Read and check the manifest; return False if a file went away meanwhile."""
+        """Read and check the manifest. Return False if it must be read again, as a writer has
+        removed files meanwhile; what is wrong with it becomes a finding."""
         try:
             self.manifest = read_manifest(find_manifest(self.path))
         except (CorruptionError, FileNotFoundError) as error:
@@ -94,7 +95,7 @@ class DatabaseFiles:
         if self.manifest.unsupported is not None:
             detail = f"is not supported: {self.manifest.unsupported}; files are not compared"
             self.findings.append(Finding("oddity", detail, str(self.manifest.path)))
-        if self.live:  # logs and tables are being written: only a missing table is wrong
+        if self.live:  # a torn end is a record being written; only a missing table is wrong
             return all((self.path / table.file_name).exists() for table in self.tables())
         if self.manifest.torn_offset is not None:
             detail = "manifest ends inside a record"

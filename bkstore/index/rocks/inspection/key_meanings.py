@@ -19,8 +19,9 @@ class KeyMeaning(NamedTuple):
 
 
 def decode_key(database_name: str, key: bytes) -> KeyMeaning:
-    """Return the meaning of a key in the database of that name; none for a key of another width,
-    for the row with the storage flags, and in a database that is not a bookie's.
+    """Return the ledger and the entry that a key stands for in the database of that name. Both are
+    None for a key of another width, for the key of the storage flags, and in a database that is not
+    a bookie's; in `ledgers` the entry is always None.
 
     >>> decode_key("locations", bytes.fromhex("0000000000001234 0000000000000003"))
     KeyMeaning(ledger=LedgerId(scope=0, ledger=4660), entry_id=3)

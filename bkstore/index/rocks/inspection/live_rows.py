@@ -21,14 +21,14 @@ _WORDS_OF_KEY = {"locations": 2, "locations-128": 3}
 def read_live_rows(
     path: Path, findings: list[Finding], live: bool = False, ledger: LedgerId | None = None
 ) -> Iterator[InternalRow]:
-    """Yield the live rows of the database at `path` in the order of keys, each with the sequence
-    number of its write, -1 in `ledgers`. Of `locations`, only those of `ledger`, if it is given.
-    Ranges of keys that damage makes unknown are left out, and are findings. Memory: some MiB for
-    `locations`, all rows for `ledgers`."""
+    """Yield the live rows of the database at `path` in the order of keys: those that are neither
+    deleted nor replaced. Each has the sequence number of its write, -1 in `ledgers`. Of `locations`
+    only the rows of `ledger`, if it is given. Ranges of keys that damage makes unknown are left
+    out, and are findings. Memory: some MiB for `locations`, all rows for `ledgers`."""
     unknown: list[UnknownRange] = []
-    words = _WORDS_OF_KEY.get(path.name)
+    words = _WORDS_OF_KEY.get(path.name)  # None for `ledgers`: its keys have several widths
     if words is not None and ledger is not None and words != key_words(ledger):
-        return
+        return  # the ledger is in the database of the other key width
     try:
         with closing(DatabaseReader(path, live=live)) as reader:
             if words is None:

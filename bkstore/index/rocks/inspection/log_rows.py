@@ -47,8 +47,9 @@ class RowSummary:
 
 
 def summarize_log(path: Path, findings: list[Finding], live: bool = False) -> RowSummary:
-    """Return what a write-ahead log holds, up to damage, which becomes a finding; so does a torn
-    end, unless the log is `live`: then its last record is being written. One read of the file."""
+    """Return the counts and ranges of a write-ahead log's rows. It is read up to damage, which
+    becomes a finding; so does an incomplete last record, unless the log is `live`: then a writer
+    may be about to complete it. One read of the file."""
     summary = RowSummary()
     reader = FramedLogReader(path)
     try:

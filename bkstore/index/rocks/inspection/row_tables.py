@@ -80,7 +80,9 @@ class RocksRow(NamedTuple):
 def make_file_row(
     database_name: str, dir_index: int, file: DatabaseFile, counts: TableSummary | None
 ) -> RocksFileRow:
-    """Return the row of a file; `counts` is that of a table, None if unknown."""
+    """Return the row of a database's file in the table of files. A table file's columns come from
+    the manifest, and from its own summary `counts` (None: not read); those of a write-ahead log
+    from the summary of its rows."""
     row = RocksFileRow(database_name, dir_index, file.name, file.kind, file_bytes=file.size)
     if file.table is not None:
         table = file.table
@@ -126,6 +128,7 @@ def make_row(source: RowSource, row: InternalRow, show_keys: bool) -> RocksRow:
     scope_id, ledger_id = (None, None) if key.ledger is None else key.ledger.signed
     location = _decode_location(database, row)
     log_id, position = (None, None) if location is None else split_location(location)
+    # A value of a database of ledgers has a master key, the hash of a password.
     has_master_key = database.startswith("ledgers") and row.kind == ValueType.VALUE
     state = _decode_state(database, row)
     return RocksRow(
@@ -162,8 +165,8 @@ def _decode_location(database_name: str, row: InternalRow) -> int | None:
 
 
 def _decode_state(database_name: str, row: InternalRow) -> ledgerdata.LedgerData | None:
-    """Return the ledger state that a row of a ``ledgers`` database puts; None for any other row,
-    and for one that is invalid."""
+    """Return the ledger state that is the value of a row in a database of ledgers; None for a row
+    of another database, for a deletion, and for one whose key or value is invalid."""
     if not database_name.startswith("ledgers") or row.kind != ValueType.VALUE:
         return None
     if decode_key(database_name, row.key).ledger is None:

@@ -55,11 +55,12 @@ def summarize_table(path: Path, largest_sequence: int | None) -> TableSummary:
     `TableReader`."""
     with TableReader(path, largest_sequence) as table:
         properties = table.properties
+        compression = properties.values.get("rocksdb.compression", b"")
         return TableSummary(
-            properties.entries,
-            properties.deletions - properties.range_deletions,
-            properties.range_deletions,
-            properties.values.get("rocksdb.compression", b"").decode("utf-8", "replace"),
+            rows=properties.entries,
+            tombstones=properties.deletions - properties.range_deletions,
+            range_tombstones=properties.range_deletions,
+            compression=compression.decode("utf-8", "replace"),
         )
 
 
@@ -79,7 +80,8 @@ def read_properties(path: Path, largest_sequence: int | None) -> list[tuple[str,
 
 
 def _describe(name: str, value: bytes) -> str:
-    """Return a property as text: a text, a number, or its bytes in hex."""
+    """Return the value of a property as text. It is stored as text, as a number of fixed size or as
+    a varint, by its name; what is none of these is shown in hex."""
     if name in _TEXTS:
         return value.decode("utf-8", "replace")
     if name in _FIXED and len(value) in (4, 8):

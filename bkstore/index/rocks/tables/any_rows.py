@@ -29,12 +29,14 @@ _READABLE = frozenset(int(code) for code in READABLE_TYPES)
 
 
 def read_versions(table: TableReader, damage: Damage = None) -> Iterator[Version]:
-    """Yield the rows of a file in order: by key, of one key newest first. Raises `CorruptionError`
-    for damage, also if there are fewer rows than the properties say; `UnsupportedLayout` for rows
-    of other types than values and deletions. With `damage`, ranges of blocks that fail are appended
-    there and passed over. Some 3 us a row."""
+    """Yield all versions (key, sequence number, type, value) of all keys in a file, in order: by
+    key, of one key newest first. Raises `CorruptionError` for damage, also if there are fewer rows
+    than the properties say; `UnsupportedLayout` for rows of other types than values and deletions.
+    With `damage`, ranges of blocks that fail are appended there and passed over. Some 3 us a row.
+    """
     row_count = deletion_count = 0
-    is_whole = True
+    is_whole = True  # whether all blocks were read, so that counts can be compared
+    # Rows are in the order of (key, MAX_SEQUENCE - sequence), which must ascend over blocks too.
     before: tuple[bytes, int] | None = None
     for block in range(len(table.index)):
         try:
@@ -59,8 +61,9 @@ def read_versions(table: TableReader, damage: Damage = None) -> Iterator[Version
 
 
 def find_newest(table: TableReader, key: bytes) -> Version | None:
-    """Return the newest row of one key in a file, None if it has none. Reads one block, or two.
-    Raises as `read_versions`, for these blocks."""
+    """Return the newest row of one key in a file, None if it has none. Reads the block that may
+    have the key by the index, and the next one if that has only lower keys. Raises as
+    `read_versions`, for these blocks."""
     for block in range(bisect_left(table.index.separators, key), len(table.index)):
         try:
             versions = block_versions(table, block)
@@ -73,15 +76,17 @@ def find_newest(table: TableReader, key: bytes) -> Version | None:
 
 
 def block_versions(table: TableReader, block: int) -> list[Version]:
-    """Return the rows of one data block, in order and where the index has them. Raises
-    `CorruptionError`, without the file, and `UnsupportedLayout`."""
+    """Return the rows of one data block. They are in order, within the limits that the index states
+    for the block, and among the keys and sequence numbers that the manifest states for the file;
+    otherwise raises `CorruptionError`, without the file. Raises `UnsupportedLayout` for rows of
+    types that are not read."""
     versions: list[Version] = []
-    before = (b"", -1)
+    before = (b"", -1)  # below any row
     for entry in block_entries(table.read_block(block_handle(table.index, block))):
         key, sequence, code = split_internal_key(entry.key)
         if code not in _READABLE:
             _refuse_type(table, code)
-        if table.sequence_of_all is not None:
+        if table.sequence_of_all is not None:  # an ingested file: one number for all rows
             if sequence:
                 raise CorruptionError(None, None, "row of an ingested file has a sequence number")
             sequence = table.sequence_of_all
@@ -94,19 +99,21 @@ def block_versions(table: TableReader, block: int) -> list[Version]:
         raise CorruptionError(None, None, "data block has no rows")
     numbers = [version[1] for version in versions]
     table.check_listed((versions[0][0], versions[-1][0]), (min(numbers), max(numbers)))
-    separators, first_key = table.index.separators, versions[0][0]
+    # A block's keys are above the separator before it, and at or below its own. In some files a key
+    # with many versions may continue in the next block, and so equal the separator before.
+    separators, first_key, last_key = table.index.separators, versions[0][0], versions[-1][0]
     low = separators[block - 1] if block else None
     is_low = low is not None and (
         first_key < low or (first_key == low and not table.index.may_continue)
     )
-    if is_low or before[0] > separators[block]:
+    if is_low or last_key > separators[block]:
         raise CorruptionError(None, None, "rows of the block are not where the index has them")
     return versions
 
 
 def split_versions(versions: list[Version], words: int) -> tuple[VersionedRows, list[Version]]:
-    """Return (rows with keys of `words` * 8 bytes and values of 8, all others). Deletions of such
-    keys have no value."""
+    """Return (rows of regular width, as arrays; all others). Regular are keys of `words` * 8 bytes
+    with values of 8 bytes, or in deletions with an empty value."""
     kept: list[Version] = []
     odd: list[Version] = []
     for version in versions:

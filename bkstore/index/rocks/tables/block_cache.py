@@ -35,7 +35,8 @@ class BlockCache:
             return rows
 
     def put(self, key: BlockKey, rows: VersionedRows) -> None:
-        """Keep the rows of a block, and drop those that were not used for longest."""
+        """Keep the rows of a block. While there are too many rows, drop those of the block that was
+        not used for the longest time; the last block stays, however large."""
         with self._lock:
             if key not in self._rows:
                 self._row_count += len(rows)

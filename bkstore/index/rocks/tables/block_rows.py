@@ -82,8 +82,9 @@ class TableRows:
         self._end = min(last + 1, len(separators))
 
     def __iter__(self) -> Iterator[VersionedRows]:
+        """Yield the rows in batches, and check at their end that none is missing."""
         row_count = deletion_count = 0
-        is_all_sound, last_row = True, None
+        is_all_sound, last_row = True, None  # sound: without damage
         block = self._first
         while block < self._end:
             batch_end = self._batch_end(block)
@@ -102,8 +103,10 @@ class TableRows:
             self._check_counts(row_count, deletion_count)
 
     def _batch_end(self, block: int) -> int:
-        """Return the end of the batch of blocks that begins with `block`. The size of contents is
-        not known before they are read: stored bytes count thrice, as with LZ4."""
+        """Return the end of the batch of blocks that begins with `block`. How large the contents of
+        a compressed block are is not known before it is read: they are taken for three times the
+        stored bytes, as is usual with LZ4. Each batch is twice as large as the one before, up to a
+        limit, so that a caller who needs few rows reads few."""
         sizes = self._table.index.sizes
         total, end = int(sizes[block]), block + 1
         while end < self._end and 3 * total < self._next_batch_bytes:
@@ -115,7 +118,9 @@ class TableRows:
     # -- blocks
 
     def _read(self, first: int, end: int) -> tuple[VersionedRows, bool]:
-        """Return (rows of the blocks first..end - 1, whether all of them are sound)."""
+        """Return (rows of the blocks first..end - 1, whether all of them are without damage). If
+        one of several fails, each is read by itself, so that only the rows of damaged blocks are
+        lost. Only single blocks are cached, as look-ups read them."""
         key = self._table.path, first, self._words
         cached = None if self._cache is None or end > first + 1 else self._cache.get(key)
         if cached is not None:
@@ -142,14 +147,15 @@ class TableRows:
         return join_rows(sound_rows, self._words), all(is_sound for _, is_sound in parts)
 
     def _read_each(self, block: int, error: CorruptionError) -> VersionedRows:
-        """Return the rows of a block that are a bookie's, after `error`; report all others, or the
-        whole block."""
+        """Return the rows of a block that could not be decoded as arrays for `error`. If its rows
+        can be read one by one, and some have widths other than a bookie's, these are reported as
+        unknown rows, and the others returned. Otherwise the whole block is reported as unknown."""
         odd_versions: list[Version] = []
         try:
             rows, odd_versions = split_versions(block_versions(self._table, block), self._words)
         except CorruptionError as block_error:
             error = block_error
-        if not odd_versions:  # something else is wrong
+        if not odd_versions:  # widths are not what is wrong
             report(self._table.unknown_block(block, error), self._damage)
             return empty_rows(self._words)
         offset = int(self._table.index.offsets[block])
@@ -160,7 +166,8 @@ class TableRows:
         return rows
 
     def _decode(self, first: int, end: int) -> VersionedRows:
-        """Return the rows of the blocks first..end - 1; raises for the first thing wrong."""
+        """Return the rows of the blocks first..end - 1. Raises `CorruptionError` unless checksums,
+        order of keys, separators and the limits that the manifest states are all right."""
         contents, starts, ends = self._unpack(first, end)
         rows, rows_of_block = decode_rows(contents, starts, ends, self._words)
         if not is_ascending(rows):
@@ -183,7 +190,8 @@ class TableRows:
         """Return (buffer, starts, ends) of the contents of blocks, verified and decompressed."""
         footer, offsets = self._table.footer, self._table.index.offsets[first:end].tolist()
         stored = self._read_stored(offsets, self._table.index.sizes[first:end].tolist())
-        # Verify all blocks; the sizes of their contents tell where each begins in the buffer.
+        # Verify all blocks. The sizes of their contents determine where each begins in the buffer,
+        # which has some bytes before and after them, so that 8-byte reads stay inside.
         descriptions = []
         for block, offset in zip(stored, offsets):
             verify_block(block, offset, footer)
@@ -198,7 +206,8 @@ class TableRows:
         return contents, starts, ends
 
     def _read_stored(self, offsets: list[int], sizes: list[int]) -> list[memoryview]:
-        """Return the blocks as stored, with trailers: one read if they lie together."""
+        """Return the blocks as stored, with their trailers (compression type and checksum). Blocks
+        that lie together are read at once."""
         end = self._table.file_bytes
         for offset, size in zip(offsets, sizes):
             if offset + size + TRAILER_BYTES > end:
@@ -221,7 +230,9 @@ class TableRows:
     # -- checks
 
     def _check_separators(self, rows: VersionedRows, rows_of_block: Int64Array, first: int) -> None:
-        """Raise if a block's rows do not lie between the separators before and after it."""
+        """Raise `CorruptionError` if the rows of a block do not lie between the separators before
+        and after it, which are the index's keys that divide the blocks. The blocks are those from
+        `first` on, with ``rows_of_block[i]`` rows each."""
         if not rows_of_block.all():
             raise CorruptionError(None, None, "data block has no rows")
         row_ends = np.cumsum(rows_of_block)
@@ -253,7 +264,8 @@ class TableRows:
             raise CorruptionError(self._table.path, offset, "keys of rows are out of order")
 
     def _check_counts(self, rows: int, deletions: int) -> None:
-        """Raise if the file has not as many rows as its properties say."""
+        """Raise `CorruptionError` if the file has not as many rows and deletions as its properties
+        state. These count range deletes as both, which are not among the rows given."""
         properties, range_deletes = self._table.properties, len(self._table.range_deletes)
         rows, deletions = rows + range_deletes, deletions + range_deletes
         if (rows, deletions) != (properties.entries, properties.deletions):

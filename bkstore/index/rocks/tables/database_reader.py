@@ -63,6 +63,8 @@ class DatabaseReader:
     """
 
     def __init__(self, path: Path, *, live: bool = False, is_lenient: bool = False) -> None:
+        """Open the files of the database; `live`: while a writer may change them. If `is_lenient`,
+        a table file of an unsupported kind is taken for damage, and not raised."""
         self.path = path
         self._is_lenient = is_lenient
         self._cache = BlockCache(_CACHED_ROWS)
@@ -86,9 +88,10 @@ class DatabaseReader:
     # -- opening
 
     def _open_live(self) -> None:
-        """Open while a writer goes on: again, if it removed a file meanwhile. An error that comes
-        twice although nothing was written between is damage."""
-        failures: list[tuple[str, object]] = []
+        """Open while a writer goes on; try again if it removed a file meanwhile. An error may come
+        from files that change while they are read. It is damage if the same one comes twice and
+        the files are the same before both tries; otherwise the last one is raised at the end."""
+        failures: list[tuple[str, object]] = []  # the last two: text, and the files before the try
         latest_error: Exception | None = None
         for attempt in range(_MAX_LIVE_TRIES):
             time.sleep(0.002 * attempt)
@@ -109,20 +112,22 @@ class DatabaseReader:
         raise in_use_error(self.path, f"changes too fast to be read: {latest_error}")
 
     def _open(self, live: bool) -> None:
+        """Read the manifest and the write-ahead logs, and open the table files that it lists."""
         self.oddities: list[tuple[Path, int | None, str]] = []
         self.unreadable: list[UnknownRange] = []
         find_manifest(self.path)  # raises if there is no database
         self._files_before = list_changing_files(self.path)
         with ExitStack() as log_files:
-            # Logs first: rows that a writer flushes meanwhile are in a log that is open already.
+            # Open the logs first: rows that a writer flushes meanwhile are in a log that is open.
             logs = open_logs(self.path, log_files)
             self.manifest = self._read_manifest()
             needed = [log for n, log in logs.items() if n >= self.manifest.version.log_number]
-            if not live:  # else they are just being written
+            if not live:  # otherwise some are just being written
                 self._check_tables()
             self._open_tables()
             self._check_logs(needed, live)
             self._logs: UnflushedRows = read_logs(needed)
+        # Range deletes of logs and tables together tell which rows are deleted.
         deletes = list(self._logs.range_deletes)
         for table in self.tables():
             deletes += _deletes_of(table)
@@ -130,7 +135,8 @@ class DatabaseReader:
         self._covered: dict[int, CoveredRows] = {}
 
     def _read_manifest(self) -> Manifest:
-        """Read the manifest; raises for features that are not supported, notes a torn end."""
+        """Return the manifest. Raises `UnsupportedLayout` for features that are not supported; a
+        record that the file ends inside, which a crash explains, is an oddity."""
         manifest = read_manifest(find_manifest(self.path))
         if manifest.unsupported is not None:
             raise UnsupportedLayout(f"{manifest.path}: {manifest.unsupported}: not supported")
@@ -146,7 +152,8 @@ class DatabaseReader:
             self.oddities.append((table_path, None, detail))
 
     def _check_logs(self, logs: list[FramedLogReader], live: bool) -> None:
-        """Raise if a log is missing or damaged, note what a crash explains."""
+        """Raise `CorruptionError` if a write-ahead log is missing or damaged. A last record that is
+        incomplete, which a crash explains, is an oddity, but not if `live`: it is being written."""
         torn_tails = check_logs(self.manifest, logs)
         for log_path, offset in [] if live else torn_tails:
             detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
@@ -163,7 +170,8 @@ class DatabaseReader:
             self._runs += [[reader] for reader in readers] if level == 0 else [readers]
 
     def _open_table(self, table: TableFileMetadata) -> TableReader | None:
-        """Open a table file; None if it is damaged, with its range of keys in `unreadable`."""
+        """Open a table file. If it is damaged, return None and append the range of its keys, which
+        the manifest states, to `unreadable`."""
         path = self.path / table.file_name
         try:
             return self._files.enter_context(TableReader(path, listed=table))
@@ -212,15 +220,16 @@ class DatabaseReader:
         damage: Damage = None,
         first_batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[VersionedRows]:
-        """Yield the live rows with keys in [start, stop) (None: no limit), which are all of
-        8 * `words` bytes, with values of 8, in batches in the order of keys: the first ones of
-        blocks with `first_batch_bytes` of contents. Damage raises `CorruptionError` with the keys
-        that are unknown; or with `damage` it is appended there and passed over, and rows that it
-        may have changed are left out. Memory: a batch of each level, and of each file of level
-        0."""
+        """Yield the live rows (neither deleted nor replaced) with keys in [start, stop) (None: no
+        limit), in batches in the order of keys. Keys have 8 * `words` bytes, values 8; the first
+        batches are of blocks with `first_batch_bytes` of contents. Damage raises `CorruptionError`
+        with the range of keys that it makes unknown. With `damage`, that range is appended there
+        and passed over, and rows that an unknown row may have replaced or deleted are left out.
+        Memory: a batch of each level, and of each file of level 0."""
         for unknown in self.unreadable:
             if unknown.overlaps(start, stop):
                 report(unknown, damage)
+        # A run yields rows in order: those of a level, of a file of level 0, or of the logs.
         runs: list[SortedRun] = [
             self._run_rows(run, words, start, stop, damage, first_batch_bytes)
             for run in self._runs
@@ -241,9 +250,9 @@ class DatabaseReader:
         damage: Damage,
         first_batch_bytes: int,
     ) -> SortedRun:
-        """Yield the rows of files that do not overlap, one file after the other."""
+        """Yield the rows of files whose keys do not overlap, in order, one file after the other."""
         batch_bytes = BATCH_BYTES
-        if len(self._runs) > _RUNS_OF_FULL_BATCHES:
+        if len(self._runs) > _RUNS_OF_FULL_BATCHES:  # each holds a batch: smaller ones bound memory
             share = BATCH_BYTES * _RUNS_OF_FULL_BATCHES // len(self._runs)
             batch_bytes = max(share, _MIN_BATCH_BYTES)
         for table in tables:
@@ -269,24 +278,25 @@ class DatabaseReader:
             except CorruptionError as error:
                 if damage is None:
                     raise
+                # All keys after the last row that was read are unknown.
                 begin = last_key + b"\0" if rows_read else last_key
                 damage.append(table.unknown(error, error.offset, begin, table.key_bounds[1]))
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of one key, None if there is none; a location, so of 8 bytes. Reads one
-        block of each level that may have the key, and keeps it. Raises `CorruptionError` if the
-        key's row is unknown. Some 100 us a level."""
+        """Return the value of one key, a location of 8 bytes, or None if there is none. Reads one
+        block of each level that may have the key, and keeps it in the cache. Raises
+        `CorruptionError` if the key's row is unknown. Some 100 us a level."""
         words = len(key) // WORD_BYTES
-        after = int.from_bytes(key, "big") + 1
-        stop = None if after >> 8 * len(key) else after.to_bytes(len(key), "big")
+        next_key = int.from_bytes(key, "big") + 1
+        stop = None if next_key >> 8 * len(key) else next_key.to_bytes(len(key), "big")
         for rows in self.rows(words, key, stop, first_batch_bytes=1):
             if len(rows):
                 return int(rows.values[0]).to_bytes(WORD_BYTES, "big", signed=True)
         return None
 
     def count_blocks(self, start: bytes, stop: bytes) -> int:
-        """Return in how many data blocks the keys of [start, stop) may be, at most; rows of logs
-        count as blocks of 2,048. Reads no block."""
+        """Return how many data blocks may have keys of [start, stop): an upper bound, from indexes
+        alone. All rows of write-ahead logs count, as blocks of `_LOG_ROWS_PER_BLOCK` rows."""
         count = -(-self._logs.row_count // _LOG_ROWS_PER_BLOCK)
         for table in self.tables():
             if _overlaps(table, start, stop):
@@ -299,9 +309,11 @@ class DatabaseReader:
 
     def last_key(self, words: int, start: bytes, stop: bytes) -> bytes | None:
         """Return the highest key of the live rows in [start, stop), None if there is none. Reads
-        the last blocks of the range, and more of them as long as all their rows are deleted."""
+        the last block of each file in the range, and four times as many as before as long as all
+        rows that were read are deleted."""
         block_count = 1
         while True:
+            # No file has more than `block_count` blocks from this key on.
             first = max(
                 [start, *(self._before(table, stop, block_count) for table in self.tables())]
             )
@@ -313,7 +325,8 @@ class DatabaseReader:
             block_count *= 4
 
     def _before(self, table: TableReader, stop: bytes, block_count: int) -> bytes:
-        """Return a key with `block_count` blocks of a file between it and `stop`, or b""."""
+        """Return a key that has `block_count` blocks of the file between it and `stop`; b"" if the
+        file has fewer."""
         if table.key_bounds[0] >= stop:
             return b""
         try:
@@ -326,19 +339,24 @@ class DatabaseReader:
     def items(self, damage: Damage = None) -> list[tuple[bytes, bytes]]:
         """Return (key, value) of all live rows, of any width, in the order of keys: for small
         databases such as `ledgers`. Some 5 us a row. Memory: all of it. Damage as in `rows`."""
-        newest: dict[bytes, tuple[int, int, bytes]] = {}
+        newest: dict[bytes, tuple[int, int, bytes]] = {}  # by key: sequence number, type, value
         unknown: list[UnknownRange] = []
         for key, sequence, code, value in self._all_versions(unknown):
             if key not in newest or newest[key][0] < sequence:
                 newest[key] = sequence, code, value
-        for each in unknown:
-            report(each, damage)
+        for unknown_range in unknown:
+            report(unknown_range, damage)
+
+        def may_have_changed(key: bytes, sequence: int) -> bool:
+            """Return whether an unknown row may be a newer one of this key."""
+            return any(key in each and sequence <= each.newest_sequence for each in unknown)
+
         return [
             (key, value)
             for key, (sequence, code, value) in sorted(newest.items())
             if code == ValueType.VALUE
-            and sequence >= self._cover.newest_at(key)
-            and not any(key in each and sequence <= each.newest_sequence for each in unknown)
+            and sequence >= self._cover.newest_at(key)  # no newer range delete covers it
+            and not may_have_changed(key, sequence)
         ]
 
     def _all_versions(self, damage: list[UnknownRange]) -> Iterator[tuple[bytes, int, int, bytes]]:
@@ -360,8 +378,9 @@ def _overlaps(table: TableReader, start: bytes | None, stop: bytes | None) -> bo
 
 
 def _deletes_of(table: TableReader) -> list[RangeDelete]:
-    """Return a file's range deletes, as far as they lie in the file's range of keys; beyond, keys
-    of other files may have lost their sequence numbers."""
+    """Return a file's range deletes, each cut to the file's range of keys. Beyond it a delete does
+    not count: a compaction may have set the sequence numbers of rows in other files to 0, so they
+    would look older than the delete."""
     first, end = table.key_bounds
     return [
         RangeDelete(max(start, first), stop if end is None else min(stop, end), sequence)

@@ -13,8 +13,9 @@ WORD_BYTES = 8
 
 
 def as_words(keys: list[bytes], words: int) -> UInt64Array:
-    """Return keys as uint64[words, n]: shorter ones with zeros at their end, longer ones cut. That
-    keeps the order of a separator to keys of this width, which differ from it before its end.
+    """Return keys as columns of 64-bit words, uint64[words, n]: shorter keys get zeros at their
+    end, longer ones are cut. This keeps the order between a separator, which may have any length,
+    and keys of this width.
 
     >>> as_words([bytes(7) + b"\\x05", b"\\x01"], 1).tolist()
     [[5, 72057594037927936]]
@@ -25,7 +26,8 @@ def as_words(keys: list[bytes], words: int) -> UInt64Array:
 
 
 def compare_keys(left: UInt64Array, right: UInt64Array) -> tuple[BoolArray, BoolArray]:
-    """Return (left < right, left == right) for each pair of keys."""
+    """Return (left < right, left == right) for each pair of keys, uint64[words, n] on both sides. A
+    word decides if all words before it are equal; so this goes from the last word to the first."""
     lower, equal = left[-1] < right[-1], left[-1] == right[-1]
     for word in range(left.shape[0] - 2, -1, -1):
         word_equal = left[word] == right[word]
@@ -56,7 +58,8 @@ def first_above(keys: UInt64Array, key: UInt64Array) -> int:
 
 
 def _bounds(keys: UInt64Array, key: UInt64Array) -> tuple[int, int]:
-    """Return where the keys equal to `key` begin and end."""
+    """Return the positions at which the keys equal to `key` begin and end among sorted `keys`. The
+    range is narrowed word by word."""
     low, high = 0, keys.shape[1]
     for column, word in zip(keys, key):
         part = column[low:high]

@@ -30,10 +30,12 @@ def merge_runs(
     words: int,
     damage: Damage = None,
 ) -> Iterator[VersionedRows]:
-    """Yield the live rows of all runs in order of their keys, which have `words` * 8 bytes; batches
-    are never empty. With `damage`, the list to which the runs append unknown ranges, rows that an
-    unknown row may have changed are left out. Memory: one batch of each run, and its share in the
-    rows that are merged. Some 10 ns a row for one run, 100 where runs overlap."""
+    """Yield the live rows of all runs in the order of their keys, which have `words` * 8 bytes. A
+    run yields rows in this order, such as those of a level. A row is live if it is the newest of
+    its key, no deletion, and not older than a range delete of `covered`. `damage` is the list to
+    which the runs append ranges of unknown rows: rows that one of these may have replaced are left
+    out. No batch is empty. Memory: one batch of each run, and its share in the rows that are
+    merged. Some 10 ns a row for one run, 100 where runs overlap."""
     for rows in _newest_rows([iter(run) for run in runs], words):
         is_live: BoolArray = rows.types == ValueType.VALUE
         is_deleted = covered.find_deleted(rows)
@@ -48,28 +50,28 @@ def merge_runs(
 
 
 def _newest_rows(runs: list[SortedRun], words: int) -> Iterator[VersionedRows]:
-    """Yield the newest row of each key, deletions included."""
+    """Yield the newest row of each key of all runs, deletions included, in the order of keys."""
     if len(runs) == 1:
         yield from _newest_rows_of_run(runs[0], words)
         return
-    buffers: list[VersionedRows | None] = [None] * len(runs)
-    last_key: UInt64Array | None = None
+    buffers: list[VersionedRows | None] = [None] * len(runs)  # of each run; None: read a batch
+    last_key: UInt64Array | None = None  # all keys up to it were yielded
     while True:
-        # A batch of each run that has more rows.
+        # Fill the buffers; runs without more rows are dropped.
         for index, run in enumerate(runs):
             if buffers[index] is None:
                 buffers[index] = _next_batch(run)
         active = [index for index, rows in enumerate(buffers) if rows is not None]
         runs = [runs[index] for index in active]
-        held = [rows for rows in buffers if rows is not None]
-        if not held:
+        buffered = [rows for rows in buffers if rows is not None]
+        if not buffered:
             return
-        # Up to the lowest of the batches' last keys, the newest row of every key is held: more
-        # rows of that key, in the next batch of its run, are older ones.
-        boundary = _lowest([rows.keys[:, -1] for rows in held])
+        # The boundary is the lowest of the buffers' last keys. Up to it the newest row of every key
+        # is in a buffer: a run may have more rows of the boundary's key, but they are older.
+        boundary = _lowest([rows.keys[:, -1] for rows in buffered])
         parts: list[VersionedRows] = []
         buffers = []
-        for rows in held:
+        for rows in buffered:
             end = first_above(rows.keys, boundary)
             start = 0 if last_key is None else first_above(rows.keys, last_key)
             if start < end:
@@ -81,7 +83,8 @@ def _newest_rows(runs: list[SortedRun], words: int) -> Iterator[VersionedRows]:
 
 
 def _newest_rows_of_run(run: SortedRun, words: int) -> Iterator[VersionedRows]:
-    """Yield the newest row of each key of one run."""
+    """Yield the newest row of each key of one run. Rows of one key, newest first, may be in several
+    batches: those of the last key yielded are passed over."""
     last_key: UInt64Array | None = None
     for rows in run:
         start = 0 if last_key is None else first_above(rows.keys, last_key)
@@ -99,7 +102,8 @@ def _newest_of(parts: list[VersionedRows], words: int) -> VersionedRows:
     """Return the newest row of each key of some sorted rows."""
     rows = join_rows(parts, words)
     if len(parts) > 1:
-        # By key, then newest first; stable sorting of runs is fast.
+        # Sort by key, then newest first. `lexsort` sorts by its last array first, and is fast on
+        # parts that are in order already.
         sort_keys = [-rows.sequences, *rows.keys[::-1]]
         rows = rows.take(np.lexsort(sort_keys))
     _, repeats = compare_keys(rows.keys[:, :-1], rows.keys[:, 1:])

@@ -32,10 +32,12 @@ class RangeCover:
     """
 
     def __init__(self, deletes: Iterable[RangeDelete]) -> None:
-        """Cut the deletes into fragments: some 5 us each."""
+        """Cut the deletes into fragments that do not overlap: from ``bounds[i]`` to the next bound,
+        rows older than ``sequences[i]`` are deleted (0: none). Some 5 us a delete."""
         self.bounds: list[bytes] = []
         self.sequences: list[int] = []
-        # Sweep over all starts and stops: between two of them the newest open delete counts.
+        # Go through all starts and stops in order. Between two of them the deletes that are open,
+        # begun and not ended, stay the same, and the newest of them counts.
         pending = sorted(delete for delete in deletes if delete.start < delete.stop)
         stops = sorted(delete.stop for delete in pending)
         starts = [delete.start for delete in pending]
@@ -65,18 +67,20 @@ class CoveredRows:
     def __init__(self, cover: RangeCover, words: int) -> None:
         width = WORD_BYTES * words
         bounds, sequences = cover.bounds, cover.sequences
-        # The last keys there are: a longer bound lies above all of them.
+        # A bound that is longer than the highest key of this width, and begins with it, is above
+        # all keys: its fragment has none of them.
         while bounds and bounds[-1][:width] == b"\xff" * width and len(bounds[-1]) > width:
             bounds, sequences = bounds[:-1], sequences[:-1]
         self._bounds = as_words([_within(bound, width) for bound in bounds], words)
         self._sequences = np.array(sequences, np.int64)
 
     def find_deleted(self, rows: VersionedRows) -> BoolArray | None:
-        """Return which of the rows are older than a delete that covers them (bool[n]), None if
-        none is. Rows are sorted by key."""
+        """Return which of the rows are older than a range delete that covers them (bool[n]), None
+        if none is. Rows are sorted by key."""
         if not self._sequences.size or not len(rows):
             return None
-        # The fragments from that of the first row to that of the last one.
+        # The rows' keys lie in the fragments from that of the first row to that of the last one.
+        # The fragments that begin among the rows cut these into parts with one number each.
         after_first = first_above(self._bounds, rows.keys[:, 0])
         after_last = first_above(self._bounds, rows.keys[:, -1])
         fragments = np.arange(after_first, after_last)
@@ -90,11 +94,12 @@ class CoveredRows:
         return is_deleted if is_deleted.any() else None
 
     def _positions(self, keys: UInt64Array, fragments: Int64Array) -> Int64Array:
-        """Return how many keys are below the start of each fragment."""
+        """Return how many of the sorted keys are below the start of each fragment."""
         starts = self._bounds[:, fragments]
         low = np.searchsorted(keys[0], starts[0])
         high = np.searchsorted(keys[0], starts[0], "right")
-        # Those whose first word decides are done; a bookie's deletes begin at a ledger's entry 0.
+        # Where no key has the first word of the start, that word decides. Otherwise search the
+        # other words among these keys.
         for index in np.flatnonzero(low < high).tolist():
             part = keys[1:, low[index] : high[index]]
             if part.shape[0]:

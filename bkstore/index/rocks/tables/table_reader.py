@@ -64,6 +64,8 @@ class TableReader:
         largest_sequence: int | None = None,
         listed: TableFileMetadata | None = None,
     ) -> None:
+        """Open a table file and read all of it but its data blocks and their index. `listed` is
+        what the manifest states about the file, None if it is read by itself."""
         self.path = path
         self._listed = listed
         self.key_bounds: tuple[bytes, bytes | None] = (b"", None)
@@ -91,8 +93,8 @@ class TableReader:
             raise
 
     def _open(self, largest_sequence: int | None) -> None:
-        """Read the footer and all blocks but the data blocks. Each read depends on the earlier
-        ones."""
+        """Read the footer and the meta blocks. Each read depends on the earlier ones: the footer
+        has the offset of the metaindex, and that the offsets of the other blocks."""
         tail_start = max(self.file_bytes - FOOTER_BYTES, 0)
         tail = self.read_span(tail_start, self.file_bytes - tail_start)
         self.footer: Footer = decode_footer(tail, self.file_bytes)
@@ -162,8 +164,8 @@ class TableReader:
         return error if error.file else CorruptionError(self.path, handle.offset, error.reason)
 
     def _read_properties(self) -> TableProperties:
-        """Return the properties. Their checksum is that of the block before an ingestion wrote a
-        sequence number into it."""
+        """Return the properties. RocksDB writes a sequence number into the block when it ingests
+        the file, and leaves the checksum as it was: then it is that of the block with 0 there."""
         handle = self.meta_blocks.get(_PROPERTIES)
         if handle is None:
             raise CorruptionError(self.path, self.footer.metaindex.offset, "no properties")
@@ -175,15 +177,16 @@ class TableReader:
                 offset = _global_sequence_offset(stored)
                 if offset is None:
                     raise
-            as_written = stored[:offset] + bytes(8) + stored[offset + 8 :]
-            unpack_block(as_written, handle.offset, self.footer)  # raises if it fails, too
+            before_ingestion = stored[:offset] + bytes(8) + stored[offset + 8 :]
+            unpack_block(before_ingestion, handle.offset, self.footer)  # raises if this fails too
             return decode_properties(stored[:-TRAILER_BYTES])
         except CorruptionError as error:
             raise self._in_block(error, handle) from None
 
     def _sequence_of_all(self, largest_sequence: int | None) -> int | None:
-        """Return the sequence number of all rows of an ingested file, None for another. Its own
-        keys have 0."""
+        """Return the sequence number that counts for all rows of an ingested file, None if the file
+        was not ingested. Rows of an ingested file have the number 0 themselves; the manifest has
+        theirs, and older versions of RocksDB write it into the properties too."""
         written = self.properties.written_sequence
         if self.properties.external_version != 2:
             return None
@@ -196,8 +199,8 @@ class TableReader:
         return min(largest_sequence, MAX_SEQUENCE)
 
     def _check_is_listed(self, listed: TableFileMetadata) -> None:
-        """Raise if the file is another than the manifest lists: by its size, and by its unique id,
-        which RocksDB writes since 7.3."""
+        """Raise `CorruptionError` if the file is not the one that the manifest lists: if it has
+        another size, or another unique id (which RocksDB writes since 7.3; 0: none)."""
         if self.file_bytes != listed.size:
             reason = f"has {self.file_bytes} bytes, the manifest {listed.size}"
             raise CorruptionError(self.path, min(self.file_bytes, listed.size), reason)
@@ -224,6 +227,7 @@ class TableReader:
         if len(index) != self.properties.data_blocks:
             reason = f"index lists {len(index)} data blocks of {self.properties.data_blocks}"
             raise CorruptionError(self.path, self._index_handle().offset, reason)
+        # The manifest has the last key of the file, unless that is the end of a range delete.
         listed = self._listed
         has_last_key = listed is not None and not listed.has_exclusive_end and len(index) > 0
         if listed is not None and has_last_key and index.separators[-1] < listed.largest_key:
@@ -238,8 +242,8 @@ class TableReader:
         return self._words_of_separators[words]
 
     def check_listed(self, keys: tuple[bytes, bytes], sequences: tuple[int, int]) -> None:
-        """Raise `CorruptionError` if rows, with the least and greatest of keys and sequence numbers
-        given, are not among those that the manifest has for the file."""
+        """Raise `CorruptionError` if rows are outside of what the manifest states for the file.
+        `keys` and `sequences` are the lowest and the highest key and sequence number of rows."""
         oldest, newest = sequences
         if newest > self.newest_sequence:
             after = f"after the newest, {self.newest_sequence}"
@@ -255,11 +259,15 @@ class TableReader:
             raise CorruptionError(None, None, reason)
 
     def unknown_block(self, block: int, error: CorruptionError) -> UnknownRange:
-        """Return the range of keys that are unknown because a data block fails."""
+        """Return the range of keys that are unknown because a data block cannot be read. Each block
+        has the keys above the separator of the block before it, up to its own separator; the first
+        and the last block extend to the bounds that the manifest states for the file."""
         separators = self.index.separators
-        first, end = self.key_bounds
-        start = separators[block - 1] + b"\0" if block else first
-        stop = separators[block] + b"\0" if block + 1 < len(separators) else end
+        file_start, file_end = self.key_bounds
+        is_last = block + 1 == len(separators)
+        # A key with a zero byte appended is the next key in order.
+        start = separators[block - 1] + b"\0" if block else file_start
+        stop = file_end if is_last else separators[block] + b"\0"
         offset = int(self.index.offsets[block])
         return self.unknown(error, offset, start, stop)
 
@@ -271,16 +279,18 @@ class TableReader:
         return UnknownRange(file, offset, error.reason, start, stop, self.newest_sequence)
 
     def _read_index(self) -> BlockIndex:
-        """Return the index of the data blocks, of all partitions if there are any."""
+        """Return the index of the data blocks. An index of two levels has a top block, whose
+        entries lead to the blocks of the index itself (its partitions); these are joined."""
         properties, handle = self.properties, self._index_handle()
         has_user_keys, has_deltas = properties.has_user_keys, properties.has_index_deltas
         has_first_keys = properties.index_type is IndexType.WITH_FIRST_KEYS
-        lowest = IndexFormat(has_user_keys, has_deltas, has_first_keys)
+        index_format = IndexFormat(has_user_keys, has_deltas, has_first_keys)
+        top = self._read_index_block(handle, index_format)
         if properties.index_type is not IndexType.TWO_LEVEL:
-            return self._read_index_block(handle, lowest)
-        top = self._read_index_block(handle, lowest)
+            return top
         parts = [
-            self._read_index_block(block_handle(top, part), lowest) for part in range(len(top))
+            self._read_index_block(block_handle(top, part), index_format)
+            for part in range(len(top))
         ]
         try:
             return join_indexes(parts)
@@ -295,7 +305,8 @@ class TableReader:
             raise self._in_block(error, handle) from None
 
     def _read_range_deletes(self) -> list[RangeDelete]:
-        """Return the range deletes; raises unless their number is that of the properties."""
+        """Return the range deletes of the file. Raises `CorruptionError` unless they are as many as
+        the properties state."""
         handle, deletes = self.meta_blocks.get(_RANGE_DELETES), list[RangeDelete]()
         if handle is not None:
             try:
@@ -316,9 +327,9 @@ def block_handle(index: BlockIndex, block: int) -> BlockHandle:
 
 
 def _global_sequence_offset(stored: bytes) -> int | None:
-    """Return where an ingestion may have written a sequence number into a stored properties block,
-    which is never compressed."""
-    if stored[-TRAILER_BYTES]:
+    """Return the offset in a stored properties block at which an ingestion may have written a
+    sequence number; None if there is no such property."""
+    if stored[-TRAILER_BYTES]:  # compressed, which a block with this property never is
         return None
     try:
         return find_global_sequence(stored[:-TRAILER_BYTES])

@@ -46,7 +46,7 @@ class TableFileWriter:
         with convert_write_errors(path):
             fd = files.create_new(path)
         self._fd: int | None = fd
-        # Of a writer that nobody closed.
+        # Close the file if the writer is collected without `close`.
         self._cleanup = weakref.finalize(self, files.close, fd)
         self._cleanup.atexit = False
 
@@ -56,9 +56,9 @@ class TableFileWriter:
         return self._builder.rows
 
     def add(self, key_columns: list[Int64Array] | UInt64Array, values: Int64Array) -> None:
-        """Add rows: the words of their keys, int64[n] or uint64[n] each, such as ledgers and
-        entries, and int64[n] values. Keys ascend as unsigned numbers, from call to call too; else
-        `InvalidArgument`."""
+        """Add rows. `key_columns` has an array for each 64-bit word of the keys, such as ledgers
+        and entries, int64[n] or uint64[n]; `values` is int64[n]. Raises `InvalidArgument` unless
+        keys ascend as unsigned numbers, also from call to call."""
         self._open_fd()
         for start in range(0, values.size, _ROWS_PER_WRITE):
             chunk = slice(start, start + _ROWS_PER_WRITE)

@@ -41,7 +41,9 @@ class UnflushedRows:
         self.deletion_count = sum(int(each.sum()) for each in is_deletion)
 
     def versions(self) -> Iterator[Version]:
-        """Yield the rows without range deletes, of any width, in no order."""
+        """Yield all rows except range deletes, of any width, in no order. They are in the arrays of
+        `_sorted_rows` if those were made and have them all, otherwise in the batches of the logs.
+        """
         for rows, _ in self._sorted.values() if not self._parts else ():
             for row, kind in enumerate(rows.types.tolist()):
                 value = int(rows.values[row]).to_bytes(_VALUE_BYTES, "big", signed=True)
@@ -53,8 +55,8 @@ class UnflushedRows:
                 yield batch.key(row), sequence, kind, batch.value(row)
 
     def end_keys(self, words: int | None = None) -> list[bytes]:
-        """Return the lowest and the highest key of the rows, none without rows; of those with keys
-        of `words` * 8 bytes, if it is not None."""
+        """Return the lowest and the highest key of the rows; empty if there are none. With `words`,
+        only of the rows whose keys have `words` * 8 bytes."""
         if words is None:
             keys = [key for key, _, _, _ in self.versions()]
             return [min(keys), max(keys)] if keys else []
@@ -68,10 +70,10 @@ class UnflushedRows:
         stop: bytes | None = None,
         damage: Damage = None,
     ) -> Iterator[VersionedRows]:
-        """Yield the rows in [start, stop), without range deletes, in batches in order: by key, of
-        one key newest first. A key of another width than `words` * 8 bytes, or a value of another
-        than 8, is unknown: appended to `damage`, or raised. The first call sorts, some 200 ns a
-        row."""
+        """Yield the rows in [start, stop) (None: no limit) except range deletes, in batches in
+        order: by key, of one key newest first. A row whose key has another width than `words` * 8
+        bytes, or whose value another than 8, counts as unknown: it is appended to `damage`, or
+        raised if that is None. The first call sorts, some 200 ns a row."""
         rows, odd_rows = self._sorted_rows(words)
         for unknown in odd_rows:
             if unknown.overlaps(start, stop):
@@ -83,18 +85,20 @@ class UnflushedRows:
             yield rows.take(slice(row, row + _BATCH_ROWS))
 
     def _sorted_rows(self, words: int) -> tuple[VersionedRows, list[UnknownRange]]:
-        """Return all rows of this width in order, and the others."""
+        """Return all rows of this width in order, by key and newest first, and all others, each as
+        the range of its one key, which is unknown."""
         if words not in self._sorted:
             if self.row_count and not self._parts:
                 raise ValueError(f"keys have other widths than {WORD_BYTES * words} bytes")
             odd_rows: list[UnknownRange] = []
             decoded = [_decode(path, batch, words, odd_rows) for path, batch in self._parts]
             rows = join_rows(decoded, words)
+            # Sort only if needed: rows that were written in the order of keys are in order.
             lower, equal = compare_keys(rows.keys[:, :-1], rows.keys[:, 1:])
             if not (lower | (equal & (rows.sequences[:-1] > rows.sequences[1:]))).all():
                 rows = rows.take(np.lexsort([-rows.sequences, *rows.keys[::-1]]))
             self._sorted[words] = rows, odd_rows
-            if not odd_rows:  # the arrays have everything, in a third of the memory
+            if not odd_rows:  # the arrays have all rows, in a third of the batches' memory
                 self._parts = []
         return self._sorted[words]
 
@@ -108,7 +112,9 @@ def read_logs(logs: Iterable[FramedLogReader]) -> UnflushedRows:
 def _decode(
     path: Path, batch: BatchRows, words: int, odd_rows: list[UnknownRange]
 ) -> VersionedRows:
-    """Return the rows of one part, in the order written; append those of other widths."""
+    """Return the rows of the log at `path` that have keys of `words` * 8 bytes and values of a
+    location's width, in the order written, without range deletes. The others are appended to
+    `odd_rows`, without deletes: these are of keys that no regular row has."""
     kept = np.flatnonzero(batch.kinds != ValueType.RANGE_DELETION)
     # Keys have the width of the database, values that of a location, and deletes have none.
     is_put = batch.kinds[kept] == ValueType.VALUE
