@@ -13,6 +13,13 @@ ENTRIES = make_schema(
 )
 """One row per index entry. `length` is the record's size, null if not asked for or unknown."""
 
+ENTRIES_WITH_MESSAGES = make_schema(
+    "entries",
+    "bookie dir_index scope_id ledger_id entry_id log_id position length? publish_time? messages?",
+)
+"""The same of a dump with Pulsar's messages (`bkstore dump --pulsar`): both are null for entries of
+ledgers that are no topic's, and if they cannot be read."""
+
 GROUPS = make_schema(
     "groups",
     "bookie scope_id ledger_id first_sequence_start last_sequence_start sequence_size"

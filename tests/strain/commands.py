@@ -56,6 +56,7 @@ _REWRITING = {
 }
 _LOADING = {
     "dump": "dump DIR OUT/new --length",
+    "dump-pulsar": "dump DIR OUT/new --pulsar",
     "load": "load DUMP OUT/new --to SAME",
 }
 _COMPARING = {

@@ -35,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--length", action="store_true", help="read the length of each record from the entry logs")
     add(
+        "--pulsar",
+        action="store_true",
+        help="also read when the messages of Apache Pulsar's topics were published, and how many "
+        "each entry has; implies --length",
+    )
+    add(
         "--jobs",
         metavar="N",
         type=int,
@@ -67,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
                 show_progress(f"{state.bookie}", state.done, state.total, state.rows)
 
         options = {"jobs": args.jobs, "length": args.length, "resume": args.resume}
-        options["since"] = args.since
+        options |= {"pulsar": args.pulsar, "since": args.since}
         try:
             result = dump(bookie_sources(args, args.bookie_id), args.out, progress, **options)
         except KeyboardInterrupt:

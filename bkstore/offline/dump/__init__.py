@@ -2,8 +2,9 @@
 
 Read `dump_job` first: it has `dump`. `plan` cuts a bookie into pieces, each small enough for one
 task; `workers` runs the tasks and `dump_piece` writes one piece with `parquet`, from `index_rows`,
-`group_rows`, `log_rows` and `record_lengths`. An interrupted dump resumes in `partial_dump`,
-`incremental` uses the files of an earlier one; `file_names` has the names of files.
+`group_rows`, `log_rows` and `record_lengths` (which also reads Pulsar's messages). An interrupted
+dump resumes in `partial_dump`, `incremental` uses the files of an earlier one; `file_names` has the
+names of files.
 """
 
 from bkstore.offline.dump.dump_job import TABLES, BookieDump, DumpProgress, DumpResult, dump

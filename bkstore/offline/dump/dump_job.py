@@ -105,6 +105,7 @@ def dump(
     *,
     jobs: int | None = 1,
     length: bool = False,
+    pulsar: bool = False,
     since: str | os.PathLike[str] | None = None,
     resume: bool = True,
     piece_rows: int = PIECE_ROWS,
@@ -115,7 +116,8 @@ def dump(
     A bookie is an open `BookieDir`, a path, or a `DumpSource`; their ids must be distinct. Damage
     and unreadable bookies do not stop a dump: both are findings. `jobs` processes read in parallel
     (None: one per CPU if each has a few million rows to read, since starting one takes half a
-    second). With `length`, the sizes of records are read from the entry logs. `since` is an earlier
+    second). With `length`, the sizes of records are read from the entry logs; with `pulsar`, also
+    the publish times and numbers of messages of Apache Pulsar's topics. `since` is an earlier
     dump of the same bookies: its files of pieces whose sources have not changed are hard-linked, or
     copied, and only the others are read; the dump is as complete as any. An unfinished dump is
     in ``OUT.partial``; with `resume`, an earlier run's pieces there are kept if their source is
@@ -136,12 +138,13 @@ def dump(
     require_pyarrow("dump")
     jobs = optional(integer(1, 1 << 12))("jobs", jobs)  # a process each
     piece_rows = integer(1)("piece_rows", piece_rows)
-    boolean("length", length), boolean("resume", resume)
+    boolean("length", length), boolean("pulsar", pulsar), boolean("resume", resume)
+    options = {"length": length or pulsar, **({"pulsar": True} if pulsar else {})}
     target = Path(out)
     require_local_path(out, "a dump")
     _check_out(target)
     earlier = _open_earlier(since, target)
-    settings = _PlanSettings(target, length, piece_rows, earlier)
+    settings = _PlanSettings(target, length or pulsar, pulsar, piece_rows, earlier)
     planned = [_open_and_plan(bookie, settings) for bookie in bookies]
     _check_distinct_names([each.outcome.bookie_id for each in planned])
     run = _DumpRun(planned, progress)
@@ -151,7 +154,7 @@ def dump(
         if not any(outcome.failure is None for outcome in run.outcomes.values()):
             partial.discard()
         run.raise_if_none_read()
-        run.finish(partial, {"length": length}, files)
+        run.finish(partial, options, files)
     return run.result
 
 
@@ -186,6 +189,7 @@ class _PlanSettings(NamedTuple):
 
     out: Path
     with_lengths: bool
+    with_messages: bool
     piece_rows: int
     earlier: EarlierDump | None
 
@@ -226,7 +230,13 @@ def _plan(bookie: BookieDir, settings: _PlanSettings) -> _Planned:
     earlier = settings.earlier
     cuts = {} if earlier is None else earlier.first_ledgers(bookie.bookie_id)
     try:
-        plan = plan_bookie(bookie, settings.with_lengths, settings.piece_rows, cuts)
+        plan = plan_bookie(
+            bookie,
+            settings.with_lengths,
+            settings.piece_rows,
+            cuts,
+            with_messages=settings.with_messages,
+        )
     except BkstoreError as error:
         outcome.failure = _read_failure(outcome.bookie_id, Finding.of(error))
         return _Planned(outcome, error=error)

@@ -22,7 +22,16 @@ from bkstore.offline.dump.parquet import ParquetTableWriter
 from bkstore.offline.dump.plan import DumpPiece
 from bkstore.offline.dump.record_lengths import RecordLengths
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange
-from bkstore.tables import ENTRIES, ENTRY_LOGS, GROUPS, LEDGERS, LOG_LEDGERS, Table
+from bkstore.tables import (
+    ENTRIES,
+    ENTRIES_WITH_MESSAGES,
+    ENTRY_LOGS,
+    GROUPS,
+    LEDGERS,
+    LOG_LEDGERS,
+    Schema,
+    Table,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +89,9 @@ def write_piece(
     table, a scan batch, and some 300 bytes a ledger.
     """
     result = PieceResult()
-    schemas = (ENTRY_LOGS, LOG_LEDGERS) if piece.kind == "logs" else (ENTRIES, GROUPS, LEDGERS)
+    schemas = [ENTRY_LOGS, LOG_LEDGERS]
+    if piece.kind != "logs":
+        schemas = [entries_schema(piece), GROUPS, LEDGERS]
     with ExitStack() as stack:
         targets = {
             schema.name: stack.enter_context(
@@ -102,6 +113,11 @@ def write_piece(
     return result
 
 
+def entries_schema(piece: DumpPiece) -> Schema:
+    """Return the columns of a piece's entries."""
+    return ENTRIES_WITH_MESSAGES if piece.with_messages else ENTRIES
+
+
 class _IndexPiece:
     """Writes `entries`, `groups` and `ledgers` of one range of ledgers."""
 
@@ -116,11 +132,13 @@ class _IndexPiece:
         self.index = index
         self.targets = targets
         self.findings = findings
-        self.lengths = RecordLengths(piece.logs) if piece.with_lengths else None
+        self.lengths: RecordLengths | None = None
+        if piece.with_lengths:
+            self.lengths = RecordLengths(piece.logs, with_messages=piece.with_messages)
         self.summaries: dict[LedgerId, LedgerSummary] = {}  # of the ledgers with rows
         self.doubtful_ledgers: set[LedgerId] = set()  # damage may have hidden entries of these
         self._named_logs = np.empty(0, np.int64)  # ids, ascending and distinct
-        self.schema = ENTRIES.to_arrow()
+        self.schema = entries_schema(piece).to_arrow()
         # Bookie ids and nulls, of the longest batch so far: `_entries_table` slices them.
         self.constant_columns: tuple[Any, Any] | None = None
 
@@ -182,8 +200,12 @@ class _IndexPiece:
             *map(pa.array, (rows.scope_id, rows.ledger_id, rows.entry_id)),
             pa.array(log_ids_of(rows.location)),
             pa.array(positions_of(rows.location)),
-            nulls if self.lengths is None else pa.array(self.lengths.read_lengths(rows)),
         ]
+        if self.lengths is None:
+            arrays.append(nulls)
+        else:
+            columns = self.lengths.read_columns(rows)
+            arrays += map(pa.array, columns if self.piece.with_messages else columns[:1])
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def _write_ledgers(self) -> None:

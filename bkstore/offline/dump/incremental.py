@@ -49,7 +49,7 @@ def source_digest(piece: DumpPiece, log_ids: Sequence[Sequence[int]]) -> str:
         _FORMAT,
         piece.bookie_id,
         piece.kind,
-        piece.with_lengths,
+        piece.record_columns,
         piece.layout,
         piece.dir_index,
         piece.directory_count,

@@ -13,7 +13,7 @@ import json
 import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -71,6 +71,7 @@ class DumpPiece:
     `first_ledger` is the lowest ledger, `stop_ledger` the end of the range (None: no end), `files`
     its index files. `index_dirs` are the directories of the index: all for index files, for RocksDB
     number `dir_index` of `directory_count`. `logs` are read, or locations may point into them.
+    `with_messages`: the headers of Pulsar's messages are read, beside the lengths of records.
     """
 
     bookie_id: str
@@ -87,6 +88,12 @@ class DumpPiece:
     first_ledger: LedgerId = _LOWEST_LEDGER
     stop_ledger: LedgerId | None = None
     files: tuple[tuple[LedgerId, str], ...] = ()
+    with_messages: bool = False
+
+    @property
+    def record_columns(self) -> bool | str:
+        """What is read of each record, in digests: whether lengths are, or "messages" too."""
+        return "messages" if self.with_messages else self.with_lengths
 
     @property
     def name(self) -> str:
@@ -120,17 +127,21 @@ def plan_bookie(
     with_lengths: bool,
     piece_rows: int = PIECE_ROWS,
     first_ledgers: FirstLedgers = _NO_CUTS,
+    *,
+    with_messages: bool = False,
 ) -> BookiePlan:
     """Return the pieces of an open bookie, of about `piece_rows` rows each.
 
     `first_ledgers` are ledgers at which its index was cut before, ascending, by the number of the
     directory: it is cut there again, and further where a piece has grown to twice `piece_rows`.
+    `with_messages` needs `with_lengths`.
 
     Cost: a `stat` of each index file, or one seek a ledger (2 us). Raises `BkstoreError`.
     """
     plan = BookiePlan(bookie.bookie_id, bookie)
     index_pieces = _idx_pieces if bookie.layout == "idx" else _rocks_pieces
-    plan.pieces += index_pieces(bookie, with_lengths, piece_rows, first_ledgers)
+    pieces = index_pieces(bookie, with_lengths, piece_rows, first_ledgers)
+    plan.pieces += [replace(piece, with_messages=with_messages) for piece in pieces]
     plan.pieces += _log_pieces(bookie)
     try:
         plan.findings += bookie.findings()
@@ -295,7 +306,7 @@ def fingerprint(piece: DumpPiece) -> str:
         _KEY_VERSION,
         piece.bookie_id,
         piece.kind,
-        piece.with_lengths,
+        piece.record_columns,
         piece.layout,
         piece.dir_index,
         piece.directory_count,

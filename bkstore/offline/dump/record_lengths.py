@@ -1,4 +1,5 @@
-"""Lengths of the records that index rows point at, read from the entry logs in bulk.
+"""Lengths of the records that index rows point at, and the publish times of Pulsar's messages in
+them, read from the entry logs in bulk.
 
 A location points just past the 4 bytes of the record's size. Rows are processed log by log in the
 order of positions; records near each other share one read. A length is checked as a bookie checks
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from bkstore.formats.syntax.framing import integers_at_every_offset
 from bkstore.ids import Int64Array, LedgerId, log_ids_of, positions_of
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.damage_runs import DamageRuns
+from bkstore.pulsar.entries import EntryProblem
+from bkstore.pulsar.entries.published_messages import HEAD_BYTES, PublishedMessages, RecordHeads
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.reader import OpenFile
 
@@ -30,6 +33,7 @@ _MAX_GAP_BYTES = 16384
 """Bytes between two records up to which one read of both is cheaper than two."""
 
 _WINDOW_BYTES = 4 << 20
+_MAX_HEAD_BYTES = 8 << 20  # of a record; a whole message has at most 5 MiB by default
 _MAX_OPEN_LOGS = 64
 _MAX_LEDGERS = 1000
 
@@ -42,13 +46,35 @@ class _UnlistedEntries:
     count: int = 0
 
 
+class RecordColumns(NamedTuple):
+    """Of each row the record's length, and if they are read, when its messages were published and
+    how many they are: all masked where they are unknown. `messages` are also masked, without a
+    finding, in ledgers that are no topic's."""
+
+    length: np.ma.MaskedArray[Any, Any]
+    publish_time: np.ma.MaskedArray[Any, Any]
+    messages: np.ma.MaskedArray[Any, Any]
+
+
+class _LogColumns:
+    """The columns of one log's rows, 0 where unknown, and the codes of the reasons."""
+
+    def __init__(self, row_count: int) -> None:
+        self.lengths, self.codes, self.publish_times, self.messages, self.message_codes = (
+            np.zeros(row_count, np.int64) for _ in range(5)
+        )
+
+
 class RecordLengths:
-    """Lengths of the records in the given logs, and findings on unknown lengths.
+    """Lengths of the records in the given logs, and findings on unknown ones; `with_messages`: also
+    the columns of Pulsar's messages.
 
     Memory: a 4 MiB window, 64 open files. Cost: a read for all records within 16 KiB of each other.
     """
 
-    def __init__(self, logs: Iterable[LogFile]) -> None:
+    def __init__(self, logs: Iterable[LogFile], *, with_messages: bool = False) -> None:
+        self._published = PublishedMessages() if with_messages else None
+        self._head_bytes = HEAD_BYTES if with_messages else V2_HEADER
         # Of several logs of one directory and id, the first one counts.
         self._paths = {(log.dir_index, log.log_id): log.path for log in reversed(list(logs))}
         self._open_files: dict[str, OpenFile] = {}
@@ -62,8 +88,11 @@ class RecordLengths:
 
     def read_lengths(self, rows: IndexBatch) -> np.ma.MaskedArray[Any, Any]:
         """Return the length of each row's record, masked where it is unknown."""
-        lengths = np.zeros(rows.entry_id.size, np.int64)
-        codes = np.zeros(rows.entry_id.size, np.int64)
+        return self.read_columns(rows).length
+
+    def read_columns(self, rows: IndexBatch) -> RecordColumns:
+        """Return the columns of each row's record."""
+        columns = _LogColumns(rows.entry_id.size)
         # Go log by log, in the order of positions.
         order = np.lexsort((rows.location, rows.dir_index))
         logs, dir_indexes = log_ids_of(rows.location)[order], rows.dir_index[order]
@@ -71,9 +100,17 @@ class RecordLengths:
         for row_numbers in np.split(order, log_starts):
             if row_numbers.size:
                 log_rows = IndexBatch(*(column[row_numbers] for column in rows))
-                lengths[row_numbers], codes[row_numbers] = self._lengths_in_log(log_rows)
-        self._add_findings(rows, codes)
-        return np.ma.masked_array(lengths, lengths == 0)
+                in_log = self._columns_in_log(log_rows)
+                for name, column in vars(columns).items():
+                    column[row_numbers] = getattr(in_log, name)
+        self._add_findings(rows, columns.codes)
+        self._add_findings(rows, columns.message_codes)
+        no_messages = columns.messages == 0
+        return RecordColumns(
+            np.ma.masked_array(columns.lengths, columns.lengths == 0),
+            np.ma.masked_array(columns.publish_times, no_messages),
+            np.ma.masked_array(columns.messages, no_messages),
+        )
 
     def findings(self) -> list[Finding]:
         """Return findings by log, reason and ledger; after 1,000 of a reason, one for the rest."""
@@ -116,19 +153,19 @@ class RecordLengths:
         self._ledger_counts[code] = count, ledger
         return count
 
-    def _reason_code(self, path: str, reason: str) -> int:
+    def _reason_code(self, path: str, reason: str, lacking: str = "length") -> int:
         next_code = len(self._code_of_reason) + 1
-        return self._code_of_reason.setdefault((path, f"no length: {reason}"), next_code)
+        return self._code_of_reason.setdefault((path, f"no {lacking}: {reason}"), next_code)
 
-    def _lengths_in_log(self, rows: IndexBatch) -> tuple[Int64Array, Int64Array]:
-        """Return the lengths of one log's rows, 0 for none, and the codes of the reasons."""
-        lengths = np.zeros(rows.entry_id.size, np.int64)
-        codes = np.zeros(lengths.size, np.int64)
+    def _columns_in_log(self, rows: IndexBatch) -> _LogColumns:
+        """Return the columns of one log's rows."""
+        columns = _LogColumns(rows.entry_id.size)
+        lengths, codes = columns.lengths, columns.codes
         dir_index, log_id = int(rows.dir_index[0]), int(log_ids_of(rows.location[:1])[0])
         path = self._paths.get((dir_index, log_id))
         if path is None:
             codes[:] = self._reason_code(f"{log_id:x}.log", "no such entry log")
-            return lengths, codes
+            return columns
         try:
             file = self._open_file(path)
             log_size = os.fstat(file.fd).st_size
@@ -140,13 +177,16 @@ class RecordLengths:
                 reason = f"location points past the end of the log ({size})"
                 codes[~is_inside] = self._reason_code(path, reason)
             inside_rows = np.flatnonzero(is_inside)
-            for row_numbers, data, offsets in _read_records(file.fd, starts, inside_rows):
+            for heads in _read_records(file.fd, starts, inside_rows, self._head_bytes):
+                row_numbers = heads.row_numbers
                 read_rows = IndexBatch(*(column[row_numbers] for column in rows))
-                sizes = _read_sizes(data, offsets, read_rows, log_size - starts[row_numbers])
+                sizes = _read_sizes(heads, read_rows, log_size - starts[row_numbers])
                 lengths[row_numbers] = sizes
                 if not sizes.all():
                     code = self._reason_code(path, "the record is of another entry, or truncated")
                     codes[row_numbers[sizes == 0]] = code
+                if self._published is not None:
+                    self._read_messages(file, rows, heads, columns)
         except OSError as error:
             finding = Finding.of(read_error(error, path))
             codes[lengths == 0] = self._reason_code(path, finding.detail.removeprefix(f"{path}: "))
@@ -154,7 +194,38 @@ class RecordLengths:
             raise
         except BkstoreError as error:
             codes[lengths == 0] = self._reason_code(path, str(error).removeprefix(f"{path}: "))
-        return lengths, codes
+        return columns
+
+    def _read_messages(
+        self, file: OpenFile, rows: IndexBatch, heads: RecordHeads, columns: _LogColumns
+    ) -> None:
+        """Set the columns of messages of some records whose length is known; reads more of those
+        whose header is longer than what was read."""
+        assert self._published is not None
+        head_bytes = self._head_bytes
+        pending = [heads]
+        while pending:
+            heads = _of_known_length(pending.pop(), columns.lengths)
+            row_numbers = heads.row_numbers
+            if not row_numbers.size:
+                continue
+            read_rows = IndexBatch(*(column[row_numbers] for column in rows))
+            decoded = self._published.decode(read_rows, heads)
+            columns.publish_times[row_numbers] = decoded.publish_time
+            columns.messages[row_numbers] = decoded.messages
+            columns.message_codes[row_numbers] = 0
+            for problem in np.unique(decoded.problem[decoded.problem > 0]).tolist():
+                code = self._reason_code(file.path, EntryProblem(problem).reason, "message")
+                columns.message_codes[row_numbers[decoded.problem == problem]] = code
+            # Until they are read, and if their headers are too long, these have no message.
+            code = self._reason_code(file.path, "its header was not read to the end", "message")
+            columns.message_codes[row_numbers[decoded.needed > 0]] = code
+            is_short = decoded.needed <= _MAX_HEAD_BYTES
+            unread = row_numbers[(decoded.needed > 0) & is_short]
+            if unread.size:
+                needed_bytes = int(decoded.needed[is_short].max())
+                head_bytes = min(max(8 * head_bytes, needed_bytes), _MAX_HEAD_BYTES)
+                pending += _read_records(file.fd, positions_of(rows.location), unread, head_bytes)
 
     def _open_file(self, path: str) -> OpenFile:
         file = self._open_files.get(path)
@@ -165,9 +236,10 @@ class RecordLengths:
         return file
 
 
-def _read_sizes(data: Any, offsets: Int64Array, rows: IndexBatch, limits: Int64Array) -> Int64Array:
-    """Return the sizes of the rows' records at `offsets`: 0 if the record is of another entry, or
-    longer than its limit, the bytes left in its log."""
+def _read_sizes(heads: RecordHeads, rows: IndexBatch, limits: Int64Array) -> Int64Array:
+    """Return the sizes of the rows' records: 0 if the record is of another entry, or longer than
+    its limit, the bytes left in its log."""
+    data, offsets = heads.data, heads.offsets
     size_fields = integers_at_every_offset(data, ">i4")[offsets - SIZE_FIELD_BYTES]
     sizes: Int64Array = size_fields.astype(np.int64)
     scopes, ledgers, entries = record_ids(data, offsets)
@@ -176,27 +248,45 @@ def _read_sizes(data: Any, offsets: Int64Array, rows: IndexBatch, limits: Int64A
     return np.where(is_same & (sizes >= min_sizes) & (sizes <= limits), sizes, 0)
 
 
+def _of_known_length(heads: RecordHeads, lengths: Int64Array) -> RecordHeads:
+    """Return the records whose length is known, with their ends."""
+    known = np.flatnonzero(lengths[heads.row_numbers])
+    row_numbers, offsets = heads.row_numbers[known], heads.offsets[known]
+    ends = offsets + lengths[row_numbers]
+    available = np.minimum(heads.available[known], ends)
+    return RecordHeads(row_numbers, heads.data, offsets, available, ends)
+
+
 def _read_records(
-    fd: int, all_starts: Int64Array, row_numbers: Int64Array
-) -> Iterator[tuple[Int64Array, Any, Int64Array]]:
-    """Yield (row numbers, bytes read, offsets of the records in them) of the rows `row_numbers`."""
+    fd: int, all_starts: Int64Array, row_numbers: Int64Array, head_bytes: int
+) -> Iterator[RecordHeads]:
+    """Yield the first `head_bytes` or more of the records of the rows `row_numbers`, whose ends are
+    not known yet (0)."""
     starts = all_starts[row_numbers]
     if not starts.size:
         return
-    # One read has the size fields and headers of the records firsts[i] to stops[i] - 1.
+    # One read has the size fields and heads of the records firsts[i] to stops[i] - 1.
     is_far = (np.diff(starts) > _MAX_GAP_BYTES) | (np.diff(starts // _WINDOW_BYTES) != 0)
     firsts = np.concatenate(([0], np.flatnonzero(is_far) + 1))
     stops = np.append(firsts[1:], starts.size)
-    read_starts, read_ends = starts[firsts] - SIZE_FIELD_BYTES, starts[stops - 1] + V2_HEADER
+    read_starts, read_ends = starts[firsts] - SIZE_FIELD_BYTES, starts[stops - 1] + head_bytes
     read_sizes = read_ends - read_starts
     # The bytes of several reads, of about a window, are joined and yielded together.
     windows = (np.cumsum(read_sizes) - read_sizes) // _WINDOW_BYTES
     for reads in np.split(np.arange(firsts.size), np.flatnonzero(np.diff(windows)) + 1):
         ranges = zip(read_starts[reads].tolist(), read_sizes[reads].tolist())
-        # The last record may be shorter than the header read for it: zeros follow it.
+        # The last record may be shorter than the head read for it: zeros follow it.
         data = b"".join([os.pread(fd, size, start).ljust(size, b"\0") for start, size in ranges])
         # In `data` a read begins after the sizes before it, not at its start in the log.
         shifts = np.cumsum(read_sizes[reads]) - read_sizes[reads] - read_starts[reads]
         first, stop = int(firsts[reads[0]]), int(stops[reads[-1]])
-        offsets = starts[first:stop] + np.repeat(shifts, stops[reads] - firsts[reads])
-        yield row_numbers[first:stop], np.frombuffer(data, np.uint8), offsets
+        counts = stops[reads] - firsts[reads]
+        offsets = starts[first:stop] + np.repeat(shifts, counts)
+        available = np.repeat(np.cumsum(read_sizes[reads]), counts)
+        yield RecordHeads(
+            row_numbers[first:stop],
+            np.frombuffer(data, np.uint8),
+            offsets,
+            available,
+            np.zeros(offsets.size, np.int64),
+        )

@@ -11,7 +11,7 @@ from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.ids import LedgerId
 from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, LedgerRange
-from bkstore.tables import Schema
+from bkstore.tables import ENTRIES, ENTRIES_WITH_MESSAGES, Schema
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -61,13 +61,16 @@ def check_footer(
     columns: Sequence[str] | None,
     rows: int | None,
 ) -> None:
-    """Verify a file's columns (all of them, or the given ones) and, unless None, its row count.
+    """Verify a file's columns (all of them, or the given ones) and, unless None, its row count. The
+    table `entries` may have the columns of Pulsar's messages, too.
 
     Raises `UnsupportedLayout` for other columns, `CorruptionError` for another row count. If
     `columns` are given, text columns may have Arrow's type large_string.
     """
     actual, declared = file.schema_arrow, schema.to_arrow()
     # All columns: exactly those that are declared, in order.
+    if schema.name == ENTRIES.name and actual.names == ENTRIES_WITH_MESSAGES.names:
+        declared = ENTRIES_WITH_MESSAGES.to_arrow()
     if columns is None:
         unexpected = [f"{column.name} {column.type}" for column in actual if column not in declared]
         missing = [column.name for column in declared if column.name not in actual.names]

@@ -87,7 +87,8 @@ class Dump:
         for dump_file in self.files[table]:
             with opened_parquet(dump_file.path) as file:
                 check_footer(dump_file.path, file, schema, columns=None, rows=dump_file.rows)
-                tables.append(file.read().cast(schema.to_arrow()))
+                # `entries` may have further columns.
+                tables.append(file.read(schema.names).cast(schema.to_arrow()))
         return pa.concat_tables(tables) if tables else schema.to_arrow().empty_table()
 
     def bookie_rows(self) -> pa.Table:

@@ -122,19 +122,35 @@ def decode_headers(
     )
 
 
-def find_digest_size(
-    data: Bytes, starts: Int64Array, ends: Int64Array, available: Int64Array | None = None
-) -> int | None:
+def find_digest_size(data: Bytes, starts: Int64Array, ends: Int64Array) -> int | None:
     """Return the size of the digests before some entries of one ledger, of which the buffer has
-    ``data[starts[i]:ends[i]]`` with their digests: that by which most of them are a topic's, None
-    if none is. Records of scope 0 do not state their digest type. Other parameters are those of
-    `decode_headers`, and the cost is four times its own."""
-    best_size, best_count = None, 0
+    ``data[starts[i]:ends[i]]`` with their digests; None if no size makes them a topic's entries.
+    As `find_digest_sizes`."""
+    size = int(find_digest_sizes(data, starts, ends, ends, np.zeros(starts.size, np.int64), 1)[0])
+    return size if size >= 0 else None
+
+
+def find_digest_sizes(
+    data: Bytes,
+    starts: Int64Array,
+    ends: Int64Array,
+    available: Int64Array,
+    ledgers: Int64Array,
+    ledger_count: int,
+) -> Int64Array:
+    """Return the size of the digests in each of `ledger_count` ledgers: that by which most of its
+    entries are a topic's, -1 if none is by any. ``ledgers[i]`` is the number of the ledger of entry
+    i, which the buffer has with its digest: records of scope 0 do not state the digest type. Other
+    parameters are those of `decode_headers`, and the cost is four times its own."""
+    best_size = np.full(ledger_count, -1, np.int64)
+    best_count = np.zeros(ledger_count, np.int64)
     for size in _DIGEST_SIZES:
         headers = decode_headers(data, np.minimum(starts + size, ends), ends, available)
-        count = np.count_nonzero(headers.problem == EntryProblem.NONE)
-        if count > best_count:
-            best_size, best_count = size, int(count)
+        # One that needs more bytes may yet turn out to be none.
+        points = np.where(headers.problem == EntryProblem.NONE, 1, 0) + headers.is_decoded
+        counts = np.bincount(ledgers, points, minlength=ledger_count).astype(np.int64)
+        is_better = counts > best_count
+        best_size[is_better], best_count[is_better] = size, counts[is_better]
     return best_size
 
 
