@@ -40,7 +40,8 @@ class BookkeeperAvailability(Availability):
 
     @classmethod
     def from_insertions(cls, entries: IntArrayLike) -> BookkeeperAvailability:
-        """Return what the real encoder makes of ids in the given order (any int64 values)."""
+        """Return the set that BookKeeper's encoder makes of ids (any int64 values) that are added
+        in the given order. For ids out of order that set is wrong, as is BookKeeper's."""
         rows: dict[int, int] = {}  # the size of each sequence, by its start
         start, size = _NO_ENTRY, 0
         for entry_id in _iterate_ids(as_int64(entries, "entry ids")):
@@ -50,7 +51,7 @@ class BookkeeperAvailability(Availability):
                 if entry_id == start + size:
                     size += 1
                     continue
-                rows[start] = size  # another sequence from this start is lost
+                rows[start] = size  # replaces an earlier sequence from the same start
             start, size = entry_id, 1
         if start != _NO_ENTRY:
             rows[start] = size
@@ -59,8 +60,9 @@ class BookkeeperAvailability(Availability):
 
     @classmethod
     def from_stored(cls, groups: Groups) -> BookkeeperAvailability:
-        """Return the set of decoded groups; of those with equal first starts the last wins, as in
-        upstream's map. Raises `CorruptionError` for several sequences with period 0."""
+        """Return the set of decoded groups. Of groups with equal first starts the last one counts,
+        because BookKeeper keeps groups in a map by that start. Raises `CorruptionError` for a group
+        of several sequences with period 0."""
         invalid = np.flatnonzero((groups.last != groups.first) & (groups.period == 0))
         if invalid.size:
             start = int(groups.first[invalid[0]])
@@ -75,8 +77,9 @@ class BookkeeperAvailability(Availability):
 
     @property
     def _groups(self) -> Groups:  # type: ignore[override]
-        """The canonical groups of the ids that look-ups find. A group is looked up for the ids from
-        its start to its limit, or to the start of the next group."""
+        """The canonical groups of the ids that BookKeeper's look-ups find, which are not all stored
+        ones. An id is looked up in the last group that starts at or below it, up to the highest id
+        for which that group is asked at all."""
         if self._visible is None:
             stored = self._stored
             next_starts = np.append(stored.first[1:], np.int64(MAX_ENTRY_ID + 1))
@@ -103,7 +106,8 @@ class BookkeeperAvailability(Availability):
         return total
 
     def _total_with_overflow(self) -> int:
-        """Return the result of `getTotalNumOfAvailableEntries`, a long that may wrap."""
+        """Return the number of entries as `getTotalNumOfAvailableEntries` computes it: in a Java
+        long, which may wrap around for invalid groups."""
         total = 0
         for first, last, size, period in zip(*(column.tolist() for column in self._stored)):
             span = _to_long(last - first)
@@ -138,7 +142,7 @@ class BookkeeperAvailability(Availability):
         index = np.searchsorted(self._stored.first, ids, "right") - 1
         group = self._stored.take(np.maximum(index, 0))
         offset = ids - group.first  # may wrap, as a long does
-        # Its offset in a sequence; `fmod` has the sign of the dividend, as in Java.
+        # The offset of the id in its sequence. `fmod` has the sign of the dividend, as `%` in Java.
         is_single = group.period == 0
         period = np.where(is_single, 1, np.abs(group.period))
         phase = np.where(is_single, offset, np.fmod(offset, period))
@@ -154,7 +158,9 @@ class BookkeeperAvailability(Availability):
         last: int | None = None,
         compat: str | None = None,
     ) -> Availability:
-        """Return what `getUnavailableEntries` reports for the inclusive range first..last."""
+        """Return the entries that BookKeeper's `getUnavailableEntries` reports as missing in the
+        inclusive range first..last (default: all of `expected`), including those it reports
+        falsely. The parameter `compat` is that of the base class, and not used here."""
         lo = expected.first_entry if first is None else first
         hi = expected.last_entry if last is None else last
         if lo is None or hi is None:
@@ -163,15 +169,17 @@ class BookkeeperAvailability(Availability):
         if hi < max(lo, 0):
             return Availability()
         in_range = expected & Availability.from_ranges([(max(lo, 0), hi)])
+        # Each span is a row: group index, start, end.
         numbers = (number for span in self._iterate_spans(lo, hi) for number in span)
         group_indexes, starts, ends = np.fromiter(numbers, np.int64).reshape(-1, 3).T
         found_groups = _find_in_spans(self._stored.take(group_indexes), np.maximum(starts, 0), ends)
         return in_range - Availability.from_canonical(canonicalize(found_groups))
 
     def _iterate_spans(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (group index, start, end): the group in which upstream looks up ids start..end-1.
-        It reports every expected id in none of these spans: those below the first group, and those
-        from the first id on that is past the limit of the group below it."""
+        """Yield spans (group index, start, end): BookKeeper looks up the ids start..end-1 in that
+        group. It reports all expected ids outside of the spans as missing. These are the ids below
+        the first group, and, as it then stops looking, all ids from the first one on that is past
+        the last id for which the group below it is asked."""
         starts, limits = self._stored.first, _last_lookup_ids(self._stored)
         index, entry_id = int(np.searchsorted(starts, lo, "right")) - 1, lo
         if index < 0 and starts.size:  # `lo` is below the first group
@@ -179,7 +187,7 @@ class BookkeeperAvailability(Availability):
         while index >= 0 and entry_id <= min(hi, int(limits[index])):
             end = min(int(limits[index]), hi) + 1
             yield index, entry_id, end
-            entry_id = end  # looked up in the last group at or below it
+            entry_id = end  # goes on in the last group that starts at or below it
             while index + 1 < starts.size and int(starts[index + 1]) <= entry_id:
                 index += 1
 
@@ -201,7 +209,8 @@ def _last_lookup_ids(stored: Groups) -> Int64Array:
 
 
 def _find_in_spans(stored: Groups, starts: Int64Array, ends: Int64Array) -> Groups:
-    """Return the ids in starts[i]..ends[i]-1 that a look-up in group i finds; spans ascend."""
+    """Return the ids that look-ups find: of each span starts[i]..ends[i]-1 those in group i of
+    `stored`. Spans ascend and do not overlap."""
     nonempty = (ends > starts) & (stored.size > 0)
     stored, starts, ends = stored.take(nonempty), starts[nonempty], ends[nonempty]
     if not starts.size:

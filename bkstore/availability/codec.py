@@ -91,9 +91,10 @@ def _split_into_chunks(groups: Groups, one_row_per_sequence: bool) -> Iterator[G
 def _split_group(
     group: list[int], one_row_per_sequence: bool
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the parts of one group. A single sequence is cut into parts of `_MAX_PART_IDS` ids, as
-    a size has 32 bits; with `one_row_per_sequence` a group of several is cut into parts of
-    `_CHUNK_ROWS` sequences."""
+    """Yield the parts of one group (first sequence start, last sequence start, size, period), each
+    a group of this form. A single sequence is cut into parts of `_MAX_PART_IDS` ids, as a size has
+    32 bits; with `one_row_per_sequence` a group of several is cut into parts of `_CHUNK_ROWS`
+    sequences."""
     first, last, size, period = group
     if first == last:
         for start in range(first, first + size, _MAX_PART_IDS):
@@ -107,8 +108,9 @@ def _split_group(
 
 
 def _cut_oversized(groups: Groups) -> Groups:
-    """Return the groups with sequences too long for the i32 size cut into touching groups."""
-    # Row number `nth` of group `owner`; most groups are one row.
+    """Return the groups, with each sequence that is too long for the 32 bits of its size cut into
+    several touching ones."""
+    # Each result row is row number `nth` of group `owner`; most groups are one row.
     row_counts = -(-groups.size // INT32_MAX)
     owner = np.repeat(np.arange(groups.size.size), row_counts)
     nth = np.arange(owner.size) - np.repeat(np.cumsum(row_counts) - row_counts, row_counts)
@@ -138,7 +140,8 @@ def _pack_rows(groups: Groups) -> bytes:
 
 def decode_unchecked(data: Octets, *, any_header: bool = False) -> Groups:
     """Return the groups as stored; checks only the header and the number of bytes. `any_header`
-    accepts negative versions and counts. Raises `CorruptionError` (offset, reason)."""
+    accepts negative versions and counts, as BookKeeper's decoder does (a negative count is 0
+    groups). Raises `CorruptionError` (offset, reason)."""
     view = _as_octets(data)
     if len(view) < HEADER_SIZE:
         reason = f"header needs {HEADER_SIZE} bytes, {len(view)} are there"
@@ -176,12 +179,14 @@ def decode(data: Octets) -> Groups:
 
 
 def sort_and_check(groups: Groups) -> Groups:
-    """Return groups in any order as ascending and disjoint ones; raises what `decode` raises."""
+    """Return groups, given in any order, in ascending order. Raises `CorruptionError`, as `decode`,
+    for a group that contradicts itself, and for groups that overlap. The offset of the error is
+    that of the wrong field in the encoded bytes, in which the groups have the given order."""
     order = np.argsort(groups.first, kind="stable")
     groups = groups.take(order)
     first, last, size, period = groups
     has_many = last != first
-    # Each group alone; `order` leads back to the place of its field in the bytes.
+    # Check each group by itself. `order` has its number in the bytes.
     _refuse_if(first < 0, order, _FIRST, "first sequence start is negative")
     _refuse_if(last < first, order, _LAST, "last sequence start is before the first")
     _refuse_if(size < 1, order, _SIZE, "sequence size is less than 1")
@@ -190,7 +195,7 @@ def sort_and_check(groups: Groups) -> Groups:
     is_off_period = (last - first) % np.maximum(period, 1) != 0
     _refuse_if(is_off_period, order, _LAST, "last start is off the period")
     _refuse_if(last > MAX_ENTRY_ID + 1 - size, order, _LAST, "entry ids beyond 2^63-2")
-    # Each group and its successor.
+    # Check each group against the one before it.
     overlaps = np.zeros(order.size, np.bool_)
     overlaps[1:] = groups.ends[:-1] > first[1:]
     _refuse_if(overlaps, order, _FIRST, "sequence groups overlap")
@@ -198,8 +203,9 @@ def sort_and_check(groups: Groups) -> Groups:
 
 
 def decode_if_few(data: Octets) -> Groups | None:
-    """Return the canonical groups of valid bytes with at most 8 groups; None for all others. Enough
-    for a striped ledger, in a tenth of the time of `decode` and `grouping.canonicalize`."""
+    """Return the groups of encoded bytes if these are valid, canonical, and at most 8; None for all
+    others, which the caller decodes in general. This does for a striped ledger, and takes a tenth
+    of the time of `decode` and `grouping.canonicalize`."""
     if not isinstance(data, (bytes, bytearray)) or len(data) < HEADER_SIZE + GROUP_SIZE:
         return None
     version, count = _HEADER.unpack_from(data)
@@ -216,8 +222,8 @@ def decode_if_few(data: Octets) -> Groups | None:
             is_valid = last > first and period > size and (last - first) % period == 0
         if not is_valid:
             return None
-        # By the greedy rule a sequence of the same size belongs to the previous group if that has
-        # no period yet, or if it follows at its period: then the groups are not canonical.
+        # Canonical groups are as large as possible: a sequence joins the group before it if it has
+        # the same size, and that group has no period yet or the sequence follows at its period.
         distance = first - (previous_end - previous_size)
         has_no_period_yet = previous_period == 0 and distance <= INT32_MAX
         if size == previous_size and (previous_period == distance or has_no_period_yet):

@@ -89,7 +89,7 @@ class Availability:
         pairs = as_entry_ids(rows.ravel()).reshape(-1, 2)
         if (pairs[:, 1] < pairs[:, 0]).any():
             raise InvalidArgument("a range ends before it starts")
-        # In order of starts, a range that begins past the highest end so far starts a new run.
+        # Sort by start. A range that begins past the highest end so far begins a new run.
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         ends = np.maximum.accumulate(pairs[:, 1] + 1)
         run_starts = np.flatnonzero(np.concatenate(([True], pairs[1:, 0] > ends[:-1])))
@@ -103,7 +103,8 @@ class Availability:
 
     @classmethod
     def from_canonical(cls, groups: Groups) -> Availability:
-        """Return the set of groups from `grouping.canonicalize`; not checked. O(1)."""
+        """Return the set with these groups, which must be canonical as `grouping.canonicalize`
+        returns them; not checked. Their arrays become read-only. O(1)."""
         new_set = Availability.__new__(Availability)
         new_set._groups = groups
         for column in groups:
@@ -112,8 +113,9 @@ class Availability:
 
     @classmethod
     def many_from_columns(cls, parts: Iterable[tuple[Int64Array, ...]]) -> list[Availability]:
-        """Return the set of each part: four columns, canonical and read-only; not checked. Equals
-        `from_canonical` of each, in less than half of its time."""
+        """Return a set for each part, the four columns of its groups, which must be canonical and
+        read-only; not checked. The results equal those of `from_canonical`, in less than half of
+        its time."""
         sets = []
         for columns in parts:
             new_set = Availability.__new__(Availability)
@@ -125,10 +127,10 @@ class Availability:
     def from_groups(
         cls, groups: npt.ArrayLike | Iterable[Sequence[int]], compat: Compat | None = None
     ) -> Availability:
-        """Return the set of (first, last, size, period) rows, as `groups` returns them. With
-        compat, rows as the `groups` of such an answer. Raises `InvalidArgument` for rows that are
-        not four integers or do not fit the encoding (a row of one sequence may have any size),
-        `CorruptionError` for rows that overlap or contradict themselves. O(groups)."""
+        """Return the set of (first, last, size, period) rows, as `groups` returns them; with compat
+        as the `groups` of a set with the same `compat` returns them. Raises `InvalidArgument` for
+        rows that are not four integers or do not fit the encoding (a row of one sequence may have
+        any size), `CorruptionError` for rows that overlap or contradict themselves. O(groups)."""
         rows = _check_groups(groups)
         if compat is not None:
             return cls._compat_class(compat).from_stored(rows)
@@ -136,14 +138,15 @@ class Availability:
 
     @classmethod
     def from_bytes(cls, data: Octets, compat: Compat | None = None) -> Availability:
-        """Return the set from its encoded bytes, in either encoding. O(groups). Raises
-        `CorruptionError` (offset, reason) for a short header, another version, truncated or
-        negative counts, sizes below 1, impossible periods and overlaps. ``compat="bookkeeper"``
-        accepts and answers as the real decoder. Raises `InvalidArgument` if it is not bytes."""
+        """Return the set from its encoded bytes, with one group a stripe or one a sequence.
+        O(groups). Raises `CorruptionError` (offset, reason) for a short header, another version,
+        truncated or negative counts, sizes below 1, impossible periods and overlaps; and
+        `InvalidArgument` if `data` is not bytes. With ``compat="bookkeeper"``, the bytes that
+        BookKeeper's decoder accepts are accepted, and the set answers as BookKeeper does."""
         if compat is not None:
-            return cls._compat_class(compat).from_stored(
-                codec.decode_unchecked(data, any_header=True)
-            )
+            compat_class = cls._compat_class(compat)
+            return compat_class.from_stored(codec.decode_unchecked(data, any_header=True))
+        # Few groups in canonical form, as usual, take a faster path.
         groups = codec.decode_if_few(data)
         if groups is None:
             groups = grouping.canonicalize(codec.decode(data))
@@ -261,7 +264,8 @@ class Availability:
         if compat is not None:
             compat_class = self._compat_class(compat)
             sequence_groups.check_sequence_count(self.range_count)
-            stored = codec.decode_unchecked(self.to_bytes("bookkeeper"))  # as a bookie sends it
+            # The groups as a bookie sends them and BookKeeper decodes them.
+            stored = codec.decode_unchecked(self.to_bytes("bookkeeper"))
             return compat_class.from_stored(stored).missing(expected, first, last)
         if first is not None or last is not None:
             lo, hi = 0 if first is None else first, MAX_ENTRY_ID if last is None else last
@@ -290,7 +294,8 @@ class Availability:
 
 
 def _check_rows(value: Any, width: int, description: str) -> Int64Array:
-    """Return rows of `width` integers that fit int64; `description` describes them in errors."""
+    """Return a caller's value as int64[n, width]; raise `InvalidArgument` if it is not rows of
+    `width` integers that fit int64. `description` is the begin of the error's text."""
     if isinstance(value, (str, bytes, bytearray)) or not isinstance(value, Iterable):
         raise InvalidArgument(f"{description}, not {type(value).__name__}")
     try:
@@ -308,8 +313,9 @@ def _check_rows(value: Any, width: int, description: str) -> Int64Array:
 
 
 def _check_groups(value: Any) -> Groups:
-    """Return (first, last, size, period) rows as columns; checks only that they can be encoded. One
-    sequence longer than i32 can: as several groups."""
+    """Return (first, last, size, period) rows as columns. Checks only that sizes and periods fit
+    the 32 bits of the encoding, except the size of a single sequence, which can be encoded as
+    several groups."""
     columns = Groups(*_check_rows(value, 4, "groups are (first, last, size, period) rows").T)
     has_many = columns.last != columns.first
     is_too_low = np.minimum(columns.size, columns.period) < -INT32_MAX

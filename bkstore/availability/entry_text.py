@@ -44,9 +44,10 @@ def format_entries(entries: Availability, max_runs: int = 9) -> str:
 
 
 def _iterate_runs(entries: Availability) -> Iterator[str]:
-    """Yield the runs as texts, with "..." for those inside of a longer group."""
+    """Yield the runs as texts. Of a sequence group of many runs, these are the first three, "..."
+    and the last."""
     for first, last, size, period in zip(*(column.tolist() for column in entries.columns)):
-        count = 1 if last == first else (last - first) // period + 1
+        count = 1 if last == first else (last - first) // period + 1  # of runs in the group
         is_shortened = count > _LISTED_RUNS
         for index in range(3 if is_shortened else count):
             yield _format_run(first + index * period, size)

@@ -22,6 +22,7 @@ def from_ids(ids: Int64Array) -> Groups:
     """Return canonical groups for entry ids, sorted or not, duplicates allowed. One pass over
     sorted ids; sorts others first. Works in blocks that fit the processor's cache: temporaries of
     the whole array cost more than the work."""
+    # All ids may be one stripe, which one cheap pass finds out.
     stripe = _match_stripe(ids) if ids.size > BLOCK_IDS else None
     if stripe is not None:
         return canonicalize(stripe)
@@ -31,7 +32,8 @@ def from_ids(ids: Int64Array) -> Groups:
         if start and block[0] <= ids[start - 1]:
             if block[0] < ids[start - 1]:
                 return from_ids(np.sort(ids))
-            block = block[np.searchsorted(block, block[0], "right") :]  # repeats the last id
+            # The block begins with duplicates of the last id of the block before: drop them.
+            block = block[np.searchsorted(block, block[0], "right") :]
         stripe = _match_stripe(block)
         if stripe is not None:
             groups_of_blocks.append(stripe)
@@ -45,13 +47,15 @@ def from_ids(ids: Int64Array) -> Groups:
 
 
 def from_range(ids: range) -> Groups:
-    """Return the ids of a range as canonical groups. O(1). Raises `InvalidArgument` for more than
-    2^24 ids with a step above int32."""
+    """Return the ids of a Python `range` as canonical groups. O(1). Raises `InvalidArgument` for
+    more than 2^24 ids with a step above int32, as each is a group of its own."""
     if not ids:
         return empty()
     low, high = sorted((check_entry_id(ids[0]), check_entry_id(ids[-1])))
     step = abs(ids.step)
-    row = (low, low, high - low + 1, 0) if step == 1 or low == high else (low, high, 1, step)
+    is_run = step == 1 or low == high  # else one id in each period
+    # The columns of `Groups`: first and last sequence start, size, period.
+    row = (low, low, high - low + 1, 0) if is_run else (low, high, 1, step)
     return canonicalize(Groups(*np.array([row], np.int64).T))
 
 
@@ -63,18 +67,19 @@ def _group_block(ids: Int64Array, differences: Int64Array) -> Groups:
 
 
 def _match_stripe(ids: Int64Array) -> Groups | None:
-    """Return ids that are one stripe (or one run) as rows for `canonicalize`; None for others."""
+    """Return ids that are one stripe (sequences of equal size at equal distances, of which the
+    first and the last may be shorter) or one run, as rows for `canonicalize`; None for others."""
     if ids.size < 2:
         return None
-    # The first two gaps give size and period; the ids before the first are a cut sequence. Without
-    # two gaps the guess is one id in each period, which a run meets with period 1.
+    # Guess size and period from the first two gaps. The ids before the first gap are the end of a
+    # sequence. Without two gaps the guess is one id in each period; for a run that is period 1.
     probe = ids[:_PROBE]
     breaks = np.flatnonzero(probe[1:] - probe[:-1] > 1)[:2] + 1
     head_count, next_start = breaks.tolist() if breaks.size == 2 else (0, 1)
     size = next_start - head_count
     start, period = int(ids[head_count]), int(ids[next_start]) - int(ids[head_count])
     count = ids.size - head_count
-    # The last id is checked first: it mostly shows a missing entry without a pass over all.
+    # Check the last id first: if an id is missing anywhere, it mostly differs from the guess.
     if int(ids[-1]) != start + (count - 1) // size * period + (count - 1) % size:
         return None
     # No step inside the first two sequences is above 1, so their lengths prove that each is 1.
@@ -97,8 +102,9 @@ def _is_periodic(ids: Int64Array, size: int, period: int) -> bool:
 
 
 def _build_stripe(first: int, head: int, start: int, count: int, size: int, period: int) -> Groups:
-    """Return rows for `canonicalize`: a cut first sequence of `head` ids, the whole sequences of a
-    stripe of `count` ids from `start` on, and the remaining ids as a cut last sequence."""
+    """Return the rows of a stripe for `canonicalize`. It has a shorter first sequence of `head` ids
+    from `first` on, then from `start` on `count` ids in sequences of `size` every `period`; what is
+    left at its end is a shorter last sequence."""
     sequence_count, tail_count = divmod(count, size)
     tail_first = start + sequence_count * period
     rows = [  # as in `Groups`: first, last, size, period
@@ -112,11 +118,11 @@ def _build_stripe(first: int, head: int, start: int, count: int, size: int, peri
 
 
 def _group_runs(starts: Int64Array, ends: Int64Array) -> Groups:
-    """Return ordered half-open runs as rows for `canonicalize`: three if the runs are regular (a
-    cut first run, a stripe, a cut last run), else one per run. O(runs)."""
+    """Return ordered half-open runs as rows for `canonicalize`. If all but the first and the last
+    have the same size and distance, these are three rows, otherwise one for each run. O(runs)."""
     sizes = ends - starts
     if starts.size > 4:
-        # The first and the last run may be cut; those between have the stripe's size and period.
+        # In a stripe only the first and the last run may be shorter.
         inner_starts, inner_sizes = starts[1:-1], sizes[1:-1]
         size, period = inner_sizes[0], inner_starts[1] - inner_starts[0]
         if (inner_sizes == size).all() and (np.diff(inner_starts) == period).all():
@@ -134,7 +140,8 @@ def runs_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array
     O(len(mask)) bytes of work; ids inside runs are not listed."""
     if mask.size == 0:
         return empty()[:2]
-    # Where the mask changes, runs begin and end in turn, also at its start or end.
+    # Runs begin and end in turn where the mask changes; one may begin at its start, or end at its
+    # end.
     inner_edges = np.flatnonzero(mask[1:] != mask[:-1]) + (base + 1)
     start_edge = [base] if mask[0] else []
     end_edge = [base + mask.size] if mask[-1] else []
@@ -155,8 +162,10 @@ def groups_of_mask(mask: BoolArray, base: int = 0) -> Groups:
 
 
 def _match_mask_stripe(mask: BoolArray, base: int) -> Groups | None:
-    """Return a mask that is one stripe as rows for `canonicalize`; None if it is not."""
-    # The first whole sequence and the next start give size and period; one at 0 may be cut.
+    """Return the set positions of a mask that are one stripe, plus `base`, as rows for
+    `canonicalize`; None if they are not one."""
+    # The first whole sequence and the start of the next give size and period. A sequence at
+    # position 0 may have begun before it, so it counts as a shorter first one.
     probe = mask[:_PROBE]
     edges = (np.flatnonzero(probe[1:] != probe[:-1])[:4] + 1).tolist()
     head_count = edges.pop(0) if edges and mask[0] else 0

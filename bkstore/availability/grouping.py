@@ -36,7 +36,7 @@ def from_runs_of_many(starts: Int64Array, ends: Int64Array, owner: Int64Array) -
     if starts.size < 2:
         return rows, owner
     slots = _list_step_slots(rows)
-    # Slot i leads from row i to row i + 1, which the next group must take if it is another set's.
+    # Slot i is the step from run i to run i + 1. A group must not take it if they are of two sets.
     slots.may_join[owner[1:] != owner[:-1]] = False
     groups, first_rows = _group_slots(rows, slots)
     return groups, owner[first_rows]
@@ -68,7 +68,7 @@ def _is_canonical(groups: Groups) -> bool:
 
 
 def _flatten_dense(groups: Groups) -> Groups:
-    """Turn each group whose sequences touch (no id between two of them) into one sequence."""
+    """Return the groups, with each whose sequences touch (period equals size) as one sequence."""
     dense = (groups.period == groups.size) & (groups.last > groups.first)
     if not dense.any():
         return groups
@@ -94,13 +94,13 @@ def _merge_touching(groups: Groups) -> Groups:
         borders = np.flatnonzero(ends[:-1] == groups.first[1:])
     # Now both groups at each border are single sequences. Adjacent borders are one chain, whose
     # first group gets the size of all its groups.
-    is_gap = np.diff(borders) > 1
+    is_gap = np.diff(borders) > 1  # between two chains
     heads = borders[np.concatenate(([True], is_gap))]
     tails = borders[np.concatenate((is_gap, [True]))] + 1
     keep = np.ones(ends.size, np.bool_)
     keep[borders + 1] = False
     joined = groups.take(keep)
-    # A head's row in `joined`: less the groups dropped before it, one for each border before it.
+    # The row of a head in `joined`: one group was dropped for each border before it.
     joined_heads = heads - np.searchsorted(borders, heads)
     joined.size[joined_heads] = ends[tails] - groups.first[heads]
     joined.period[joined_heads] = 0
@@ -108,8 +108,9 @@ def _merge_touching(groups: Groups) -> Groups:
 
 
 def _cut_off_touching(groups: Groups, borders: npt.NDArray[np.intp]) -> Groups:
-    """Split the first and last sequences that touch another group off longer groups. Border i is
-    between group i, whose last sequence touches, and group i + 1, whose first does."""
+    """Return the groups, with sequences that touch another group as groups of their own. At border
+    i the last sequence of group i touches the first of group i + 1; if a group has several
+    sequences, that one is split off."""
     is_long = groups.last > groups.first
     cut_first, cut_last = np.zeros_like(is_long), np.zeros_like(is_long)
     cut_first[borders + 1] = cut_last[borders] = True
@@ -138,11 +139,15 @@ class _StepSlots(NamedTuple):
 
 
 def _list_step_slots(groups: Groups) -> _StepSlots:
-    """Return the steps of groups in order: those inside of a group, then that to the next."""
+    """Return the steps from each sequence to the next, in order: those inside of a group, then the
+    one to the next group, and so on. Equal steps inside of a group are one slot. A slot has whether
+    a group may take the step at all, its distance, how many steps it stands for, the sequence
+    starts before and after its first step, and the size of the sequence after it."""
     before, after, size = groups.last[:-1], groups.first[1:], groups.size[1:]
     distance = after - before
     may_join = (size == groups.size[:-1]) & (size <= INT32_MAX) & (distance <= INT32_MAX)
-    between = _StepSlots(may_join, distance, np.ones_like(distance), before, after, size)
+    one_each = np.ones_like(distance)
+    between = _StepSlots(may_join, distance, one_each, before, after, size)
     inner_steps = groups.counts - 1
     if not inner_steps.any():
         return between
@@ -181,11 +186,17 @@ def _group_slots(groups: Groups, slots: _StepSlots) -> tuple[Groups, npt.NDArray
 
 
 def _find_closing_slots(slots: _StepSlots) -> BoolArray:
-    """Return which slots begin with a step that no group takes. The slots are split into stretches
-    of equal (may_join, distance). Inside a stretch that may join, groups take all steps, except
-    the first if the group before it has a period already: that step is the border between them. One
-    bit tells whether the next first step is such a border: a stretch that may not join clears it,
-    one of two steps or more sets it, one of a single step flips it."""
+    """Return which slots begin with a step that is the border between two groups. By the greedy
+    rule a group takes the next sequence whenever it can: its first step sets its period, and later
+    steps must have that distance.
+
+    A stretch is the longest row of slots with equal (may_join, distance). No group takes a step of
+    a stretch that may not join. Of one that may join, groups take all steps except sometimes the
+    first: if the group before has a period, which is another one, that step is a border. Whether it
+    has one is a bit, for each stretch computed from the stretch before: after one that may not join
+    a group begins, without a period (the bit is cleared); after two steps or more the group has a
+    period (set); a single step becomes the group's period, or is the border after which a group
+    begins without one (flipped)."""
     # Find the first slot of each stretch, and what the stretch does to the bit.
     changes = slots.may_join[1:] != slots.may_join[:-1]
     changes |= slots.may_join[1:] & (slots.distance[1:] != slots.distance[:-1])
@@ -193,7 +204,8 @@ def _find_closing_slots(slots: _StepSlots) -> BoolArray:
     may_join = slots.may_join[first_slots]
     is_single = np.add.reduceat(slots.step_count, first_slots) == 1
     flips = may_join & is_single
-    # The number, from 1, of the last stretch so far that clears or sets the bit; 0 is the start.
+    # For each stretch, the number from 1 of the last one so far that clears or sets the bit; 0 if
+    # none has: the bit is cleared at the start.
     last_reset = np.maximum.accumulate(np.where(flips, 0, np.arange(1, first_slots.size + 1)))
     # The bit after a stretch is that of the last reset, flipped once for each flip since.
     bit_at_reset = np.concatenate(([False], may_join & ~is_single))[last_reset]

@@ -22,7 +22,8 @@ from bkstore.ids import Int64Array
 
 
 def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> OwnedGroups:
-    """Return the canonical groups of ids that ascend within each owner. O(ids).
+    """Return the canonical groups of several sets of ids, and the owner of each group. Id i belongs
+    to the set ``owner[i]``; owners do not descend, and the ids of one owner ascend. O(ids).
 
     >>> groups, owner = from_ids_of_many(np.array([0, 1, 2, 3, 9]), np.array([4, 4, 5, 5, 5]))
     >>> groups.first.tolist(), groups.size.tolist(), owner.tolist()
@@ -30,6 +31,7 @@ def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> OwnedGroups:
     """
     if not ids.size:
         return empty(), owner
+    # A run begins at each id that does not follow the one before, or is of another owner.
     is_start = np.empty(ids.size, np.bool_)
     is_start[0] = True
     np.not_equal(ids[1:] - ids[:-1], 1, out=is_start[1:])
@@ -56,11 +58,12 @@ def from_mask_of_many(mask: BoolArray, base: Int64Array) -> OwnedGroups:
 
 
 def split_by_owner(groups: Groups, owner: Int64Array, count: int) -> list[Availability]:
-    """Return the sets of owners 0..count-1, including empty ones. Some 0.7 us per set. The sets
-    share memory: keeping one of them keeps the groups of all."""
+    """Return the sets of the owners 0..count-1, empty ones included; ``owner[i]``, which does not
+    descend, is the owner of group i. Some 0.7 us per set. The sets share memory: keeping one of
+    them keeps the groups of all."""
     for column in groups:
         column.flags.writeable = False  # before the slicing: a slice inherits the flag
-    if owner.size == count and (owner == np.arange(count)).all():
+    if owner.size == count and (owner == np.arange(count)).all():  # one group each
         return Availability.many_from_columns(zip(*(column.reshape(-1, 1) for column in groups)))
     cuts = np.searchsorted(owner, np.arange(count + 1)).tolist()
     first, last, size, period = groups

@@ -125,7 +125,7 @@ def take_first_sequences(groups: Groups, limit: int) -> Groups:
         return groups
     if limit == 0:
         return empty()
-    # The group that reaches the limit is the last; it is cut by the sequences past the limit.
+    # The group that reaches the limit is the last one; drop its sequences past the limit.
     last_group = int(np.searchsorted(totals, limit, "left"))
     lowest = groups.take(np.arange(last_group + 1))
     last = lowest.last.copy()
@@ -139,7 +139,8 @@ def list_sequences(groups: Groups, advice: str = "") -> tuple[Int64Array, Int64A
     counts = groups.counts
     if not counts.size or int(counts.max()) == 1:
         return groups.first, groups.ends
-    if (total := int(counts.sum())) - counts.size > MAX_SEQUENCES:  # one a group takes no more
+    # One sequence a group takes no more memory than the groups, so these are not counted.
+    if (total := int(counts.sum())) - counts.size > MAX_SEQUENCES:
         check_sequence_count(total, advice)
     starts = np.repeat(groups.first, counts) + _count_up(counts) * np.repeat(groups.period, counts)
     return starts, starts + np.repeat(groups.size, counts)
@@ -153,12 +154,14 @@ def list_entry_ids(groups: Groups) -> Int64Array:
     starts, ends = list_sequences(groups)
     sizes = ends - starts
     ids = np.arange(total, dtype=np.int64)  # the position of each id in the result
-    ids += np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)  # plus start less its position
+    first_positions = np.cumsum(sizes) - sizes  # of each sequence, in the result
+    ids += np.repeat(starts - first_positions, sizes)
     return ids
 
 
 def _expand_by_group(groups: Groups, total: int) -> Int64Array:
-    """Return all entry ids with a loop over groups; narrow stripes are filled column by column."""
+    """Return all `total` entry ids, group by group. The ids of a group are a table with a row for
+    each sequence; a table of few columns is filled column by column, which is faster."""
     ids, offset = np.empty(total, np.int64), 0
     columns = (groups.first, groups.size, groups.period, groups.counts)
     for first, size, period, count in zip(*(column.tolist() for column in columns)):
@@ -194,7 +197,7 @@ def contains(groups: Groups, ids: Int64Array) -> BoolArray:
     index = np.maximum(index, 0)
     offset = ids - groups.first[index]
     inside = has_group & (offset < (groups.ends - groups.first)[index])
-    # Its sequences repeat after the period; a group of one sequence has period 0.
+    # The offset of the id in its sequence; a group of one sequence has period 0.
     period = groups.period[index]
     sequence_offset = np.where(period > 0, offset % np.maximum(period, 1), offset)
     result: BoolArray = inside & (sequence_offset < groups.size[index])
@@ -208,14 +211,17 @@ def clip(groups: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
 
 
 def clip_with_rows(groups: Groups, lo: Int64Array, hi: Int64Array) -> tuple[Groups, Int64Array]:
-    """Return the pieces of `clip`, and the index of the group of each. For example, the sequences
-    0-2, 5-7, 10-12 clipped to [1, 12) are a head 1-2, the whole 5-7, and a tail 10-11."""
-    # A group of one sequence is treated as a stripe of a period that its extent does not reach.
+    """Return each group i clipped to [lo[i], hi[i]), which is inside of the group's extent, and for
+    each resulting group its i. A group becomes up to three: a sequence that `lo` cuts (the head),
+    the whole sequences, and one that `hi` cuts (the tail). For example, the sequences 0-2, 5-7,
+    10-12 clipped to [1, 12) are a head 1-2, the whole 5-7, and a tail 10-11."""
+    # A group of one sequence is treated as a stripe whose period is as long as the sequence.
     extent = groups.ends - groups.first
     period = np.where(groups.period > 0, groups.period, extent)
     # All starts are distances from `lo`, not ids: near 2^63 an id plus a size would overflow.
     length = hi - lo
-    # `lo` may be inside a sequence, `skipped` ids after its start: the rest of it is the head.
+    # `lo` may be inside a sequence, `skipped` ids after its start: the ids from there on, up to the
+    # sequence's end, are the head.
     skipped = (lo - groups.first) % period
     head_size = np.minimum(groups.size - skipped, length)
     has_head = (skipped > 0) & (head_size > 0)

@@ -61,17 +61,19 @@ def combine(a: Groups, b: Groups, operation: SetOperation) -> Groups:
 
 
 def combine_uncanonical(a: Groups, b: Groups, operation: SetOperation) -> Groups:
-    """Return the result as ordered, disjoint groups, not yet canonical. If no operand is empty,
-    none crosses an end of their groups: sets placed one after another on one axis stay separate."""
+    """Return the result as ordered, disjoint groups, not yet canonical. If no operand is empty, no
+    group of the result crosses an end of the operands' groups: so several sets can be combined at
+    once by placing them one after another on one axis."""
     result_of_empty = _combine_empty(a, b, operation)
     if result_of_empty is not None:
         return result_of_empty
-    # Split the ids at each start and end of a group into stretches [lo, hi). The stable sort
-    # detects the four ascending runs, and is up to 20 times as fast here.
+    # Split the ids at each start and end of a group into stretches [lo, hi). A stable sort makes
+    # use of the four ascending parts, and is up to 20 times as fast here.
     borders = np.sort(np.concatenate((a.first, a.ends, b.first, b.ends)), kind="stable")
     borders = borders[np.concatenate(([True], borders[1:] != borders[:-1]))]
     lo, hi = borders[:-1], borders[1:]
-    # On each stretch an operand has one pattern, and mostly the result too.
+    # On each stretch an operand has one pattern: all ids, none, or sequences at equal distances.
+    # Mostly the result has one too. Where it has not, operands are listed sequence by sequence.
     left, right = find_patterns(a, lo), find_patterns(b, lo)
     combined, is_split = combine_patterns(left, right, operation)
     results = [groups_of_pattern(combined, lo, hi, ~is_split)]
@@ -109,11 +111,12 @@ class _IrregularStretches(NamedTuple):
 
     def iterate_groups(self) -> Iterator[Groups]:
         """Yield the result as groups, in no order. `InvalidArgument` for too many to be listed."""
-        # Of the operand with fewer sequences so many are ungrouped on each stretch.
+        # How many sequences are listed on each stretch: those of the operand that has fewer.
         periods = self.longer_period
         counts = (self.ends - self.starts) // periods + 1
         long_stretches = np.flatnonzero(counts > _MIN_WINDOW).tolist()
-        # Where the result repeats, only one window is ungrouped. All is counted before the work.
+        # On a long stretch the result repeats after a window, of which alone sequences are listed.
+        # All are counted before the work, so that too many raise at once.
         windows = {row: length for row in long_stretches if (length := self._window_length(row))}
         repeating = list(windows)
         counts[repeating] = [length // int(periods[row]) + 1 for row, length in windows.items()]
@@ -131,7 +134,8 @@ class _IrregularStretches(NamedTuple):
         return length if 2 * length <= int(self.ends[stretch] - self.starts[stretch]) else 0
 
     def _repeat_window(self, stretch: int, length: int, total: int) -> Iterator[Groups]:
-        """Yield the result on one stretch, from that of its first window, of `length` ids."""
+        """Yield the result on one stretch, on which it repeats every `length` ids, from the result
+        on the first such window. `total` is how many sequences are listed so far."""
         lo, hi = int(self.starts[stretch]), int(self.ends[stretch])
         window = self._combine_part(stretch, lo, lo + length)
         if not window.first.size:
@@ -142,7 +146,7 @@ class _IrregularStretches(NamedTuple):
             yield groups_of_pattern(pattern, *borders, np.ones(1, np.bool_))
             return
         repeats, tail_length = divmod(hi - lo, length)
-        check_sequence_count(total + repeats * window.first.size)  # those so far, and these
+        check_sequence_count(total + repeats * window.first.size)
         shift = np.repeat(np.arange(repeats, dtype=np.int64) * length, window.first.size)
         first, last, size, period = (np.tile(column, repeats) for column in window)
         yield Groups(first + shift, last + shift, size, period)
@@ -159,13 +163,14 @@ class _IrregularStretches(NamedTuple):
         return canonicalize(merge_groups(chunks))
 
     def _combine_in_chunks(self, stretches: npt.NDArray[np.intp]) -> Iterator[Groups]:
-        """Yield the result on some stretches, given by their rows, in chunks of a limited number of
-        sequences."""
+        """Yield the result on the stretches with these numbers, in chunks of a limited number of
+        sequences: a long stretch is cut into pieces, and short ones are gathered."""
         # Cut long stretches into pieces [lo, hi), of at most `step` ids each.
         step = self.longer_period[stretches] * _CHUNK_SEQUENCES
-        cuts = (self.ends - self.starts)[stretches] // step + 1
-        owner = np.repeat(np.arange(stretches.size), cuts)
-        nth = np.arange(owner.size) - np.repeat(np.cumsum(cuts) - cuts, cuts)
+        piece_counts = (self.ends - self.starts)[stretches] // step + 1
+        owner = np.repeat(np.arange(stretches.size), piece_counts)  # the stretch of each piece
+        first_pieces = np.cumsum(piece_counts) - piece_counts
+        nth = np.arange(owner.size) - np.repeat(first_pieces, piece_counts)  # within its stretch
         lo = self.starts[stretches][owner] + nth * step[owner]
         hi = lo + np.minimum(self.ends[stretches][owner] - lo, step[owner])
         keep = hi > lo
@@ -174,8 +179,8 @@ class _IrregularStretches(NamedTuple):
         chunk = np.cumsum((hi - lo) // self.longer_period[stretch] + 1) // _CHUNK_SEQUENCES
         for rows in np.split(np.arange(lo.size), np.flatnonzero(np.diff(chunk)) + 1):
             if rows.size:
-                # On each stretch the operand of the longer period is ungrouped: then there is no
-                # stretch on which both are periodic.
+                # List the sequences of the operand with the longer period, as it has fewer. Then
+                # both are not periodic on any stretch, and the result has a pattern on each.
                 a, b = self.a.take(stretch[rows]), self.b.take(stretch[rows])
                 ungroups_a = a.period >= b.period
                 left = _ungroup_where(ungroups_a, a, lo[rows], hi[rows])
@@ -190,10 +195,11 @@ def _ungroup_where(where: BoolArray, pattern: Pattern, lo: Int64Array, hi: Int64
 
 
 def _match_pattern(window: Groups, lo: int, length: int) -> Pattern | None:
-    """Return the pattern of a stretch on which the canonical groups `window`, of the `length` ids
-    from `lo` on, repeat; None if it has no single one."""
-    # Two whole sequences inside the window give size and period. With fewer, the ends of the window
-    # may have cut the sequence that continues in the next window.
+    """Return the pattern (sequences of one size at one distance) of a stretch on which `window`
+    repeats, the canonical groups of the `length` ids from `lo` on; None if it has no single one."""
+    # Guess phase (a sequence's start), size and period. The first sequence may be cut by the start
+    # of the window; the second and third are whole or at its end. With fewer sequences, the last
+    # one may be cut too, and continue in the next window.
     first_sequences = list_sequences(take_first_sequences(window, 3))
     starts, ends = (column.tolist() for column in first_sequences)
     sizes = [end - start for start, end in zip(starts, ends)]

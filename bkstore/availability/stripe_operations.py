@@ -36,8 +36,9 @@ class Pattern(NamedTuple):
 
 
 def find_patterns(groups: Groups, starts: Int64Array) -> Pattern:
-    """Return the pattern of `groups` on each stretch of ids. Stretches begin at `starts`; none
-    crosses the start or end of a group, so that it is inside of one or outside of all."""
+    """Return the pattern of `groups` on each stretch of ids: solid (all ids), periodic (sequences
+    at equal distances), or neither (no id). Stretches begin at `starts`; none crosses the start or
+    end of a group, so that it is inside of one or outside of all."""
     index = np.searchsorted(groups.first, starts, "right") - 1
     group = groups.take(np.maximum(index, 0))
     inside = (index >= 0) & (starts < group.ends)
@@ -47,23 +48,25 @@ def find_patterns(groups: Groups, starts: Int64Array) -> Pattern:
 
 
 def combine_patterns(a: Pattern, b: Pattern, operation: SetOperation) -> tuple[Pattern, BoolArray]:
-    """Return the pattern of the result on each stretch, and where it is not a single pattern."""
+    """Return the pattern of ``a OPERATION b`` on each stretch, and on which stretches it is not a
+    single pattern (bool[n])."""
     if operation == "or":  # a | b is the complement of (not a) & (not b)
         neither, is_split = combine_patterns(_complement(a), _complement(b), "and")
         return _complement(neither), is_split
     if operation == "sub":  # a - b is a & (not b)
         return combine_patterns(a, _complement(b), "and")
-    # The result is the overlap where both are periodic, else the periodic one where one is solid.
+    # "and": where both are periodic, the overlap of their sequences; where only one is periodic and
+    # the other solid, that one; where both are solid, all ids.
     both = a.periodic & b.periodic
     overlap, is_split = _intersect_arcs(a, b)
     is_a = a.periodic & b.solid
     conditions = (both, is_a)
     combined = Pattern(
-        (a.solid & b.solid) | (both & overlap.solid),
-        is_a | (a.solid & b.periodic) | (both & overlap.periodic),
-        np.select(conditions, (overlap.phase, a.phase), b.phase),
-        np.select(conditions, (overlap.size, a.size), b.size),
-        np.select(conditions, (overlap.period, a.period), b.period),
+        solid=(a.solid & b.solid) | (both & overlap.solid),
+        periodic=is_a | (a.solid & b.periodic) | (both & overlap.periodic),
+        phase=np.select(conditions, (overlap.phase, a.phase), b.phase),
+        size=np.select(conditions, (overlap.size, a.size), b.size),
+        period=np.select(conditions, (overlap.period, a.period), b.period),
     )
     return combined, both & is_split
 
@@ -76,10 +79,12 @@ def _complement(pattern: Pattern) -> Pattern:
 
 
 def _intersect_arcs(a: Pattern, b: Pattern) -> tuple[Pattern, BoolArray]:
-    """Return the overlap of two arcs on a circle of one period, and where it is not one arc. From
-    a's start, a is [0, a.size); b is [shift, shift + b.size) and may wrap: up to two arcs."""
+    """Return the overlap of two periodic patterns of equal period, and where it is not a single
+    pattern. Ids modulo the period are a circle, on which the sequences of a pattern are one arc:
+    counted from a's start, a is [0, a.size) and b is [shift, shift + b.size). That of b may wrap
+    around the circle, and then overlap a at both of its ends: in two arcs."""
     shift = (b.phase - a.phase) % a.period
-    # The overlap from `shift` on, and that of the ids of b that wrap, from a's start on.
+    # The overlap from `shift` on, and that of the part of b that wraps, from a's start on.
     shifted_size = np.minimum(a.size, shift + b.size) - shift
     wrapped_size = np.minimum(a.size, shift + b.size - a.period)
     is_shifted = shifted_size > 0

@@ -58,18 +58,24 @@ def compact_event(
 
 
 def _check_plan(image: StreamImage, plan: CompactionPlan, loaded: _Loaded) -> None:
-    """Raise `InvalidArgument` unless the plan's objects are still neighbors and are loaded."""
-    node, ids = image.node(plan.node_id), plan.object_ids
-    first_position = node.positions.get(ids[0], 0) if ids else 0
-    if not ids or ids != node.object_ids[first_position : first_position + len(ids)]:
-        raise InvalidArgument(f"objects {ids} are no longer neighbors on node {plan.node_id}")
-    missing = [object_id for object_id in ids if object_id not in loaded]
+    """Raise `InvalidArgument` for a plan that an image no longer fits, or whose objects are not all
+    in `loaded`. The plan's objects (files with ranges of many streams) must still be neighbors in
+    the list of their node, the server that wrote them: only neighbors can become one object."""
+    node, planned_ids = image.node(plan.node_id), plan.object_ids
+    first = node.positions.get(planned_ids[0], 0) if planned_ids else 0
+    listed_ids = node.object_ids[first : first + len(planned_ids)]
+    if not planned_ids or planned_ids != listed_ids:
+        raise InvalidArgument(
+            f"objects {planned_ids} are no longer neighbors on node {plan.node_id}"
+        )
+    missing = [object_id for object_id in planned_ids if object_id not in loaded]
     if missing:
         raise InvalidArgument(f"object {missing[0]} is to be compacted, but was not loaded")
 
 
 def _find_stop(ids: tuple[int, ...], first: int, loaded: _Loaded, max_streams: int) -> int:
-    """Return the greatest `stop` for which ``ids[first:stop]`` have up to `max_streams` streams."""
+    """Return the greatest `stop` for which the objects ``ids[first:stop]`` have at most
+    `max_streams` streams together; at least the first object is among them."""
     streams = loaded[ids[first]].streams
     for index in range(first + 1, len(ids)):
         streams = np.union1d(streams, loaded[ids[index]].streams)
@@ -81,12 +87,13 @@ def _find_stop(ids: tuple[int, ...], first: int, loaded: _Loaded, max_streams: i
 def _make_event(
     node: Node, removed: tuple[int, ...], folded: Fold, new_id: Callable[[], int]
 ) -> dict[str, Any]:
-    """Return the event that replaces `removed` objects by one with the streams that became a single
-    piece, and a stream object for each piece of the others."""
+    """Return the event that replaces the objects `removed` by new ones: one stream set object with
+    the streams whose slices join to a single piece, and for each piece of any other stream a stream
+    object, which has a range of that stream only."""
     rows = np.stack((folded.streams, folded.starts, folded.ends), axis=1)
     ranges = rows[folded.is_only_piece].tolist()
     added = []
-    if ranges:
+    if ranges:  # the new object takes the place, by order id, of the first removed one
         order_id, _ = node.order_and_object_ids[node.positions[removed[0]]]
         added = [{"object_id": new_id(), "order_id": order_id, "ranges": ranges}]
     stream_objects = [

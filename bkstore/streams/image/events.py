@@ -40,7 +40,8 @@ _Change = tuple[ImageParts, _AddedRanges]
 
 
 def apply_event(parts: ImageParts, event: _Event, check: bool = True) -> ImageParts:
-    """Return the parts after the event, `parts` itself for a query; raises `InvalidArgument`."""
+    """Return the parts of an image after an event, `parts` itself for a query. With `check`, slices
+    of new objects are compared with all others. Raises `InvalidArgument`, with the event's name."""
     op = event.get("op") if isinstance(event, Mapping) else None
     if op == "query":
         return parts
@@ -57,7 +58,8 @@ def apply_event(parts: ImageParts, event: _Event, check: bool = True) -> ImagePa
 
 
 def _set_end_offsets(parts: ImageParts, event: _Event) -> ImageParts:
-    """Return the parts with the stream ends that the event states, by stream id as JSON text."""
+    """Return the parts with the end offsets of streams that the event states. Their keys are stream
+    ids as text, because keys of JSON objects are texts."""
     end_offsets = event.get("end_offsets", {})
     if not isinstance(end_offsets, Mapping):
         raise InvalidArgument("end_offsets must be an object")
@@ -129,7 +131,7 @@ def _replace_objects(
         for order_id, object_id in node.order_and_object_ids
         if object_id not in removed_ids
     ]
-    # Checked after the removal, as a new object may have the id of a removed one.
+    # Check the new ids after the removal, as a new object may have the id of a removed one.
     new_objects, added_ranges = list(map(object_from_json, added)), []
     new_ids = [object_id for _, object_id, _ in new_objects]
     _check_new(parts, new_ids + [item.object_id for _, item in stream_objects])
@@ -143,7 +145,8 @@ def _replace_objects(
 
 
 def _insert_stream_objects(parts: ImageParts, added: Iterable[tuple[int, StreamObject]]) -> _Change:
-    """Return the parts with added (stream id, stream object) pairs, and the ranges of those."""
+    """Return the parts with the added (stream id, stream object) pairs, and the ranges of the added
+    objects, which the caller checks. A stream's objects stay sorted by start."""
     stream_objects, added_ranges = dict(parts.stream_objects), []
     for stream_id, stream_object in added:
         all_objects = (*stream_objects.get(stream_id, ()), stream_object)
@@ -164,7 +167,7 @@ def _trim(parts: ImageParts, event: _Event) -> _Change:
     if missing:
         raise InvalidArgument(f"stream {stream.stream_id} has no object {min(missing)}")
     kept = tuple(item for item in stream_objects if item.object_id not in removed)
-    end = max(start, stream.end_offset)  # of a stream that is trimmed beyond its known end
+    end = max(start, stream.end_offset)  # the stream may be trimmed beyond its known end
     trimmed = replace(stream, start_offset=start, end_offset=end)
     streams = {**parts.streams, stream.stream_id: trimmed}
     all_stream_objects = {**parts.stream_objects, stream.stream_id: kept}
@@ -172,7 +175,8 @@ def _trim(parts: ImageParts, event: _Event) -> _Change:
 
 
 def _move(parts: ImageParts, event: _Event) -> _Change:
-    """Return the parts after closing a stream's last range and opening one of the event's node."""
+    """Return the parts after a stream moved to another node: its last range, which tells the node
+    that owns these offsets, is closed, and one of the event's node is opened behind it."""
     stream = _get_stream(parts, read_number(event, "stream_id"))
     closed_at, node_id = read_number(event, "closed_at"), read_number(event, "node_id")
     if not stream.ranges:
@@ -190,7 +194,8 @@ def _move(parts: ImageParts, event: _Event) -> _Change:
 
 
 def _check_added(parts: ImageParts, added_ranges: _AddedRanges) -> None:
-    """Make the checks of `check_slices`, restricted to the streams of added objects."""
+    """Raise `InvalidArgument` if slices of the added objects overlap others, or are out of order.
+    These are the checks of `check_slices`, but only for the streams of the added objects."""
     streams = np.unique(np.concatenate([ranges.streams for _, ranges in added_ranges]))
     new_ids, slices = {object_id for object_id, _ in added_ranges}, []
     for node in parts.nodes.values():

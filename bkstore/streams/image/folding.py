@@ -37,7 +37,7 @@ class Fold:
         order = np.lexsort((starts, streams))
         order = order[ends[order] > self._start_offsets(streams[order])]
         streams, starts, ends = streams[order], starts[order], ends[order]
-        # A piece begins at each slice that does not join the one before it.
+        # Slices that join are one piece; it begins at each slice that does not join the one before.
         piece_starts = np.flatnonzero(~self._find_joins(streams, starts, ends))
         self.streams, self.starts = streams[piece_starts], starts[piece_starts]
         # It ends with the slice before the next piece, the last one with the last slice.
@@ -58,10 +58,11 @@ class Fold:
         return np.array(offsets, np.int64)[rows]
 
     def _find_joins(self, streams: Int64Array, starts: Int64Array, ends: Int64Array) -> BoolArray:
-        """Return for each row whether it continues the previous row at an offset of this node."""
+        """Return for each slice whether it joins the previous one: whether it begins where that
+        ends, in the same stream, at an offset that this node owns."""
         joins = np.zeros(len(streams), np.bool_)
         joins[1:] = (streams[1:] == streams[:-1]) & (starts[1:] == ends[:-1])
-        # Only these need a look at who owned the offset; the node owns all of the other streams.
+        # The owner of the offset matters only in streams that other nodes own in part.
         for row in np.flatnonzero(joins & self._has_other_owners_per_row(streams)).tolist():
             stream = self._get_stream(streams[row])
             joins[row] = stream is None or stream.node_at(starts.item(row)) == self._node_id
@@ -82,9 +83,11 @@ class Fold:
         return first is None or first.start != 0 or first.node_id != self._node_id
 
     def _count_usable(self, object_indexes: Int64Array, object_count: int) -> int:
-        """Return how many of the objects may become one: those before the first with the second
-        piece of a stream that the node does not own all of. `object_indexes` are the pieces'."""
-        # Pieces that must stay apart: of streams in several pieces, that other nodes own in part.
+        """Return how many of the objects, from the first on, may become one. A new object has one
+        range a stream, so a stream in several pieces goes into stream objects; but a piece that the
+        node does not own all of must stay in a stream set object. So the objects end before the one
+        with the second piece of such a stream. `object_indexes` has the object of each piece."""
+        # Pieces of streams in several pieces, which other nodes own in part.
         is_fixed = ~self.is_only_piece & self._has_other_owners_per_row(self.streams)
         for row in np.flatnonzero(is_fixed).tolist():
             stream = self._get_stream(self.streams[row])
@@ -92,7 +95,7 @@ class Fold:
             is_fixed[row] = stream is not None and not _owns_range(
                 self._node_id, stream, start, end
             )
-        # Stop before the object with the second piece of such a stream.
+        # End before the object with the second piece of such a stream.
         for stream_id in np.unique(self.streams[is_fixed]).tolist():
             _first_piece, second_piece, *_ = np.flatnonzero(self.streams == stream_id)
             object_count = min(object_count, int(object_indexes[second_piece]))
@@ -107,5 +110,5 @@ def _owns_range(node_id: int, stream: Stream, start: int, end: int) -> bool:
         if range_index is None or stream.ranges[range_index].node_id != node_id:
             return False
         is_last = range_index == len(stream.ranges) - 1
-        offset = end if is_last else stream.ranges[range_index].end  # the last range is open
+        offset = end if is_last else stream.ranges[range_index].end  # the last range has no end yet
     return True

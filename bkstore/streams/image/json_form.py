@@ -58,17 +58,18 @@ def read_numbers(document: Any, key: str) -> list[int]:
 
 
 def _read_stream(row: Any) -> Stream:
-    """Return the stream in a JSON row; errors name the field."""
+    """Return the stream that a JSON object describes. Raises `InvalidArgument`, which names the
+    field."""
     ranges = []
     for index, range_row in enumerate(read_rows(row, "ranges")):
         with _prefix_errors(f"ranges[{index}]"):
             values = (read_number(range_row, key) for key in OwnershipRange._fields)
             ranges.append(OwnershipRange(*values))
     return Stream(
-        read_number(row, "stream_id"),
-        read_number(row, "start_offset"),
-        read_number(row, "end_offset"),
-        tuple(ranges),
+        stream_id=read_number(row, "stream_id"),
+        start_offset=read_number(row, "start_offset"),
+        end_offset=read_number(row, "end_offset"),
+        ranges=tuple(ranges),
     )
 
 
@@ -121,7 +122,8 @@ def _read_nodes(node_rows: list[Any]) -> tuple[dict[int, Node], dict[int, Object
 def _read_stream_objects(
     object_rows: list[Any], objects: Mapping[int, ObjectRanges]
 ) -> dict[int, tuple[StreamObject, ...]]:
-    """Return each stream's objects, sorted by start; `objects` are those whose ids are taken."""
+    """Return each stream's objects, sorted by start. `objects` are the stream set objects, the ids
+    of which a stream object must not have."""
     by_stream: dict[int, list[StreamObject]] = {}
     known_ids = set(objects)
     for index, row in enumerate(object_rows):
@@ -142,7 +144,8 @@ def _check_unique(known_ids: Container[int], id_: int, noun: str) -> None:
 
 
 def parts_to_json(parts: ImageParts) -> dict[str, Any]:
-    """Return the JSON object; raises `InvalidArgument` if a listed object is not in `objects`."""
+    """Return the JSON object that describes the parts of an image. Raises `InvalidArgument` if the
+    ranges of an object that a node lists are not known."""
     return {
         "streams": [
             {

@@ -31,8 +31,9 @@ class ObjectRanges:
     def of(cls, ranges: Iterable[Iterable[int]]) -> ObjectRanges:
         """Return the ranges of (stream, start, end) triples; empty triples are dropped.
 
-        Triples of one stream become one from the first start to the last end, as upstream folds
-        index blocks. Raises `InvalidArgument` for negative numbers, start > end, or overlaps.
+        Triples of one stream become one, from the first start to the last end, as the real system
+        folds its index blocks. Raises `InvalidArgument` for negative numbers, start > end, or
+        overlaps.
         """
         rows = _checked_rows(list(ranges))
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]  # by stream, then start
@@ -45,7 +46,8 @@ class ObjectRanges:
                 f"stream {streams[index]}: slices {_format_slice(rows[index])} and "
                 f"{_format_slice(rows[index + 1])} overlap"
             )
-        # The first and last row of each stream; the slices cut off an item too many without rows.
+        # The first and last row of each stream. Without rows, `True` alone is one item too many, so
+        # both are cut to the number of rows.
         first_rows = np.flatnonzero(np.concatenate(([True], ~same_stream)))[: len(rows)]
         last_rows = np.append(first_rows[1:], len(rows))[: len(first_rows)] - 1
         return cls(streams[first_rows].copy(), starts[first_rows].copy(), ends[last_rows].copy())

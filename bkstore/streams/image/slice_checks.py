@@ -11,7 +11,8 @@ from bkstore.streams.image.streams_and_nodes import ImageParts, Node
 
 
 def check_slices(parts: ImageParts) -> None:
-    """Raise `InvalidArgument` unless slices are disjoint and ascend with order ids. O(n log n)."""
+    """Raise `InvalidArgument` if two slices (the range of a stream that one object has) overlap, or
+    if a stream's offsets descend while the order ids of a node's objects ascend. O(n log n)."""
     slices = []  # of all nodes, then of the stream objects
     for node in parts.nodes.values():
         node_slices = [
@@ -39,7 +40,8 @@ def slice_columns(ranges: ObjectRanges, object_id: int, position: int = 0) -> In
 
 
 def check_ascending(node: Node, slices: list[Int64Array]) -> None:
-    """Check that slices ascend with a node's order ids. Raises `InvalidArgument` otherwise."""
+    """Raise `InvalidArgument` unless each stream's slices in a node's objects ascend in the order
+    of these objects, the newer one having the later offsets."""
     if not slices:
         return
     streams, _, _, ids, positions = _sort_slices(slices)
@@ -59,7 +61,7 @@ def _sort_slices(slices: list[Int64Array]) -> Int64Array:
 
 
 def check_disjoint(slices: list[Int64Array]) -> None:
-    """Check that no two slices of a stream overlap. Raises `InvalidArgument` otherwise."""
+    """Raise `InvalidArgument` if two slices of the same stream overlap."""
     if not slices:
         return
     streams, starts, ends, ids, _ = _sort_slices(slices)

@@ -87,7 +87,8 @@ class StreamImage:
 
     def added_since(self, older: StreamImage) -> list[int]:
         """Return the stream set objects that this image lists and an older one does not."""
-        return [  # images share the nodes that did not change, which need no comparison
+        # A node that did not change is the same Python object in both images, and is passed over.
+        return [
             object_id
             for node_id, node in self.nodes.items()
             if older.nodes.get(node_id) is not node

@@ -29,7 +29,7 @@ class _Chain:
         self._stream = stream
         self._stream_objects = context.image.stream_objects_of(stream.stream_id)
         self._stream_object_starts = [stream_object.start for stream_object in self._stream_objects]
-        self._search_of_node: dict[int, NodeSearch] = {}  # each goes on where it ended
+        self._search_of_node: dict[int, NodeSearch] = {}  # a search goes on where it ended before
         self._next_offset = start
         self.objects: list[AnswerObject] = []
 
@@ -43,7 +43,8 @@ class _Chain:
         return True
 
     def _next_stream_object(self) -> AnswerObject | None:
-        """Return the stream object at the next offset; only the answer's first may begin before."""
+        """Return the stream object (an object of this stream alone) that begins at the next offset,
+        None if there is none. Only the first object of an answer may also begin before it."""
         candidates = self._stream_objects
         last = bisect_right(self._stream_object_starts, self._next_offset) - 1
         while last >= 0 and candidates[last].end <= candidates[last].start:
@@ -56,7 +57,8 @@ class _Chain:
         return AnswerObject("SO", object_id, start, end)
 
     def _next_stream_set_object(self) -> AnswerObject | None:
-        """Return the next object of the node that owns the offset, None if it has none."""
+        """Return the stream set object (an object of many streams) that begins at the next offset,
+        of the node that owned the stream there; None if there is none."""
         node_id = self._stream.node_at(self._next_offset)
         if node_id is None:
             return None
@@ -64,7 +66,7 @@ class _Chain:
             node = self._context.image.node(node_id)
             self._search_of_node[node_id] = NodeSearch(node, self._context)
         search = self._search_of_node[node_id]
-        is_first = not self.objects  # only the answer's first object may begin before
+        is_first = not self.objects  # of the answer: only that one may begin before the offset
         found_slice = search.find(self._next_offset, may_begin_before=is_first)
         return None if found_slice is None else AnswerObject("SSO", *found_slice)
 
@@ -72,7 +74,9 @@ class _Chain:
 def build_chain(
     context: SearchContext, stream: Stream, start: int, end: int, limit: int
 ) -> list[AnswerObject]:
-    """Return the chain of objects from `start` on, up to `end` (-1: none), `limit` or a hole."""
+    """Return the objects that hold a stream's offsets from `start` on, each beginning where the one
+    before ends. The chain ends at `end` (-1: no such end), after `limit` objects, or before offsets
+    that no object holds."""
     chain = _Chain(context, stream, start)
     while len(chain.objects) < limit and chain.extend():
         if end != -1 and chain.objects[-1].end >= end:

@@ -28,21 +28,23 @@ class NodeSearch:
         # The slice (start, end) of the stream by position; None: the object lacks the stream.
         self._known_slices: dict[int, tuple[int, int] | None] = {}
         self._known_starts: list[tuple[int, int]] = []  # (start, position) of the slices, sorted
-        self._filter_positives: set[int] = set()  # positions whose filter did not refuse it
+        self._filter_positives: set[int] = set()  # positions whose filter may have the stream
         self._has_advanced = False
         self._found_any = False
         self._wave_count = 0
         self._misses_in_a_row = 0
         self._preload_count = 0
-        self._preload_due = context.is_tail_read and context.options.tail_first  # else after a miss
+        # A preload of far-off objects is due at once in a tail read, otherwise after a miss.
+        self._preload_due = context.is_tail_read and context.options.tail_first
         context.stats.nodes += 1
         context.stats.listed += len(node)
 
     def find(self, offset: int, may_begin_before: bool) -> FoundSlice | None:
-        """Return the next object whose slice begins at `offset`, None if this node has none.
+        """Return the next object of the node whose slice of the stream begins at `offset`, None if
+        there is none. With `may_begin_before`, the slice may also begin before it and contain it.
 
-        If it `may_begin_before`, also one that contains the offset. Each pass of the loop loads the
-        object under the cursor or moves the cursor forward. Raises the exception of a failed load.
+        The cursor is a position in the node's list of objects. Each pass of the loop loads the
+        object there or moves the cursor forward. Raises the exception of a failed load.
         """
         self._advance_cursor(offset)
         while self._cursor < len(self._node):
@@ -51,7 +53,7 @@ class NodeSearch:
                 self._advance_cursor(offset)
                 continue
             position, slice_range = self._cursor, self._known_slices[self._cursor]
-            start, end = (0, 0) if slice_range is None else slice_range
+            start, end = (0, 0) if slice_range is None else slice_range  # None: without the stream
             if end > offset:
                 if start > offset or (start < offset and not may_begin_before):
                     return None  # slices ascend, so no later one begins at the offset
@@ -67,7 +69,7 @@ class NodeSearch:
         """Move the cursor forward to the last object known to begin at or before the offset."""
         context, is_first = self._context, not self._has_advanced
         self._has_advanced = True
-        # "load-all" has no index, "sparse-index" asks its own once, as upstream.
+        # "load-all" has no index; "sparse-index" asks its own once only, as the real system does.
         if context.strategy == "load-all" or (context.strategy == "sparse-index" and not is_first):
             return
         # From the slices known so far.
@@ -87,7 +89,8 @@ class NodeSearch:
         self._cursor = target
 
     def _find_in_index(self, offset: int) -> int | None:
-        """Return the position that the index shared by lookups has for an offset, None for none."""
+        """Return the position of the last object that begins at or before the offset, by the index
+        that lookups share; None if the index does not have one."""
         offset_index = self._context.index
         if offset_index is not None:
             return self._find_in_offset_index(offset_index, offset)
@@ -96,8 +99,8 @@ class NodeSearch:
         return None if object_id is None else self._node.positions.get(object_id)
 
     def _find_in_offset_index(self, index: OffsetRangeIndex, offset: int) -> int | None:
-        """Return the position from the index. Entries of objects that this list lacks are skipped;
-        if the newest image lacks them, too, they are removed."""
+        """Return the position from the index. It may have entries of objects that are not in this
+        image: they are skipped, and removed if the newest image lacks the object too."""
         context, key = self._context, (self._context.stream, self._node.node_id)
         index_entry = index.floor(*key, offset)
         while index_entry is not None:
@@ -113,8 +116,9 @@ class NodeSearch:
     # -- known slices
 
     def _resolve_without_load(self, position: int) -> bool:
-        """Find out an object's slice without a load: from this search, the cache of loaded objects,
-        or a filter that refuses the stream. Record it and return True; False if it must load."""
+        """Return whether an object's slice of the stream is known without a load, and record it. It
+        may be known from this search or from the cache of loaded objects; or the object's bloom
+        filter states that it lacks the stream."""
         if position in self._known_slices:
             return True
         context, object_id = self._context, self._node.object_ids[position]
@@ -144,10 +148,11 @@ class NodeSearch:
     # -- loading
 
     def _load_next(self, offset: int) -> None:
-        """Load a wave of objects: far-off ones if a preload is due, else those from the cursor on.
-        An "eager" preload has no wave of its own, but adds to those of the search."""
+        """Load a wave of objects, all at the same time: far-off ones if a preload is due, otherwise
+        those from the cursor on. A preload of far-off objects narrows the search down. If it is
+        "eager", it has no wave of its own, but adds objects to those of the search."""
         preload = self._context.options.preload
-        # "miss": after a wave of the search that found nothing, one wave of far-off objects.
+        # With "miss", a wave of far-off objects follows each wave of the search.
         if preload == "miss" and self._preload_due and self._may_preload():
             self._preload_due = False
             self._preload_count += 1
@@ -158,7 +163,7 @@ class NodeSearch:
         # The search goes on with the objects from the cursor on.
         search_positions = self._choose_search_positions(offset)
         if not search_positions:
-            return  # all are known by now: loaded by another lookup, or refused by filters
+            return  # all are known by now: other lookups loaded them, or filters refused them
         preload_positions = []
         if preload == "eager" and self._may_preload():
             self._preload_count += 1
@@ -186,7 +191,8 @@ class NodeSearch:
         return context.uses_preloads and not self._found_any and has_preloads_left
 
     def _choose_search_positions(self, offset: int) -> list[int]:
-        """Return the positions of the next wave: the first from the cursor on that must load."""
+        """Return the positions of the next wave: the first ones, from the cursor on, of objects
+        that must be loaded, as many as the options allow."""
         options, end = self._context.options, len(self._node)
         max_count = end
         if not self._context.loads_whole_list:
@@ -207,10 +213,12 @@ class NodeSearch:
         return position
 
     def _choose_preload_positions(self, after: int) -> list[int]:
-        """Return unknown positions after `after`: spread evenly, or at the end for a tail read."""
+        """Return positions after `after` of objects that must be loaded: some at equal distances,
+        or in a tail read (of a stream's end) a block at the end of the list."""
         options, count = self._context.options, len(self._node)
         if self._context.is_tail_read:
-            end = count - options.tail * (self._preload_count - 1)  # each time a block further back
+            # Each preload takes the block before that of the preload before it.
+            end = count - options.tail * (self._preload_count - 1)
             candidates: Iterable[int] = range(max(end - options.tail, after + 1, 0), max(end, 0))
         else:
             gap, spread = count - 1 - after, options.spread
@@ -219,7 +227,8 @@ class NodeSearch:
         return [position for position in later if not self._resolve_without_load(position)]
 
     def _load_wave(self, search_positions: list[int], preload_positions: list[int]) -> None:
-        """Load both together. A failed load of the search raises, a failed preload is counted."""
+        """Load the objects of both kinds of positions at the same time, and record their slices. A
+        failed load of the search raises; a failed preload, which is only a guess, is counted."""
         context, ids = self._context, self._node.object_ids
         searched = tuple(ids[position] for position in search_positions)
         preloaded = tuple(ids[position] for position in preload_positions)

@@ -88,7 +88,8 @@ class ObjectLoader(Closeable):
                 self._cached.pop(object_id, None)
 
     def fetch(self, object_ids: Iterable[int], image: StreamImage) -> LoadedWave:
-        """Load objects concurrently and wait for all. A failed or late load is in `failures`."""
+        """Load objects concurrently and wait for all of them, at most until the timeout. The result
+        has the ranges of each loaded object, and the error of each load that failed or is late."""
         loads = {object_id: self._start_load(object_id, image) for object_id in object_ids}
         wave = LoadedWave({}, {}, sum(was_running for _, was_running in loads.values()))
         late = wait([future for future, _ in loads.values()], self._timeout).not_done
@@ -114,14 +115,14 @@ class ObjectLoader(Closeable):
             return future, False
 
     def _load_object(self, object_id: int, image: StreamImage) -> ObjectRanges:
-        """Load an object; runs on a thread of the pool. The load leaves `_running_loads` before its
-        future completes, so that a retry starts a new load."""
+        """Load an object, on a thread of the pool. The load is removed from `_running_loads` before
+        its future completes, so that a retry after a failure starts a new load."""
         try:
             ranges = self._reader.load(object_id, image)
             self._cache_object(object_id, ranges)
             self._on_load(object_id, ranges, image)
         except BaseException:
-            self.forget([object_id])  # if it is `on_load` that failed
+            self.forget([object_id])  # `on_load` may have failed after the object was cached
             raise
         finally:
             with self._lock:

@@ -63,7 +63,8 @@ class ImageReader:
         self.loads = 0
 
     def load(self, object_id: int, image: StreamImage | None = None) -> ObjectRanges:
-        """Return an object's ranges from `image`, or from the reader's own image."""
+        """Return an object's ranges from `image`, or from the reader's own image, after the latency
+        that was asked for. Raises `LoadFailed` if this load is to fail."""
         with self._lock:
             self.loads += 1
             must_fail = self._load_fails(object_id)

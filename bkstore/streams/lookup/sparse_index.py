@@ -44,7 +44,8 @@ class SparseRangeIndex:
 
     def __init__(self, max_bytes: int = 1 << 20) -> None:
         self._max_entries = integer(ENTRY_BYTES)("max_bytes", max_bytes) // ENTRY_BYTES
-        # In the order of eviction: all streams, and a set of those with entries between their ends.
+        # Both in the order of eviction: the entries of all streams, and the streams that have
+        # entries between those kept at their start and end (an ordered set: values mean nothing).
         self._entries_of_stream: OrderedDict[int, _Entries] = OrderedDict()
         self._streams_with_middle: OrderedDict[int, None] = OrderedDict()
         self._lock = threading.Lock()
@@ -52,7 +53,8 @@ class SparseRangeIndex:
         self.evictions = 0
 
     def add(self, object_id: int, ranges: ObjectRanges) -> None:
-        """Add an object's slices; evicts entries when the index is full."""
+        """Add the starts of an object's slices. While the index is full, one entry is evicted for
+        each that is added."""
         with self._lock:
             for stream, start in zip(ranges.streams.tolist(), ranges.starts.tolist()):
                 entries = self._entries_of_stream.get(stream)
@@ -66,7 +68,7 @@ class SparseRangeIndex:
                 entries.objects.insert(index, object_id)
                 self.entries += 1
                 if len(entries.starts) > 2 * _KEPT_AT_ENDS:
-                    self._streams_with_middle.setdefault(stream)  # keeps its turn if it is queued
+                    self._streams_with_middle.setdefault(stream)  # if it is in, it keeps its place
                 while self.entries > self._max_entries:
                     self._evict_next()
 
@@ -92,7 +94,8 @@ class SparseRangeIndex:
             return entries.objects[count - 1] if entries and count else None
 
     def _evict_next(self) -> None:
-        """Remove the entry after those kept at the start of the stream in turn, or its last one."""
+        """Remove one entry of the stream whose turn it is. It is the one behind those kept at the
+        stream's start, so that the middle goes first; a stream with no middle loses its last."""
         stream = next(iter(self._streams_with_middle or self._entries_of_stream))
         entries = self._entries_of_stream[stream]
         index = min(_KEPT_AT_ENDS, len(entries.starts) - 1)

@@ -105,7 +105,8 @@ class StreamLookup(Closeable):
         return self._image
 
     def update(self, image: StreamImage) -> None:
-        """Switch to the next image and evict objects that it lacks; running queries keep theirs."""
+        """Switch to the next image, and evict objects that it lacks from cache, index and filters.
+        Queries that are running keep the image they began with."""
         _check_image("image", image)
         with self._update_lock:
             old_image, self._image = self._image, image
@@ -120,13 +121,13 @@ class StreamLookup(Closeable):
         self._loader.forget(object_ids)
 
     def _update_sparse_indexes(self, old_image: StreamImage, image: StreamImage) -> None:
-        """Add each node's new objects to its sparse index, and remove those that are gone."""
+        """Add each node's new objects to its own sparse index, and remove those that are gone."""
         removed_ids = image.removed_since(old_image)
         for sparse_index in self._sparse_of_node.values():
             sparse_index.remove(removed_ids)
         for object_id in image.added_since(old_image):
             ranges, node_id = image.objects.get(object_id), image.node_of[object_id]
-            if ranges is not None:  # upstream's node indexes what it uploads, without a load
+            if ranges is not None:  # not loaded: a real node indexes the objects that it uploads
                 if node_id not in self._sparse_of_node:
                     self._sparse_of_node[node_id] = SparseRangeIndex(self.options.sparse_bytes)
                 self._sparse_of_node[node_id].add(object_id, ranges)
@@ -138,7 +139,8 @@ class StreamLookup(Closeable):
             self.index.put_object(node_id, object_id, ranges.streams, ranges.starts)
         if self.strategy == "bloom":
             self.filters.build(object_id, ranges.streams)
-        if self._is_gone(object_id):  # checked last: an update after this evicts it by itself
+        # Checked last: an update from now on evicts the object by itself.
+        if self._is_gone(object_id):
             self._evict_objects({object_id})
 
     def _is_gone(self, object_id: int) -> bool:
@@ -208,7 +210,8 @@ class StreamLookup(Closeable):
     def _new_context(
         self, image: StreamImage, stream: Stream, end: int, stats: QueryStats
     ) -> SearchContext:
-        """Return what the searches of one lookup share; `end` -1 means as far as possible."""
+        """Return what the searches of one lookup, in the lists of several nodes, have in common.
+        With `end` -1, or the stream's end, the lookup is a tail read: it reads up to the end."""
         return SearchContext(
             image=image,
             stream=stream.stream_id,
