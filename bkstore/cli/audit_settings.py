@@ -1,4 +1,4 @@
-"""Options of `bkstore audit`: the rules, the pace, and how running bookies are asked."""
+"""Options of `bkstore audit` and `repair`: rules, pace, and how running bookies are asked."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ def add_rule_options(parser: Parser) -> None:
         type=float,
         help="report underreplicated marks older than this (default: not judged)",
     )
+    add_placement_options(parser)
+    parser.add_argument(
+        "--compat",
+        choices=("bookkeeper",),
+        help="report as the real auditor does, with its false alarms",
+    )
+
+
+def add_placement_options(parser: Parser) -> None:
+    """Add the placement policy."""
     parser.add_argument(
         "--placement",
         choices=("default", "rack", "region"),
@@ -53,18 +63,24 @@ def add_rule_options(parser: Parser) -> None:
         action="store_true",
         help="report bookies in /default-rack or /default-region as violations",
     )
-    parser.add_argument(
-        "--compat",
-        choices=("bookkeeper",),
-        help="report as the real auditor does, with its false alarms",
-    )
 
 
 def add_live_options(parser: Parser) -> None:
     """Add the options for audits of running bookies, and for the pace."""
     live = parser.add_argument_group("bookies queried at their registered addresses")
+    live.add_argument(
+        "--offline", action="store_true", help="query no bookie; read only the given directories"
+    )
+    _add_connection_options(parser, live)
+
+
+def add_connection_options(parser: Parser) -> None:
+    """Add the options for connections to bookies, and for the pace of an audit."""
+    _add_connection_options(parser, parser.add_argument_group("connections to bookies"))
+
+
+def _add_connection_options(parser: Parser, live: argparse._ArgumentGroup) -> None:
     add = live.add_argument
-    add("--offline", action="store_true", help="query no bookie; read only the given directories")
     add(
         "--timeout",
         metavar="SECONDS",
@@ -112,15 +128,20 @@ def is_live(args: argparse.Namespace) -> bool:
 
 def check_audit_arguments(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Exit with a usage error if there is no bookie to ask or a TLS option has no effect."""
-    if args.tls_key is not None and args.tls_certificate is None:
-        parser.error("--tls-key needs --tls-certificate")
-    if not args.tls and (args.tls_ca or args.tls_any_host or args.tls_certificate):
-        parser.error("--tls-ca, --tls-any-host and --tls-certificate need --tls")
+    check_tls_arguments(parser, args)
     if args.bookies or is_live(args):
         return
     if args.offline:
         parser.error("--offline needs directories: BOOKIE=DIR")
     parser.error(f"{args.metadata}: only a service URI has bookies' addresses; give BOOKIE=DIR")
+
+
+def check_tls_arguments(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Exit with a usage error if a TLS option has no effect."""
+    if args.tls_key is not None and args.tls_certificate is None:
+        parser.error("--tls-key needs --tls-certificate")
+    if not args.tls and (args.tls_ca or args.tls_any_host or args.tls_certificate):
+        parser.error("--tls-ca, --tls-any-host and --tls-certificate need --tls")
 
 
 def tls_context_from_args(args: argparse.Namespace) -> ssl.SSLContext | None:

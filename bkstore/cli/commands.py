@@ -160,6 +160,12 @@ COMMAND_GROUPS = {
             "bkstore audit metadata.json bookie-1=copies/1 bookie-2=copies/2\n"
             "bkstore audit zk+hierarchical://localhost:2181/ledgers --retries 3",
         ),
+        "repair": Command(
+            "repair.repair",
+            "missing replicas of a running cluster: a plan, and with --apply their repair",
+            "bkstore repair zk+hierarchical://localhost:2181/ledgers\n"
+            "bkstore repair zk://localhost:2181/ledgers --from audit.json -o plan.json",
+        ),
         "metadata": Command(
             "metadata",
             "the ledger metadata of a cluster: listed, one ledger's, or as a file",

@@ -229,6 +229,10 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "unjudged": _number("records that could not be looked up"),
         "digests": _number("digests that were verified"),
         # -- replicas
+        "action": _text("write, replace, move or recover: how a replica is repaired"),
+        "status": _text("planned, repaired, failed, impossible or skipped"),
+        "source_bookie": _text("the bookie that has the entries", "From"),
+        "target_bookie": _text("the bookie that is to receive them", "To"),
         "category": ColumnSpec("string", "category", "the rule of BP-34 that is broken"),
         "missing": ColumnSpec("rows", "missing", "inclusive ranges of missing entries", "Entries"),
         "missing_entries": _number("entries that are missing", "Missing"),

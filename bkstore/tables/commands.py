@@ -308,6 +308,23 @@ LEAKS = make_schema(
 null for a dangling ledger. `version` is the store's. `bytes` are those on the bookies of --usage;
 `removable_bytes` of them are freed without compaction when all leaks are deleted."""
 
+REPAIRS = make_schema(
+    "repairs",
+    f"action status scope_id ledger_id qualified_name {OWNERS} first_entry bookie source_bookie?"
+    " target_bookie? missing_entries first_missing? last_missing? missing? missing_groups:rows"
+    " detail?",
+    show="status action ledger_id topic first_entry bookie source_bookie target_bookie"
+    " missing_entries missing detail",
+    hide_idle="topic source_bookie target_bookie missing_entries missing detail",
+    drop_first="first_entry missing_entries topic source_bookie action target_bookie",
+    may_cut="missing",
+    wrap="detail",
+    nothing="nothing to repair",
+)
+"""One row per segment, bookie that lacks entries, and bookie that has copies (`bkstore repair`).
+`missing` is null if there are too many ranges to list; `missing_groups` (first, last, size, period)
+hold the same entries. `source_bookie` and `target_bookie` are null where there is none."""
+
 METADATA_SEGMENTS = make_schema(
     "metadata_segments",
     "scope_id ledger_id first_entry last_entry? ensemble",

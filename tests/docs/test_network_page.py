@@ -15,7 +15,12 @@ from tests.paths import ROOT
 
 @pytest.mark.parametrize(
     ("page", "name"),
-    [("network", "ensemble"), ("network", "asyncio"), ("live-audit", "live-audit")],
+    [
+        ("network", "ensemble"),
+        ("network", "asyncio"),
+        ("live-audit", "live-audit"),
+        ("repair", "repair"),
+    ],
 )
 def test_example(
     page: str,

@@ -191,13 +191,9 @@ class AuditReport(AuditCounts):
         scope = " of what could be judged" if is_partial else ""
         return f"Nothing is missing{scope}: {_ledger_count(self.checked)}, {entries}, {bookies}"
 
-    def summary(self) -> list[str]:
-        """Return lines that describe the run: the verdict, then the most important first."""
-        counts, skipped = self.counts, self.skipped
-        # Violations, then what was not judged, by cause, then the totals.
-        lines = [self.verdict()]
-        lines += [f"{name}: {_ledger_count(counts[name])}" for name in CATEGORIES if counts[name]]
-        lines += [f"not judged: {reason}" for reason in self.unchecked_rules]
+    def describe_unjudged(self) -> list[str]:
+        """Return a line for each bookie and ledger that was not judged, or only in part."""
+        lines = []
         if self.unanswered:
             silent_bookies = sorted({name for names in self.unanswered.values() for name in names})
             partly = _ledger_count(len(self.unanswered))
@@ -212,6 +208,16 @@ class AuditReport(AuditCounts):
         ]
         lines += [f"ledger {ledger} not judged: {reason}" for ledger, reason in self.unreadable]
         lines += [f"ledger {ledger} not judged: it kept changing" for ledger in self.unsettled]
+        return lines
+
+    def summary(self) -> list[str]:
+        """Return lines that describe the run: the verdict, then the most important first."""
+        counts, skipped = self.counts, self.skipped
+        # Violations, then what was not judged, by cause, then the totals.
+        lines = [self.verdict()]
+        lines += [f"{name}: {_ledger_count(counts[name])}" for name in CATEGORIES if counts[name]]
+        lines += [f"not judged: {reason}" for reason in self.unchecked_rules]
+        lines += self.describe_unjudged()
         skips = ", ".join(f"{skipped[reason]} {reason}" for reason in _SKIPS if skipped[reason])
         ledgers = f"{self.checked} of {_ledger_count(self.ledgers)}"
         checked = f"{ledgers} checked ({self.empty} of them empty)"

@@ -8,10 +8,11 @@ and `RegionAwareEnsemblePlacementPolicy`, which does not implement judging; the 
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from bkstore.arguments import boolean, instance, integer
 from bkstore.errors import InvalidArgument, NotEnoughBookies
@@ -72,6 +73,12 @@ class DefaultPlacement:
 
     def __init__(self, *, seed: int | None = None) -> None:
         self._random = random.Random(seed)  # noqa: S311  (no secret: a choice of bookies)
+
+    def with_seed(self, seed: int) -> Self:
+        """Return a copy of this policy that makes the random choices of `seed`."""
+        seeded = copy.copy(self)
+        seeded._random = random.Random(seed)  # noqa: S311  (no secret)
+        return seeded
 
     def judge(
         self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int

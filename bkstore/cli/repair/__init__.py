@@ -1,0 +1,6 @@
+"""`bkstore repair`: plans and repairs the missing replicas of a running cluster.
+
+`repair` is the command; `repair_options` declares its options and turns them into settings.
+"""
+
+__all__ = ["repair", "repair_options"]

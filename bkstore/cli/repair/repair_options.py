@@ -1,0 +1,73 @@
+"""Options of `bkstore repair`: what is repaired, how, and at which pace."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bkstore.cli.audit_settings import (
+    add_connection_options,
+    add_placement_options,
+    check_tls_arguments,
+)
+from bkstore.cli.terminal.metadata_options import add_owner_options, parse_metadata_location
+from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.secrets import add_digest_options, password_from_args
+
+if TYPE_CHECKING:
+    from bkstore.repair import RepairOptions
+
+_AUDIT_CONCURRENCY = 64
+
+
+def add_repair_options(parser: Parser) -> None:
+    """Declare the command's arguments, but for the output."""
+    parser.checks += (check_tls_arguments,)
+    add = parser.add_argument
+    add(
+        "metadata",
+        metavar="URI",
+        type=parse_metadata_location,
+        help="a cluster's service URI, such as zk+hierarchical://host:2181/ledgers, or a metadata "
+        "store's folder",
+    )
+    add(
+        "--from",
+        dest="report",
+        metavar="FILE",
+        type=Path,
+        help="plan by the output of an audit (.json or .jsonl) instead of asking the bookies",
+    )
+    add("--recover", action="store_true", help="close open ledgers whose last segment is affected")
+    add(
+        "--replace-read-only",
+        action="store_true",
+        help="replace read-only bookies that lack entries, instead of leaving them as they are",
+    )
+    add_placement_options(parser)
+    add_owner_options(parser)
+    add_digest_options(parser, "the type of digests, where the metadata have none")
+    add_connection_options(parser)
+
+
+def repair_options_from_args(args: argparse.Namespace) -> RepairOptions:
+    """Return the options of the repair; raises `InvalidArgument`."""
+    from bkstore.arguments import integer, number
+    from bkstore.cluster.audit.options import MAX_DELAY_SECONDS, AuditOptions
+    from bkstore.repair import RepairOptions
+
+    retries = 1 if args.looks is None else args.looks
+    audit = AuditOptions(
+        rechecks=integer(0)("retries", retries),
+        recheck_delay=number(0, MAX_DELAY_SECONDS)("retry_delay", args.look_delay),
+        concurrency=_AUDIT_CONCURRENCY,
+        rate=args.rate,
+    )
+    return RepairOptions(
+        password=password_from_args(args),
+        digest_type=args.digest_type,
+        recover=args.recover,
+        replace_read_only=args.replace_read_only,
+        audit=audit,
+    )

@@ -1,0 +1,140 @@
+"""`bkstore repair`: the plan for a running cluster as rows, its exit codes, and wrong usage."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from bkstore.cli.main import main
+from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cluster import DirectoryStore
+from bkstore.cluster.audit import Auditor
+from bkstore.network import Client
+from bkstore.tables import VIOLATIONS
+from tests.cli.screen.drawn_tables import terminal, without_styles
+from tests.network.bookies_on_sockets import Served
+
+Capsys = pytest.CaptureFixture[str]
+
+
+class MadeCluster(NamedTuple):
+    """A metadata store's folder, bookies on sockets, and a ledger of three of them."""
+
+    folder: str
+    served: Served
+    ledger: int
+    ensemble: tuple[str, ...]
+
+    def lose(self, bookie: str) -> None:
+        """Delete the ledger at a bookie."""
+        self.served.running[bookie][0].delete_ledger(self.ledger)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[MadeCluster]:
+    """Yield four bookies, and a ledger that is whole."""
+    folder, served = str(tmp_path / "store"), Served(tmp_path, 4)
+    store = DirectoryStore(folder)
+    for bookie in served.running:
+        store.register_bookie(bookie)
+    with Client(store) as client:
+        with client.create_ledger(3, 2, 2) as ledger:
+            ledger.append_many(b"payload %d" % number for number in range(6))
+        ensemble = ledger.metadata.segments[0].ensemble
+        yield MadeCluster(folder, served, ledger.ledger.ledger, ensemble)
+    served.close()
+
+
+def _run(capsys: Capsys, *words: str) -> tuple[int, list[dict[str, Any]], str]:
+    """Return the exit code of repair, its rows, and what it writes to stderr."""
+    code = main(["repair", *words, "--retries", "0", "--format", "json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else [], err
+
+
+def test_nothing_to_repair(made: MadeCluster, capsys: Capsys) -> None:
+    """A whole cluster has no rows, and exit code 0."""
+    assert (0, []) == _run(capsys, made.folder)[:2]
+
+
+def test_plan(made: MadeCluster, capsys: Capsys) -> None:
+    """A lost ledger has a row for each source, and exit code 1; nothing is changed by that."""
+    made.lose(made.ensemble[0])
+    code, rows, err = _run(capsys, made.folder)
+    expected = {
+        (made.ensemble[1], "[[0, 0], [3, 3]]"),
+        (made.ensemble[2], "[[2, 2], [5, 5]]"),
+    }
+
+    assert 1 == code
+    assert expected == {(row["source_bookie"], str(row["missing"])) for row in rows}
+    assert {("write", "planned", made.ensemble[0])} == {
+        (row["action"], row["status"], row["target_bookie"]) for row in rows
+    }
+    assert "planned: 4 replicas of entries in 1 ledger" in err
+    assert 1 == _run(capsys, made.folder)[0]
+
+
+def test_plan_of_a_report(made: MadeCluster, tmp_path: Path, capsys: Capsys) -> None:
+    """The output of an audit leads to the same plan, without asking bookies."""
+    made.lose(made.ensemble[0])
+    rows = _run(capsys, made.folder)[1]
+    bookies = {name: bookie for name, (bookie, _) in made.served.running.items()}
+    table = Auditor(DirectoryStore(made.folder), bookies).run().table()
+    report = tmp_path / "audit.jsonl"
+    write_tables(VIOLATIONS, [table], "jsonl", report)
+    made.served.close()
+
+    assert (1, rows) == _run(capsys, made.folder, "--from", str(report))[:2]
+
+
+def test_table(made: MadeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan fits a terminal of 80 columns, also with the addresses of three bookies."""
+    out = terminal(80, monkeypatch)
+    monkeypatch.setattr(sys, "stdout", out)
+    made.lose(made.ensemble[0])
+    main(["repair", made.folder, "--retries", "0"])
+    lines = without_styles(out.getvalue().splitlines())
+
+    assert 80 >= max(map(len, lines))
+    assert made.ensemble[0] in out.getvalue()
+    assert any("0, 3 (2 entries)" in line for line in lines)
+
+
+def test_nothing_checked(tmp_path: Path, capsys: Capsys) -> None:
+    """A store without ledgers is no success."""
+    DirectoryStore(tmp_path / "store")
+
+    assert 3 == _run(capsys, str(tmp_path / "store"))[0]
+
+
+def test_owners(made: MadeCluster, capsys: Capsys) -> None:
+    """Only ledgers of the given owners are planned: these have none."""
+    made.lose(made.ensemble[0])
+
+    assert (0, []) == _run(capsys, made.folder, "--topic", "*")[:2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--from", "absent.json"], "absent.json"),
+        (["--places", "x"], "--places requires --placement rack or region"),
+        (["--tls-ca", "x"], "need --tls"),
+        (["--retry-delay", "-1"], "retry_delay"),
+    ],
+)
+def test_wrong_usage(made: MadeCluster, capsys: Capsys, words: list[str], message: str) -> None:
+    """Exit code 2 and the reason."""
+    try:
+        code = main(["repair", made.folder, *words])
+    except SystemExit as ended:
+        code = int(str(ended.code))
+
+    assert 2 == code
+    assert message in capsys.readouterr().err
