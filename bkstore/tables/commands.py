@@ -316,7 +316,7 @@ REPAIRS = make_schema(
     show="status action ledger_id topic first_entry bookie source_bookie target_bookie"
     " missing_entries missing detail",
     hide_idle="topic source_bookie target_bookie missing_entries missing detail",
-    drop_first="first_entry missing_entries topic source_bookie action target_bookie",
+    drop_first="first_entry missing_entries topic target_bookie action source_bookie",
     may_cut="missing",
     wrap="detail",
     nothing="nothing to repair",

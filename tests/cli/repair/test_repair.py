@@ -103,7 +103,7 @@ def test_table(made: MadeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert 80 >= max(map(len, lines))
     assert made.ensemble[0] in out.getvalue()
-    assert any("0, 3 (2 entries)" in line for line in lines)
+    assert any(made.ensemble[1] in line and "0, 3 (2 entr" in line for line in lines)
 
 
 def test_nothing_checked(tmp_path: Path, capsys: Capsys) -> None:
