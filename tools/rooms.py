@@ -111,6 +111,7 @@ ROOMS = (
     "testing.suites.storage",
     "cli.screen",
     "cli.terminal",
+    "cli.owners",
     "lab.progress",
     "lab.experiment",
     "lab.number_format",

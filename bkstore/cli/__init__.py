@@ -8,7 +8,8 @@ Pulsar's ledgers, `repair` the one that repairs running clusters; `audit` (with 
 `metadata`, `streams`, `serve` (with `serve_admin`, `server_process`), `ensemble` and `completion`
 are single commands, `trials` has the demo and the lab. `server_conf` applies a `bk_server.conf` to
 `serve`. `terminal` has options, formats, progress and secrets for all, `screen` the tables for
-people; `fleet` reads the directories of many bookies side by side.
+people, `owners` filters by topic and columns of owners; `fleet` reads the directories of many
+bookies side by side.
 """
 
 __all__ = ["main"]

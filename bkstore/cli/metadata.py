@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bkstore.cli.owners.owner_options import add_owner_options, owner_filter_from_args
+from bkstore.cli.owners.row_counter import RowCounter
+from bkstore.cli.terminal.exit_codes import CLEAN, NOTHING_CHECKED
 from bkstore.cli.terminal.ledger_options import (
     add_ledger_argument,
     add_scope_options,
@@ -16,9 +19,7 @@ from bkstore.cli.terminal.ledger_options import (
 )
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
-    add_owner_options,
     local_paths,
-    owner_filter_from_args,
     parse_metadata_location,
 )
 from bkstore.cli.terminal.output_options import add_output, write_output
@@ -110,7 +111,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_list(args: argparse.Namespace, store: MetadataStore) -> int:
-    """Print a row per ledger that the owner filter chooses, then the unreadable ones."""
+    """Print a row per ledger that the owner filter chooses, then the unreadable ones; return 3 if
+    the filter chooses none."""
     damaged: list[str] = []
     scope = None if args.all_scopes else scope_from_args(args)
     underreplicated = _marked_ledgers(store, damaged)
@@ -121,8 +123,11 @@ def _run_list(args: argparse.Namespace, store: MetadataStore) -> int:
         for ledger_id, versioned in ledgers
         if _is_chosen(owner_filter, versioned)
     )
-    write_output(args, METADATA_LEDGERS, tables_of_rows(METADATA_LEDGERS, rows, _ROWS_PER_TABLE))
-    return _print_damage(damaged)
+    counter = RowCounter()
+    tables = counter.count(tables_of_rows(METADATA_LEDGERS, rows, _ROWS_PER_TABLE))
+    write_output(args, METADATA_LEDGERS, tables)
+    is_empty = bool(owner_filter) and not counter.rows
+    return _print_damage(damaged) or (NOTHING_CHECKED if is_empty else CLEAN)
 
 
 def _readable_ledgers(

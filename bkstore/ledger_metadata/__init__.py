@@ -6,12 +6,13 @@ order of a `java_hash_map`. Its serialized forms are in `bkstore.formats.metadat
 (BookKeeper's) and `bkstore.formats.metadata.json_file`.
 
 Custom metadata state whose ledger it is: `owners` reads them, `topic_names` has Pulsar's names of
-topics, and `owner_filter` chooses ledgers by owner.
+topics, `owner_filter` chooses ledgers by owner, and `ledger_owners` has those of many ledgers.
 
 Inconsistent metadata of other programs can be read and written all the same, so that a checker can
 report it; `LedgerMetadata.validate` refuses it.
 """
 
+from bkstore.ledger_metadata.ledger_owners import LedgerOwners
 from bkstore.ledger_metadata.model import (
     NEWEST_VERSION,
     NO_ENTRY,
@@ -28,6 +29,7 @@ __all__ = [
     "NO_ENTRY",
     "LedgerMetadata",
     "LedgerOwner",
+    "LedgerOwners",
     "OwnerFilter",
     "Segment",
     "SegmentRange",

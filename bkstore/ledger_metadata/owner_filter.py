@@ -31,7 +31,8 @@ class OwnerFilter:
     component: str | None = None
 
     def __bool__(self) -> bool:
-        return any((self.topic, self.namespace, self.tenant, self.component))
+        patterns = (self.topic, self.namespace, self.tenant, self.component)
+        return any(pattern is not None for pattern in patterns)
 
     def matches(self, owner: LedgerOwner) -> bool:
         """Return whether a ledger of this owner is chosen. O(length of the names)."""

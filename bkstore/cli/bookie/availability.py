@@ -7,6 +7,8 @@ import re
 
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
+from bkstore.cli.owners.ledger_choice import read_ledger_choice
+from bkstore.cli.owners.owner_options import add_ledger_or_filters
 from bkstore.cli.screen.cells import list_ranges
 from bkstore.cli.terminal.ledger_options import (
     add_ledger_argument,
@@ -24,7 +26,8 @@ from bkstore.tables import AVAILABILITY, Table
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
-    add_ledger_argument(parser)
+    add_ledger_argument(parser, is_required=False)
+    add_ledger_or_filters(parser, "for the filters below")
     parser.add_argument(
         "--encoding",
         choices=("grouped", "bookkeeper"),
@@ -46,16 +49,25 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one row: entries, bytes, groups, ranges, and with --missing-from the missing ones."""
-    ledger = ledger_from_args(args)
+    """Print a row for the ledger, or for each that the filters choose: entries, bytes, groups,
+    ranges, and with --missing-from the missing ones."""
     expected = expected_entries(args.missing_from, args.stripe)
+    choice = read_ledger_choice(args)
+    chosen = None if choice is None else choice.ledgers
+    code = 0
     with open_bookie(args) as bookie:
-        stored_entries = bookie.index.availability(ledger)
-        code = report_unknown(bookie, ledger)
+        if chosen is None:
+            ledgers = [ledger_from_args(args)]
+            code = report_unknown(bookie, ledgers[0])
+        else:
+            ledgers = [ledger_id for ledger_id in bookie.index.ledgers() if ledger_id in chosen]
+        tables = [
+            availability_table(ledger, bookie.index.availability(ledger), args.encoding, expected)
+            for ledger in ledgers
+        ]
         bookie.check_unchanged()
-    table = availability_table(ledger, stored_entries, args.encoding, expected)
-    write_output(args, AVAILABILITY, [table])
-    return code
+    write_output(args, AVAILABILITY, tables, reports_no_rows=lambda: False)
+    return code if choice is None else choice.report(code, is_empty=not ledgers)
 
 
 def expected_entries(entry_range: str | None, stripe: str | None) -> Availability | None:

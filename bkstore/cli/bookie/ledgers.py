@@ -9,6 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from bkstore.cli.fleet import Fleet, ShowProgress, add_directories
+from bkstore.cli.owners.ledger_choice import read_ledger_choice
+from bkstore.cli.owners.owner_options import add_owner_filters
+from bkstore.cli.owners.row_counter import RowCounter
 from bkstore.cli.terminal.ledger_options import add_scope_options, scope_from_args
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
@@ -16,6 +19,7 @@ from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
 from bkstore.cli.terminal.shared_options import open_bookie, refuse_output_in
 from bkstore.formats.entry import explicit_lac_or_none
+from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.read_only.ledgers_table import ledger_tables
 from bkstore.tables import LEDGER_LIST, Table
@@ -26,27 +30,39 @@ def add_arguments(parser: Parser) -> None:
     add_directories(parser)
     add_scope_options(parser)
     add_show_keys(parser)
+    add_owner_filters(parser, "for the filters below")
     add_output(parser, LEDGER_LIST)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print a row for each ledger: nulls and a line on stderr for a damaged one; the exit code is 2
-    if one of several directories could not be read."""
+    if one of several directories could not be read, 3 if none has a ledger that the filters
+    choose."""
     scope = None if args.all_scopes else scope_from_args(args)
     refuse_output_in(args, args.directories)
-    fleet = Fleet(args.directories, partial(_read_bookie, args, scope), args.jobs)
+    choice = read_ledger_choice(args)
+    chosen = None if choice is None else choice.ledgers
+    fleet = Fleet(args.directories, partial(_read_bookie, args, scope, chosen), args.jobs)
+    counter = RowCounter()
     with nullcontext() if fleet.is_single else work_progress("bookies") as show_progress:
-        write_output(args, LEDGER_LIST, fleet.tables(show_progress), private=args.show_keys)
-    return fleet.exit_code(fleet.report_findings(lambda findings: findings))
+        tables = counter.count(fleet.tables(show_progress))
+        write_output(args, LEDGER_LIST, tables, private=args.show_keys)
+    code = fleet.exit_code(fleet.report_findings(lambda findings: findings))
+    return code if choice is None else choice.report(code, is_empty=not counter.rows)
 
 
 def _read_bookie(
-    args: argparse.Namespace, scope: int | None, directory: Path, _: ShowProgress | None
+    args: argparse.Namespace,
+    scope: int | None,
+    chosen: frozenset[LedgerId] | None,
+    directory: Path,
+    _: ShowProgress | None,
 ) -> Generator[Table, None, list[Finding]]:
     """Yield the tables of one bookie; return the findings."""
     findings: list[Finding] = []
     with open_bookie(args, directory) as bookie:
-        for table in map(_with_explicit_lac_entries, ledger_tables(bookie, findings, scope)):
+        parts = ledger_tables(bookie, findings, scope, chosen)
+        for table in map(_with_explicit_lac_entries, parts):
             yield table if args.show_keys else hide_keys(table)
         bookie.check_unchanged()
     return findings

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from bkstore.cli.bookie.log_arguments import add_log_arguments, open_logs
+from bkstore.cli.owners.ledger_choice import read_ledger_choice
+from bkstore.cli.owners.owner_options import add_owner_filters, describe_filters
 from bkstore.cli.terminal.ledger_options import (
     add_ledger_options,
     index_has_ledger,
@@ -45,31 +47,39 @@ def add_arguments(parser: Parser) -> None:
     add("--end-pos", metavar="P", type=int, help="only records that begin at or before this offset")
     add("-m", "--msg", action="store_true", help="include the payloads")
     add_payload_digests(parser)
+    add_owner_filters(parser)
     add_output(parser, LOG_RECORDS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each record, damage to stderr; return 1 for damage or an unknown ledger."""
+    """Print a row for each record, damage to stderr; return 1 for damage or an unknown ledger, 3 if
+    no record is of a ledger that the filters choose."""
     ledger = None
     if args.ledger_id is not None or args.ledger_qualified_name is not None:
         ledger = ledger_from_args(args)
     elif args.entry_id is not None or args.ledger_scope_id is not None:
         raise InvalidArgument("--entry-id and --ledger-scope-id need a ledger")
+    choice = read_ledger_choice(args) if describe_filters(args) else None
+    chosen = None if choice is None else choice.ledgers
+    if ledger is not None:
+        chosen = frozenset((ledger,))
     findings: list[Finding] = []
-    ledgers_in_logs: set[LedgerId] = set()  # at most the chosen one
+    ledgers_in_logs: set[LedgerId] = set()  # those of the chosen
     with open_logs(args) as (bookie, logs), opened_digest_types(args) as digest_types:
-        tables = _record_tables(logs, args, ledger, findings, ledgers_in_logs, digest_types)
+        tables = _record_tables(logs, args, chosen, findings, ledgers_in_logs, digest_types)
         write_output(
             args,
             LOG_RECORDS,
             check_unchanged_at_end(tables, bookie),
-            reports_no_rows=lambda: ledger is None or bool(ledgers_in_logs),
+            reports_no_rows=lambda: chosen is None or bool(ledgers_in_logs),
         )
         is_indexed = False
         if ledger is not None and bookie is not None and not ledgers_in_logs:
             is_indexed = index_has_ledger(bookie, ledger)
     print_digest_types(digest_types, args)
     code = report_findings(findings)
+    if choice is not None:
+        return choice.report(code, is_empty=not ledgers_in_logs)
     if ledger is None or ledgers_in_logs:
         return code
     print_stderr(f"no entry log read here has a record of ledger {ledger}")
@@ -79,18 +89,25 @@ def run(args: argparse.Namespace) -> int:
 def _record_tables(
     logs: list[LogFile],
     args: argparse.Namespace,
-    ledger: LedgerId | None,
+    chosen: frozenset[LedgerId] | None,
     findings: list[Finding],
     ledgers_in_logs: set[LedgerId],
     digest_types: DigestTypes,
 ) -> Iterator[Table]:
-    """Yield the rows of all logs, or of the chosen ledger's records. Append to `findings`, and add
-    the ledger to `ledgers_in_logs` if it has a record, also one that --entry-id leaves out."""
-    is_chosen = None if ledger is None else ledger.__eq__
+    """Yield the rows of all logs, or of the chosen ledgers' records. Append to `findings`, and add
+    to `ledgers_in_logs` the chosen ledgers that have a record, also one that --entry-id leaves
+    out."""
+    is_chosen = None
+    if chosen is not None:
+
+        def is_chosen(ledger_id: LedgerId) -> bool:
+            is_wanted = ledger_id in chosen
+            if is_wanted:
+                ledgers_in_logs.add(ledger_id)
+            return is_wanted
+
     for log in logs:
         for batch in scan_log(log.path, findings, is_chosen):
-            if ledger is not None and len(batch):
-                ledgers_in_logs.add(ledger)
             selected = _select_records(batch, args)
             for start in range(0, len(selected), ROWS_PER_TABLE):
                 rows = np.arange(start, min(start + ROWS_PER_TABLE, len(selected)))

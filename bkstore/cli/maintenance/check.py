@@ -17,6 +17,8 @@ from bkstore.cli.maintenance.check_totals import (
     print_coverage,
     print_fleet_coverage,
 )
+from bkstore.cli.owners.ledger_choice import LedgerChoice, read_ledger_choice
+from bkstore.cli.owners.owner_options import add_owner_filters
 from bkstore.cli.screen.column_choice import screen_columns
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.ledger_options import add_ledger_options, only_ledger_from_args
@@ -54,6 +56,7 @@ def add_arguments(parser: Parser) -> None:
         help="ledger metadata, as for audit: records of a ledger in them, but not in "
         "the index, are damage instead of garbage",
     )
+    add_owner_filters(parser)
     add(
         "--coverage",
         action="store_true",
@@ -67,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
     damage and oddities, 0 without any, 2 if one of several directories could not be read, 3 if
     nothing was checked, or nothing of one of them."""
     refuse_output_in(args, args.directories)
-    read = partial(_read_bookie, args, _CheckArguments.from_args(args))
+    choice = read_ledger_choice(args)
+    read = partial(_read_bookie, args, _CheckArguments.from_args(args, choice))
     fleet = Fleet(args.directories, read, args.jobs)
     schema = CHECK_COVERAGE if args.coverage else CHECK_FINDINGS
     with work_progress("records" if fleet.is_single else "bookies") as show_progress:
@@ -81,8 +85,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_fleet_coverage(fleet.outcomes, len(args.directories))
     has_problems = any(outcome.has_problems for outcome in outcomes)
-    is_checked = not any(outcome.coverage.is_empty for outcome in outcomes)
-    return fleet.exit_code(exit_code(findings=has_problems, checked=is_checked))
+    is_nothing = [outcome.coverage.is_empty for outcome in outcomes]
+    if choice is None or choice.ledgers is None:
+        is_checked = not any(is_nothing)
+    else:  # a topic need not be on every bookie
+        is_checked = not all(is_nothing)
+    code = fleet.exit_code(exit_code(findings=has_problems, checked=is_checked))
+    return code if choice is None else choice.report(code, is_empty=not is_checked)
 
 
 @dataclass(frozen=True)
@@ -95,28 +104,25 @@ class _CheckArguments:
     log_id: int | None
     live_ledgers: list[LedgerId]
     jobs: int | None
+    ledgers: frozenset[LedgerId] | None
 
     @classmethod
-    def from_args(cls, args: argparse.Namespace) -> _CheckArguments:
-        """Return the options; reads the password and the ledger ids of --metadata. Of several
+    def from_args(cls, args: argparse.Namespace, choice: LedgerChoice | None) -> _CheckArguments:
+        """Return the options, with the ledgers of the metadata; reads the password. Of several
         directories, each is read by one process."""
         ledger = only_ledger_from_args(args)
-        live_ledgers: list[LedgerId] = []
-        if args.metadata is not None:
-            from bkstore.cluster.store.opening import opened_metadata
-
-            with opened_metadata(args.metadata) as store:
-                live_ledgers = store.ledgers()
+        live_ledgers = [] if choice is None else choice.owners.ledgers()
+        ledgers = None if choice is None else choice.ledgers
         log_id = None if args.log is None else parse_log_id(args.log)
         jobs = args.jobs if len(args.directories) == 1 else 1
         password = password_from_args(args)
-        return cls(args.digest_type, password, ledger, log_id, live_ledgers, jobs)
+        return cls(args.digest_type, password, ledger, log_id, live_ledgers, jobs, ledgers)
 
     def make_check(self, bookie: BookieDir) -> Check:
         """Return the check of a bookie."""
         part = (self.ledger, self.log_id)
         secret = (self.digest_type, self.password)
-        return Check(bookie, *secret, *part, self.live_ledgers, self.jobs)
+        return Check(bookie, *secret, *part, self.live_ledgers, self.jobs, ledgers=self.ledgers)
 
 
 def _read_bookie(

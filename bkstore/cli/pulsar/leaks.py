@@ -8,14 +8,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bkstore.cli.owners.owner_options import add_owner_options, owner_filter_from_args
 from bkstore.cli.pulsar.durations import parse_duration, parse_time
 from bkstore.cli.pulsar.location_options import PULSAR_HELP, parse_pulsar, pulsar_location
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
-    add_owner_options,
     local_paths,
-    owner_filter_from_args,
     parse_metadata_location,
 )
 from bkstore.cli.terminal.output_options import add_output, write_output

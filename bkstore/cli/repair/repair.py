@@ -10,9 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bkstore.cli.audit_settings import placement_from_args, tls_context_from_args
+from bkstore.cli.owners.owner_options import owner_filter_from_args
 from bkstore.cli.repair.repair_options import add_repair_options, repair_options_from_args
 from bkstore.cli.terminal.exit_codes import exit_code
-from bkstore.cli.terminal.metadata_options import local_paths, owner_filter_from_args
+from bkstore.cli.terminal.metadata_options import local_paths
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress

@@ -11,7 +11,8 @@ from bkstore.cli.audit_settings import (
     add_placement_options,
     check_tls_arguments,
 )
-from bkstore.cli.terminal.metadata_options import add_owner_options, parse_metadata_location
+from bkstore.cli.owners.owner_options import add_owner_options
+from bkstore.cli.terminal.metadata_options import parse_metadata_location
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_digest_options, password_from_args
 

@@ -12,10 +12,17 @@ from bkstore.ids import LedgerId
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 _LEDGER_ID_FORMS = "decimal, 0x hex, 32 hex digits (with scope) or UUID"
+_ID_OPTIONS = {
+    "--ledger-id": "ledger_id",
+    "--ledger-qualified-name": "ledger_qualified_name",
+}
 
 
-def add_ledger_argument(parser: Parser, *, with_range: bool = False) -> None:
-    """Add LEDGER, A:B after it if `with_range`, and the options that may replace LEDGER."""
+def add_ledger_argument(
+    parser: Parser, *, with_range: bool = False, is_required: bool = True
+) -> None:
+    """Add LEDGER, A:B after it if `with_range`, and the options that may replace LEDGER. Unless
+    `is_required`, none of them may be given: the command has another way to choose ledgers."""
     parser.add_argument("ledger", metavar="LEDGER", nargs="?", help=_LEDGER_ID_FORMS)
     if with_range:
         parser.add_argument(
@@ -26,7 +33,7 @@ def add_ledger_argument(parser: Parser, *, with_range: bool = False) -> None:
         )
     add_ledger_options(parser, "the same as LEDGER")
     parser.intermixed = True  # allows DIR --live LEDGER
-    parser.checks += (_check_named_once,)
+    parser.checks += (_check_named_once,) if is_required else (_check_not_named_twice,)
 
 
 def add_ledger_options(parser: argparse.ArgumentParser, id_help: str = _LEDGER_ID_FORMS) -> None:
@@ -53,10 +60,22 @@ def _check_named_once(parser: Parser, args: argparse.Namespace) -> None:
     takes_range = hasattr(args, "entries")
     if takes_range and args.entries is None and ":" in (args.ledger or ""):
         args.ledger, args.entries = None, args.ledger
-    options = {"--ledger-id": args.ledger_id, "--ledger-qualified-name": args.ledger_qualified_name}
-    given_options = [option for option, value in options.items() if value is not None]
-    if args.ledger is None and not given_options:
-        parser.error(f"one of the arguments LEDGER {' '.join(options)} is required")
+    if not is_ledger_named(args):
+        parser.error(f"one of the arguments LEDGER {' '.join(_ID_OPTIONS)} is required")
+    _check_not_named_twice(parser, args)
+
+
+def is_ledger_named(args: argparse.Namespace) -> bool:
+    """Return whether the arguments name a ledger."""
+    return getattr(args, "ledger", None) is not None or bool(_given_id_options(args))
+
+
+def _given_id_options(args: argparse.Namespace) -> list[str]:
+    return [option for option, dest in _ID_OPTIONS.items() if getattr(args, dest) is not None]
+
+
+def _check_not_named_twice(parser: Parser, args: argparse.Namespace) -> None:
+    given_options = _given_id_options(args)
     if args.ledger is not None and given_options:
         parser.error(f"argument LEDGER: not allowed with argument {given_options[0]}")
 

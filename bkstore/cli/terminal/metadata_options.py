@@ -1,5 +1,4 @@
-"""The argument METADATA: where ledger metadata are stored, a path or a service URI; and the options
-that choose ledgers by what the metadata state of their owners."""
+"""The argument METADATA: where ledger metadata are stored, a path or a service URI."""
 
 from __future__ import annotations
 
@@ -17,20 +16,11 @@ from bkstore.errors import BkstoreError, InvalidArgument, NoSuchLedger
 if TYPE_CHECKING:
     from bkstore.formats.entry import DigestTypes
     from bkstore.ids import LedgerId
-    from bkstore.ledger_metadata import OwnerFilter
 
 METADATA_HELP = (
     "a JSON file, a metadata store's folder, a dump of ZooKeeper, or a service URI such as "
     "zk+hierarchical://host:2181/ledgers"
 )
-
-_OWNER_HELP = {
-    "topic": "only ledgers of topics that match, such as 'shop/orders/*'; a partitioned topic "
-    "stands for its partitions",
-    "namespace": "only ledgers of namespaces that match, such as shop/orders",
-    "tenant": "only ledgers of tenants that match",
-    "component": "only ledgers of this component, such as compacted-ledger",
-}
 
 
 def parse_metadata_location(text: str) -> str | Path:
@@ -137,22 +127,6 @@ def print_digest_types(digest_types: DigestTypes, args: argparse.Namespace) -> N
             f"{subject}: unknown digest type ({advice}): the digest is shown as the beginning of "
             "each payload"
         )
-
-
-def add_owner_options(parser: argparse.ArgumentParser) -> None:
-    """Add --topic, --namespace, --tenant and --component, each with a pattern as of shells."""
-    group = parser.add_argument_group(
-        "owners", "Patterns as of shells: * ? [ab]. Ledgers of unknown owners match none."
-    )
-    for field, description in _OWNER_HELP.items():
-        group.add_argument(f"--{field}", metavar="PATTERN", help=description)
-
-
-def owner_filter_from_args(args: argparse.Namespace) -> OwnerFilter:
-    """Return the filter that the options give, false without any of them."""
-    from bkstore.ledger_metadata import OwnerFilter  # loads numpy
-
-    return OwnerFilter(**{field: getattr(args, field) for field in _OWNER_HELP})
 
 
 def local_paths(*locations: str | Path | None) -> list[Path]:

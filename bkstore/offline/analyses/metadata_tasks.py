@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import Int64Array, LedgerId, LedgerKeys, ledger_keys
 from bkstore.offline.analyses.kernels.groups_by_owner import (
     GroupsByOwner,
     concatenate_groups,
@@ -33,12 +33,7 @@ from bkstore.offline.analyses.kernels.metadata_comparison import (
 from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.analyses.sorted_files import SortedPlan, read_validated_rows, unread_ledgers
 from bkstore.offline.reading.dump_file import DumpFile
-from bkstore.offline.reading.ledger_ranges import (
-    LEDGER_COLUMNS,
-    LedgerKeys,
-    ledger_keys,
-    run_starts,
-)
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, run_starts
 from bkstore.offline.reading.open_dump import Dump
 from bkstore.offline.reading.read_tasks import FileRead, plan_read
 from bkstore.tables import GROUPS

@@ -15,7 +15,7 @@ from bkstore.errors import BkstoreError, DirectoryInUse, InvalidArgument, System
 from bkstore.files.scratch import scratch_directory
 from bkstore.formats.entry import Coder
 from bkstore.formats.entrylog import LogMetadata
-from bkstore.ids import LedgerId, log_ids_of
+from bkstore.ids import LedgerId, keys_of_ledgers, log_ids_of
 from bkstore.index.api import EntryIndex, Finding, IndexBatch, LedgerLike
 from bkstore.offline.check.coverage import Coverage
 from bkstore.offline.check.directories import check_directories
@@ -46,11 +46,11 @@ class Check:
     `bookie` is open. If it was opened with ``needs_index=False``, an index that cannot be opened is
     a finding, and the logs are checked alone. With `digest_type` (and `password`, which HMAC
     needs), the digest of each record that the index points at is verified; with a password, the
-    master keys are, too. `ledger` and `log_id` select a part: rows and records of that ledger, or
-    in that log; directories, journals and other states are left out then. `live_ledgers` are the
-    ledgers in the metadata: their records are damage, not garbage, if the index lacks the ledger.
-    `jobs` processes read logs in parallel (None: one for each CPU, or one if there are few bytes);
-    the findings and their order do not depend on it. The rules:
+    master keys are, too. `ledger`, or several `ledgers`, and `log_id` select a part: rows and
+    records of these, or in that log; directories, journals and other states are left out then.
+    `live_ledgers` are the ledgers in the metadata: their records are damage, not garbage, if the
+    index lacks the ledger. `jobs` processes read logs in parallel (None: one for each CPU, or one
+    if there are few bytes); the findings and their order do not depend on it. The rules:
 
     * a row is good if a record with its ids begins where it points;
     * a record is good if a row points at it, or if the index has its entry elsewhere: then it is
@@ -88,6 +88,7 @@ class Check:
     live_ledgers: Collection[LedgerLike] = ()
     jobs: int | None = 1
     progress: Progress | None = None
+    ledgers: Collection[LedgerLike] | None = None
     coverage: Coverage = field(default_factory=Coverage, init=False)
 
     def __post_init__(self) -> None:
@@ -98,7 +99,10 @@ class Check:
             self._client_secret = (self.digest_type, self.password)
         elif self.password is not None:
             raise InvalidArgument("a password requires digest_type")
-        self._ledger_id = None if self.ledger is None else LedgerId.of(self.ledger)
+        if self.ledger is not None and self.ledgers is not None:
+            raise InvalidArgument("ledger and ledgers exclude each other")
+        chosen = self.ledgers if self.ledger is None else (self.ledger,)
+        self._chosen = None if chosen is None else frozenset(map(LedgerId.of, chosen))
         self.jobs = optional(integer(1, 1 << 12))("jobs", self.jobs)
         optional(integer(0, (1 << 31) - 1))("log_id", self.log_id)
         self._index: EntryIndex | None = None
@@ -118,8 +122,8 @@ class Check:
 
     def _run_steps(self) -> Iterator[CheckFinding]:
         """Check directories, journals, ledger states and entry logs, in this order."""
-        # A check of one ledger or one log leaves out directories, journals and other states.
-        is_partial = self._ledger_id is not None or self.log_id is not None
+        # A check of some ledgers or one log leaves out directories, journals and other states.
+        is_partial = self._chosen is not None or self.log_id is not None
         coverage = self.coverage = Coverage()
         if not is_partial:
             yield from check_directories(self.bookie)
@@ -151,14 +155,20 @@ class Check:
             self.coverage.not_checked.append("index rows and states: the index cannot be read")
 
     def _check_states(self, index: EntryIndex, is_partial: bool) -> Iterator[CheckFinding]:
-        """Check ledger states, of one ledger or all, and compare all with the journals."""
-        if self._ledger_id is not None:
-            own_ledgers = [self._ledger_id] if self._ledger_id in self._known_ledgers else []
-            yield from check_states(index, own_ledgers, self._client_secret, self.coverage)
+        """Check ledger states, of chosen ledgers or all, and compare all with the journals."""
+        if self._chosen is not None:
+            yield from check_states(
+                index, self._known_chosen_ledgers(), self._client_secret, self.coverage
+            )
         elif not is_partial:
             yield from check_states(index, self._known_ledgers, self._client_secret, self.coverage)
             yield from check_other_layout(self.bookie)
             yield from check_against_journals(index, self._journal_facts)
+
+    def _known_chosen_ledgers(self) -> list[LedgerId]:
+        """Return the chosen ledgers that the index has, in its order."""
+        chosen = self._chosen or frozenset()
+        return [ledger_id for ledger_id in self._known_ledgers if ledger_id in chosen]
 
     def _spill_rows(self, spill: RowsByLog, findings: list[Finding]) -> None:
         """Read the index rows to check into `spill`, and note each ledger's lowest location."""
@@ -181,19 +191,19 @@ class Check:
                 self._lowest_locations[ledger] = min(known or lowest, lowest)
 
     def _read_rows(self, findings: list[Finding]) -> Iterator[IndexBatch]:
-        """Yield the index rows of all ledgers, or of the one that was chosen."""
-        bookie, ledger_id = self.bookie, self._ledger_id
-        if ledger_id is None:
-            yield from bookie.scan(findings=findings)
+        """Yield the index rows of all ledgers, or of the chosen ones."""
+        if self._chosen is None:
+            yield from self.bookie.scan(findings=findings)
             return
-        try:
-            entries, dir_indexes, locations = bookie.locate(ledger_id)
-        except BkstoreError as error:
-            findings.append(Finding.of(error, ledger_id))
-            return
-        if entries.size:
-            rows = IndexBatch.of_ledger(ledger_id, entries, locations)
-            yield rows._replace(dir_index=dir_indexes)
+        for ledger_id in self._known_chosen_ledgers():
+            try:
+                entries, dir_indexes, locations = self.bookie.locate(ledger_id)
+            except BkstoreError as error:
+                findings.append(Finding.of(error, ledger_id))
+                continue
+            if entries.size:
+                rows = IndexBatch.of_ledger(ledger_id, entries, locations)
+                yield rows._replace(dir_index=dir_indexes)
 
     # -- the logs
 
@@ -244,7 +254,7 @@ class Check:
             rows_path,
             lowest_locations=None if self._index is None else self._lowest_locations,
             secret=self._client_secret,
-            only_ledger=self._ledger_id,
+            only_ledgers=None if self._chosen is None else keys_of_ledgers(self._chosen),
             live_ledgers=frozenset(map(LedgerId.of, self.live_ledgers)),
             replayed=self._journal_facts.replayed_ranges(),
         )
@@ -255,8 +265,8 @@ class Check:
         present = {(log.dir_index, log.log_id): log for log in reversed(self.bookie.entry_logs)}
         chosen = {key: log for key, log in present.items() if self.log_id in (None, log.log_id)}
         indexed_logs = spill.logs()
-        if self._ledger_id is not None:
-            wanted_logs = {*indexed_logs, *self._logs_with_ledger(chosen)}
+        if self._chosen is not None:
+            wanted_logs = {*indexed_logs, *self._logs_with_chosen(chosen)}
             chosen = {key: log for key, log in chosen.items() if key in wanted_logs}
         tasks = []
         for key, log in sorted(chosen.items()):
@@ -269,9 +279,10 @@ class Check:
                 tasks.append(LogTask(missing_log, exists=False, segments=segments))
         return tasks
 
-    def _logs_with_ledger(self, logs: dict[_LogKey, LogFile]) -> set[_LogKey]:
-        """Return the logs that may hold records of the chosen ledger: all but those with a readable
-        ledgers map that does not name it."""
+    def _logs_with_chosen(self, logs: dict[_LogKey, LogFile]) -> set[_LogKey]:
+        """Return the logs that may hold records of the chosen ledgers: all but those with a
+        readable ledgers map that names none of them."""
+        chosen_ledgers = self._chosen or frozenset()
         log_keys = set()
         for key, log in logs.items():
             try:
@@ -281,7 +292,7 @@ class Check:
             except BkstoreError:
                 log_keys.add(key)
                 continue
-            if source != "map" or self._ledger_id in metadata.ledgers:
+            if source != "map" or not chosen_ledgers.isdisjoint(metadata.ledgers):
                 log_keys.add(key)
         return log_keys
 

@@ -19,7 +19,15 @@ from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entry import order_by_ledger
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, ledger_runs
+from bkstore.ids import (
+    MAX_ENTRY_ID,
+    Int64Array,
+    LedgerId,
+    LedgerKeys,
+    find_keys,
+    ledger_keys,
+    ledger_runs,
+)
 from bkstore.index.api import EntryIndex, Finding
 from bkstore.offline.check.coverage import LogCoverage
 from bkstore.offline.check.entry_runs import EntryRuns
@@ -74,14 +82,15 @@ class LogTask:
 class IndexView:
     """What a log is compared with: rows in a scratch file, and the index for look-ups.
     `lowest_locations` maps the ledgers in the index to their lowest locations (0 without entries),
-    and is None if the index cannot be read. Records of ledgers other than `only_ledger` are only
-    counted. `live_ledgers` are in the metadata. `replayed` is what a replay of journals adds."""
+    and is None if the index cannot be read. Records of ledgers other than `only_ledgers`, as sorted
+    keys, are only counted. `live_ledgers` are in the metadata. `replayed` is what a replay of
+    journals adds."""
 
     rows_path: Path
     open_index: Callable[[], EntryIndex]
     lowest_locations: Mapping[LedgerId, int] | None
     digests: RecordDigests | None = None
-    only_ledger: LedgerId | None = None
+    only_ledgers: LedgerKeys | None = None
     live_ledgers: frozenset[LedgerId] = frozenset()
     replayed: Mapping[LedgerId, Int64Array] = field(default_factory=dict)
 
@@ -195,11 +204,12 @@ class _LogCheck:
     def _queue_for_look_up(self, batch: LogBatch, has_no_row: BoolArray) -> None:
         """Queue the records that have no row; look them up once there are enough."""
         columns = (batch.scope_id, batch.ledger_id, batch.entry_id, batch.position, batch.size)
-        if self._view.only_ledger is not None:
-            scope, ledger = self._view.only_ledger.signed
-            is_requested = (batch.scope_id == scope) & (batch.ledger_id == ledger)
-            self.coverage.others += int(np.count_nonzero(has_no_row & ~is_requested))
-            has_no_row &= is_requested
+        if self._view.only_ledgers is not None:
+            record_indexes = np.flatnonzero(has_no_row)
+            keys = ledger_keys(batch.scope_id[record_indexes], batch.ledger_id[record_indexes])
+            is_requested = find_keys(self._view.only_ledgers, keys) >= 0
+            self.coverage.others += int(np.count_nonzero(~is_requested))
+            has_no_row[record_indexes] = is_requested
         self._waiting_batches.append(np.column_stack([column[has_no_row] for column in columns]))
         self._waiting_count += len(self._waiting_batches[-1])
         if self._waiting_count >= _LOOK_UP_BATCH:

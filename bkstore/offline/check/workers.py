@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bkstore.errors import BkstoreError
 from bkstore.formats.entry import Coder
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import Int64Array, LedgerId, LedgerKeys
 from bkstore.index.api import EntryIndex
 from bkstore.offline.check.coverage import LogCoverage
 from bkstore.offline.check.findings import CheckFinding
@@ -36,7 +36,7 @@ class LogCheckContext:
     rows_path: Path
     lowest_locations: Mapping[LedgerId, int] | None
     secret: ClientSecret | None = field(repr=False, default=None)
-    only_ledger: LedgerId | None = None
+    only_ledgers: LedgerKeys | None = None
     live_ledgers: frozenset[LedgerId] = frozenset()
     replayed: Mapping[LedgerId, Int64Array] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class LogCheckContext:
             open_index,
             self.lowest_locations,
             digests,
-            self.only_ledger,
+            self.only_ledgers,
             self.live_ledgers,
             self.replayed,
         )

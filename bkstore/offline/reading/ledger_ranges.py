@@ -11,13 +11,9 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, LedgerId
-
-LedgerKeys = npt.NDArray[Any]
-"""Ledgers as 16 big-endian bytes each, made by `ledger_keys`."""
 
 LEDGER_COLUMNS = ("scope_id", "ledger_id")
 """The columns of a ledger's id, in all tables that have it."""
@@ -69,19 +65,6 @@ def _parse_qualified_name(text: Any) -> LedgerId:
 def ledger_pair_at(scope: Int64Array, ledger: Int64Array, row: int) -> tuple[int, int]:
     """Return a row's ledger as a pair that compares as `LedgerId` does, even if it is invalid."""
     return int(scope[row]) % 2**64, int(ledger[row]) % 2**64
-
-
-def ledger_keys(scope: Int64Array, ledger: Int64Array) -> LedgerKeys:
-    """Return ledgers as 16 bytes each, which sort as ledgers do.
-
-    Only to compare and to search: numpy drops trailing zeros from an item that is taken out.
-
-    >>> keys = ledger_keys(np.array([0, 0, -1]), np.array([7, 8, -(2**63)]))
-    >>> np.searchsorted(keys, keys).tolist(), bool(keys[1] < keys[2])
-    ([0, 1, 2], True)
-    """
-    words = np.stack((scope, ledger), axis=-1).astype(">i8")
-    return words.view("S16").ravel()
 
 
 def run_starts(*columns: Int64Array) -> Int64Array:

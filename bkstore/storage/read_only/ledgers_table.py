@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from bkstore.errors import BkstoreError
@@ -16,13 +16,20 @@ ROWS_PER_TABLE = 4096
 
 
 def ledger_tables(
-    bookie: BookieDir, findings: list[Finding], scope: int | None = None
+    bookie: BookieDir,
+    findings: list[Finding],
+    scope: int | None = None,
+    chosen: Collection[LedgerId] | None = None,
 ) -> Iterator[Table]:
-    """Yield the `ledgers` table of a bookie in parts, in unsigned order of ids. Reads every
-    ledger's index once. Damage becomes a finding and nulls in the row."""
+    """Yield the `ledgers` table of a bookie in parts, in unsigned order of ids; of the `chosen`
+    ledgers only, unless that is None. Reads every ledger's index once. Damage becomes a finding and
+    nulls in the row."""
+    ledger_ids = bookie.index.ledgers(scope)
+    if chosen is not None:
+        ledger_ids = [ledger_id for ledger_id in ledger_ids if ledger_id in chosen]
     rows: list[tuple[Any, ...]] = []
     has_yielded = False
-    for ledger, availability in iterate_results(bookie.index, bookie.index.ledgers(scope)):
+    for ledger, availability in iterate_results(bookie.index, ledger_ids):
         summary = None
         if isinstance(availability, BkstoreError):
             findings.append(Finding.of(availability, ledger))

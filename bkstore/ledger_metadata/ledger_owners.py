@@ -1,0 +1,93 @@
+"""LedgerOwners: the owners of all ledgers of a cluster, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.errors import InvalidArgument
+from bkstore.ids import Int64Array, LedgerId, find_keys, ledger_keys, unsigned_order
+from bkstore.ledger_metadata.owner_filter import OwnerFilter
+from bkstore.ledger_metadata.owners import LedgerOwner
+
+UNLISTED = -1
+"""The owner number of a ledger that is not in the metadata."""
+
+
+class LedgerOwners:
+    """The owners of ledgers: immutable, searched in arrays, sent to processes as arrays.
+
+    `scope_ids` and `ledger_ids` are the ledgers, int64[n] in unsigned order; `owner_numbers`,
+    int32[n], are indexes into `owners`, the distinct owners. Memory: 36 bytes a ledger, and some
+    600 bytes an owner. Raises `InvalidArgument` if a ledger is given twice.
+
+    >>> owners = LedgerOwners([(LedgerId.of(9), LedgerOwner("distributedlog")),
+    ...                        (LedgerId.of(7), LedgerOwner())])
+    >>> owners.get(LedgerId.of(9)).application, owners.get(LedgerId.of(8))
+    ('distributedlog', None)
+    >>> owners.numbers_of(np.array([0, 0]), np.array([7, 8])).tolist()
+    [1, -1]
+    """
+
+    def __init__(self, pairs: Iterable[tuple[LedgerId, LedgerOwner]] = ()) -> None:
+        numbers_by_owner: dict[LedgerOwner, int] = {}
+        # Rows of scope, ledger and owner number.
+        numbered = (
+            (*ledger_id.signed, numbers_by_owner.setdefault(owner, len(numbers_by_owner)))
+            for ledger_id, owner in pairs
+        )
+        row_type: Any = np.dtype((np.int64, 3))
+        rows: Int64Array = np.fromiter(numbered, row_type)
+        rows = rows[unsigned_order(rows[:, 0], rows[:, 1])]
+        self._set(rows[:, 0].copy(), rows[:, 1].copy(), rows[:, 2].astype(np.int32))
+        self.owners: tuple[LedgerOwner, ...] = tuple(numbers_by_owner)
+        repeated = np.flatnonzero(self._keys[1:] == self._keys[:-1])
+        if repeated.size:
+            raise InvalidArgument(f"ledger {self.ledgers()[repeated[0]]} is given twice")
+
+    def _set(
+        self, scope_ids: Int64Array, ledger_ids: Int64Array, owner_numbers: npt.NDArray[np.int32]
+    ) -> None:
+        self.scope_ids, self.ledger_ids = scope_ids, ledger_ids
+        self.owner_numbers = owner_numbers
+        self._keys = ledger_keys(scope_ids, ledger_ids)
+
+    def __len__(self) -> int:
+        return self.ledger_ids.size
+
+    def __contains__(self, ledger: LedgerId) -> bool:
+        return self.get(ledger) is not None
+
+    def get(self, ledger: LedgerId) -> LedgerOwner | None:
+        """Return the owner of a ledger, None if the ledger is not listed. O(log n)."""
+        scope_id, ledger_id = ledger.signed
+        (number,) = self.numbers_of(np.array([scope_id]), np.array([ledger_id])).tolist()
+        return None if number == UNLISTED else self.owners[number]
+
+    def numbers_of(self, scope_ids: Int64Array, ledger_ids: Int64Array) -> Int64Array:
+        """Return int64[m]: the index in `owners` of each ledger's owner, -1 for ledgers that are
+        not listed. O(m log n)."""
+        rows = find_keys(self._keys, ledger_keys(scope_ids, ledger_ids))
+        is_listed = rows >= 0
+        numbers = np.full(rows.size, UNLISTED, np.int64)
+        numbers[is_listed] = self.owner_numbers[rows[is_listed]]
+        return numbers
+
+    def choose(self, owner_filter: OwnerFilter) -> LedgerOwners:
+        """Return the ledgers whose owners the filter matches; owners keep their numbers. O(n)."""
+        matches = np.fromiter(map(owner_filter.matches, self.owners), np.bool_, len(self.owners))
+        is_chosen = matches[self.owner_numbers]
+        chosen = LedgerOwners()
+        chosen._set(
+            self.scope_ids[is_chosen], self.ledger_ids[is_chosen], self.owner_numbers[is_chosen]
+        )
+        chosen.owners = self.owners
+        return chosen
+
+    def ledgers(self) -> list[LedgerId]:
+        """Return the ledgers in unsigned order. O(n)."""
+        pairs = zip(self.scope_ids.tolist(), self.ledger_ids.tolist())
+        return [LedgerId.from_signed(scope_id, ledger_id) for scope_id, ledger_id in pairs]
