@@ -63,6 +63,7 @@ class AuditedBookies(Mapping[str, AvailabilitySource], Closeable):
         timeout: float = 5.0,
         **options: Any,
     ) -> None:
+        """Take the directories; clients are made with these `options` when they are used."""
         self._store = store
         self._directories = dict(directories or {})
         timeout = _check_timeout("timeout", timeout)

@@ -64,6 +64,8 @@ class Client(ClusterClient, Closeable):
         sasl: SaslUser | None = None,
         threads: int = 64,
     ) -> None:
+        """Open the store if a location is given; connections to bookies are made when they are
+        used."""
         _check_tls("tls", tls)
         _check_user("sasl", sasl)
         self._own_store = isinstance(store, (str, os.PathLike))

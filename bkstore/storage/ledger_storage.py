@@ -118,7 +118,8 @@ class LedgerStorage(LedgerAdds, Closeable):
 
     def close(self, flush: bool = True) -> None:
         """Flush, then close everything. Idempotent. Unflushed data is dropped without `flush`, and
-        with compat mode on sorted and interleaved storage: upstream leaves it to the replay."""
+        in compat mode (which copies BookKeeper's behavior) by sorted and interleaved storage, as
+        BookKeeper leaves it to the replay of the journal."""
         if self._closed:
             return
         with ExitStack() as closing:  # runs its callbacks in reverse order, after the flush
@@ -143,7 +144,8 @@ class LedgerStorage(LedgerAdds, Closeable):
 
     def read_entry(self, ledger: LedgerLike, entry: int = LAST_ENTRY) -> bytes:
         """Return one stored record; entry -1 means the last one. Raises `NoSuchLedger`,
-        `NoSuchEntry`, `CorruptionError`, and `DataUnknown` if a ledger in limbo lacks the entry."""
+        `NoSuchEntry`, `CorruptionError`, and `DataUnknown` if the ledger is in limbo (it may have
+        lost entries) and lacks this one."""
         ledger_id = LedgerId.of(ledger)
         if self._closed:
             self._check_open()
@@ -163,8 +165,9 @@ class LedgerStorage(LedgerAdds, Closeable):
         return last_entry
 
     def entry_exists(self, ledger: LedgerLike, entry: int) -> bool:
-        """Return whether the entry is stored; raise `DataUnknown` if the ledger is in limbo and
-        lacks it. Return False for -1: only reads take it as the last entry, as upstream."""
+        """Return whether the entry is stored; raise `DataUnknown` if the ledger is in limbo (it may
+        have lost entries) and lacks it. Return False for -1: only reads take it as the last entry,
+        as in BookKeeper."""
         ledger_id = LedgerId.of(ledger)
         if entry == LAST_ENTRY:
             self._require_known(ledger_id)

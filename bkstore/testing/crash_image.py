@@ -156,9 +156,11 @@ class UnsyncedNames:
     def make_durable(self, folder: FileKey, last_change: float = float("inf")) -> None:
         """Make the changes in a directory durable, up to the number `last_change`. A rename from or
         to another directory makes the earlier changes there durable, too."""
+        # Take the pending changes of this directory up to the last one; keep the later ones.
         pending = self._pending_numbers_in.pop(folder, [])
         later = [number for number in pending if number > last_change]
-        last_settled_in: dict[FileKey, int] = {}  # by other directory that a settled rename changed
+        # By each other directory that one of these changes is in: the number of the last such.
+        last_settled_in: dict[FileKey, int] = {}
         for number in pending[: len(pending) - len(later)]:
             change = self._pending_changes.pop(number, None)  # None: settled by the other directory
             for (parent, name), key in change.new_files.items() if change else ():
@@ -273,6 +275,7 @@ class CrashImage:
     """One power loss: the names that survive, and their files. `rng` chooses unsynced changes."""
 
     def __init__(self, state: UnsyncedState, root: str, rng: random.Random | None) -> None:
+        """Choose which names survive, and note where each file is now."""
         self._state = state
         self._rng = rng
         self._surviving_names = state.names.choose_surviving(rng)

@@ -186,6 +186,7 @@ class BookieFactory(_JournaledFactory[Bookie]):
         settings = StorageOptions(**options)
 
         def open_at(top: Path, layer: Files) -> Bookie:
+            """Open the bookie below `top`, writing through `layer`."""
             return Bookie.open(
                 None,
                 kind,

@@ -112,6 +112,7 @@ class FaultPlan(Files):
         """As `Files.pwrite`, unless planned to fail."""
         with self._lock, memoryview(data) as buffer, buffer.cast("B") as view:
             self.writes += 1
+            # What is planned: the kind of failure, the bytes written in spite of it, the errno.
             planned = self._planned_writes.pop(self.writes, None)
             failure, keep_bytes, error = planned or (None, len(view), 0)
             size = min(keep_bytes, len(view))

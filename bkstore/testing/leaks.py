@@ -45,6 +45,7 @@ def open_files(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def _list_open_files(top: str) -> list[str]:
+    """Return the paths at or below `top` of this process's descriptors, sorted."""
     paths = []
     for fd in os.listdir(_DESCRIPTOR_DIR):
         try:

@@ -95,6 +95,7 @@ class _SocketBookie(LocalBookie):
             self._port = server.address.port
 
     def _detach(self) -> Bookie | None:
+        """Inherited; also ends the server."""
         bookie = super()._detach()
         server, self._server = self._server, None
         if server is not None:

@@ -296,6 +296,7 @@ class _Outcomes:
     """Adds outcomes to the report: first those of the resume file, then new ones."""
 
     def __init__(self, report: AuditReport, resume_file: ResumeFile | None, compat: bool) -> None:
+        """Begin with the outcomes in the resume file, if there is one."""
         self.report = report
         self.to_recheck: list[LedgerId] = []
         self.last_judged: LedgerId | None = None  # in the first round

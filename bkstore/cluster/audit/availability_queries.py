@@ -166,6 +166,8 @@ class _BatchedAnswers:
     """The answers of a bookie that is asked for all its ledgers by one call."""
 
     def __init__(self, bookie: BulkLister, ledger_ids: Sequence[LedgerId]) -> None:
+        """Request all lists by one call. If it fails as a whole, its error is that of each
+        ledger."""
         self._errors: LedgerErrors = {}
         try:
             self._availabilities = dict(bookie.availability_many(ledger_ids, self._errors))

@@ -20,7 +20,8 @@ _LEDGERS_PER_LEAF = 10_000
 def missing_upstream(
     stored: Availability, first: int, last: int, bookie_index: int, sizes: tuple[int, int]
 ) -> Availability:
-    """Return the due entries that BookKeeper's auditor reports as missing; `sizes` are (E, W).
+    """Return which of the entries first..last, as far as they are due on the bookie, BookKeeper's
+    auditor reports as missing. `sizes` are ensemble size and write quorum.
 
     The bookie in the example has all of its entries; the gaps between them are of two ids.
 

@@ -48,6 +48,7 @@ class ResumeFile(Closeable):
     """
 
     def __init__(self, path: StrPath, parameters: dict[str, Any], started_at: float) -> None:
+        """Open or create the file, lock it, and read the steps of an interrupted run."""
         self.path = Path(os.path.abspath(path))
         self.started_at = started_at
         self.steps: list[tuple[str, BatchOutcome]] = []

@@ -158,7 +158,8 @@ def _require_ledger_id(ledger: int | LedgerId, scope: int) -> LedgerId:
 
 
 def _ledger_id(ledger: int | LedgerId | None, scope: int) -> LedgerId | None:
-    """Return the full ledger id; raises `InvalidArgument` if id and scope contradict."""
+    """Return the 128-bit id of an id in a scope, None for None. Raises `InvalidArgument` if the id
+    has another scope already; the default scope 0 contradicts none."""
     if ledger is None:
         return None
     if not isinstance(ledger, LedgerId):

@@ -68,6 +68,7 @@ class LedgerAccess:
         password: bytes,
         digest_type: str | None = None,
     ) -> None:
+        """Take the metadata as read; `digest_type` is for those that do not state it."""
         metadata = versioned.metadata
         self.context = context
         self.ledger: LedgerId = metadata.ledger

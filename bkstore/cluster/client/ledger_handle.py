@@ -53,6 +53,7 @@ class LedgerHandle:
         writer: LedgerWriter | None = None,
         lac_read: LacRead | None = None,
     ) -> None:
+        """Make a handle that writes, with a `writer`, or one that reads up to the LAC."""
         self._access = access
         self._writer = writer
         self._batches = BatchReader(access)

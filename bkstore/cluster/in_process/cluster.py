@@ -71,6 +71,7 @@ class Cluster(Client, Closeable):
         timeout: float,
         sleep: Callable[[float], None],
     ) -> None:
+        """Called by `open`, which then adds the bookies."""
         self.path = as_path("path", path)
         self.store = check_store("store", store)
         kinds = [storage] if isinstance(storage, str) else storage
@@ -111,10 +112,10 @@ class Cluster(Client, Closeable):
         each. A client waits `timeout` seconds for a slow bookie, by `sleep`. Cost: some 5 ms a
         bookie, 50 with db storage.
         """
-
         check_files("files", files)
 
         def open_bookie(name: str, bookie_dir: Path, kind: StorageKind) -> Bookie:
+            """Open one bookie in its directory, which may have data."""
             return Bookie.open(
                 None,
                 kind,

@@ -83,6 +83,7 @@ class DirectoryValues:
         read_only: bool = False,
         files: Files = OS_FILES,
     ) -> None:
+        """Open the store, or create it if there is none."""
         self.path = Path(path)
         self.read_only = read_only
         self._sync = sync

@@ -73,6 +73,8 @@ class DumpStore(KeyValueStore):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        """List the files, and find the ledgers among them by their paths; values are read on
+        demand."""
         folder = os.fspath(path)
         if not os.path.isdir(folder):
             raise InvalidArgument(f"{folder} is not a directory")

@@ -91,7 +91,8 @@ def _starts_ledger(rows: Int64Array) -> npt.NDArray[np.bool_]:
 
 
 def _merge_runs(rows: Int64Array) -> Int64Array:
-    """Return the runs sorted, with those that touch or overlap made one."""
+    """Return runs (rows as of `EntryRuns.rows`) sorted, with those that touch or overlap made
+    one."""
     sign = np.int64(-(1 << 63))  # with this bit flipped, signed numbers sort as unsigned ones
     scopes, ledgers, first, *_ = rows.T
     rows = rows[np.lexsort((first, ledgers ^ sign, scopes ^ sign))]
@@ -115,9 +116,9 @@ def _merge_runs(rows: Int64Array) -> Int64Array:
 def _make_finding(
     runs: Int64Array, kind: CheckKind, severity: Severity, detail: str, file: str | None
 ) -> CheckFinding:
-    """Return the finding on the runs of one ledger."""
-    ledger = LedgerId.from_signed(*runs[0, :2].tolist())
-    _, _, first, last, counts, offsets = runs.T
+    """Return the finding on the runs of one ledger; rows are those of `EntryRuns.rows`."""
+    scopes, ledgers, first, last, counts, offsets = runs.T
+    ledger = LedgerId.from_signed(int(scopes[0]), int(ledgers[0]))
     first_entry, last_entry, count = int(first[0]), int(last[-1]), int(counts.sum())
     entry_set = None
     if 0 <= first_entry and last_entry <= MAX_ENTRY_ID:
@@ -143,9 +144,10 @@ def _make_finding(
 def _finding_of_other_ledgers(
     ledgers: list[Int64Array], kind: CheckKind, severity: Severity, detail: str, file: str | None
 ) -> CheckFinding:
-    """Return one finding on all runs of several ledgers; an element has the runs of one ledger."""
-    _, _, _, _, counts, offsets = np.concatenate(ledgers).T
-    first_ledger = LedgerId.from_signed(*ledgers[0][0, :2].tolist())
+    """Return one finding on all runs of several ledgers; an element of `ledgers` has the runs of
+    one, with the columns of `EntryRuns.rows`."""
+    scopes, numbers, _, _, counts, offsets = np.concatenate(ledgers).T
+    first_ledger = LedgerId.from_signed(int(scopes[0]), int(numbers[0]))
     ledger_text = f"{format_count(len(ledgers), 'more ledger')}, from {first_ledger} on"
     count, lowest_offset = int(counts.sum()), int(offsets.min())
     message = f"{format_count(count, 'entry', 'entries')} of {ledger_text}: {detail}"

@@ -166,7 +166,8 @@ def _read_journal_file(
 
 
 def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[CheckFinding]:
-    """Yield findings on what journals have before the last mark, and known ledgers lack."""
+    """Yield findings on entries and states that the journals have before the last mark, so that
+    they should be in the index, and that known ledgers lack there."""
     lost = EntryRuns()
     for ledger in sorted({*index.ledgers()} & {*facts.ledgers}):
         ledger_facts = facts.ledgers[ledger]

@@ -40,7 +40,8 @@ def _state_of_row(row: Mapping[str, Any]) -> LedgerState:
 
 
 def _merge_states(ledger_id: LedgerId, one: LedgerState, other: LedgerState) -> LedgerState:
-    """Return the state of a ledger of two directories: fenced, or in limbo, if it is in either."""
+    """Return one state of two of the same ledger: fenced, or in limbo (it may have lost entries),
+    if either is; the higher explicit LAC; the master key that one of them has."""
     keys = {key for key in (one.master_key, other.master_key) if key}
     if len(keys) > 1:
         raise InvalidArgument(f"ledger {ledger_id} has two master keys: rows of different bookies?")

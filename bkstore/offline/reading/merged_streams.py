@@ -99,6 +99,7 @@ class _Stream:
 
 
 def _merge_by_ledger(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of sorted batches in one, by ledger; those of a ledger by batch."""
     import pyarrow as pa
 
     if len(batches) == 1:

@@ -55,6 +55,7 @@ def read_rows(
     order_check = OrderCheck()
     keep_freed_memory()
     with opened_parquet(read.path) as file:
+        # Compare what the footer shows with the manifest.
         needed = {*columns, *(("bookie",) if read.bookie is not None else ())}
         check_footer(read.path, file, DUMP_TABLES[read.table], tuple(needed), read.rows)
         part = locate_part(read, row_groups(file.metadata))
@@ -64,6 +65,7 @@ def read_rows(
         read_columns = list(columns)
         if bookie_to_check is not None and "bookie" not in columns:
             read_columns.append("bookie")
+        # Read the row groups of this part, and compare each batch of rows with the manifest.
         groups = range(part.first_group, part.stop_group)
         batches = file.iter_batches(batch_rows, groups, columns=read_columns, use_threads=threads)
         for rows in batches:
@@ -112,16 +114,20 @@ def _int64(read: FileRead, rows: pa.RecordBatch, name: str) -> Int64Array:
 
 
 def _verify_order(read: FileRead, order_check: OrderCheck, keys: Sequence[Int64Array]) -> None:
-    """Raise `CorruptionError` if sorted rows are out of order, or outside the declared range."""
+    """Raise `CorruptionError` if sorted rows are out of order, or outside the declared range.
+    `keys` are their sort columns: scope, ledger, and possibly a third."""
     first_unsorted = order_check.add(keys)
     if first_unsorted is not None:
         key_text = ", ".join(str(int(column[first_unsorted])) for column in keys)
         reason = f"the manifest says that it is sorted, but ({key_text}) comes after a later row"
         raise CorruptionError(read.path, None, reason)
-    for row in (0, -1):
-        ledger, ledger_range = ledger_pair_at(keys[0], keys[1], row), read.ledger_range
-        if ledger_range is not None and not ledger_range.first <= ledger <= ledger_range.last:
-            raise outside_range_error(read.path, ledger, ledger_range)
+    if read.ledger_range is None:
+        return
+    scope, ledger, *_ = keys
+    for row in (0, -1):  # in order, so all others are between
+        ends_with = ledger_pair_at(scope, ledger, row)
+        if not read.ledger_range.first <= ends_with <= read.ledger_range.last:
+            raise outside_range_error(read.path, ends_with, read.ledger_range)
 
 
 def _verify_range(read: FileRead, rows: pa.RecordBatch) -> None:

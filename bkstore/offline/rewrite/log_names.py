@@ -41,6 +41,7 @@ class LogNames:
     def __init__(
         self, logs: Sequence[LogFile], is_partitioned: bool, layout: Layout, directory_count: int
     ) -> None:
+        """Give the logs new ids if directories with the same ids become one tree of index files."""
         self.distinct_logs = list(logs)
         self.renamed = 0
         self._directory_count = directory_count

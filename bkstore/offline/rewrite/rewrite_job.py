@@ -108,6 +108,7 @@ class Rewrite:
         link: bool = False,
         files: Files = OS_FILES,
     ) -> None:
+        """Check the options; the ``with`` block opens the source."""
         if layout is not None:
             check_layout("to", layout)
         self._link = boolean("link", link)

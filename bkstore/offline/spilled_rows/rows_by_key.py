@@ -75,7 +75,8 @@ class RowsByKey:
         return self._pending_rows + sum(self._run_sizes)
 
     def _spill(self) -> None:
-        """Sort the pending rows, and write them as a run, with keys sampled for the splits."""
+        """Sort the pending rows, and write them to a file of their own, a run. Keep a sample of its
+        keys, from which the split keys of the merge are chosen."""
         if not self._pending_rows:
             return
         columns = _sort_distinct(np.concatenate(self._pending, axis=1))

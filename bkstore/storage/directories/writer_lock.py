@@ -46,6 +46,7 @@ class WriterLock(Closeable):
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
+        """Lock the directories, all or none."""
         self._fds: list[int] = []
         self._close_owner: WeakMethod[Callable[[], None]] | None = None
         forks.register(self)

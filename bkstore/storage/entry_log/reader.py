@@ -144,7 +144,8 @@ class LogReader(Closeable):
     def _check_record(
         self, handle: OpenFile, data: bytes, position: int, ledger: LedgerId, entry_id: int
     ) -> bytes:
-        """Return a record that has a scope or was not read completely; raise if it mismatches."""
+        """Return a record that `read` could not return at once: one with a scope (the upper half of
+        a 128-bit ledger id), one not read completely, or none of this entry, which raises."""
         size = _unpack_size(data)[0] if len(data) >= SIZE_FIELD_BYTES else 0
         if V1_HEADER <= size <= len(data) - SIZE_FIELD_BYTES:
             record = data[SIZE_FIELD_BYTES : SIZE_FIELD_BYTES + size]

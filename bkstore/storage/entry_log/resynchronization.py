@@ -80,7 +80,7 @@ class LogBytes(Closeable):
         return np.frombuffer(self.read(offset, WINDOW_BYTES if count is None else count), np.uint8)
 
     def run_end(self, offset: int, value: int) -> int:
-        """Return the end of a run of bytes `value` that starts at `offset`; at most `size`."""
+        """Return the offset of the first byte other than `value` from `offset` on, or `size`."""
         while offset < self.size:
             if value == 0:  # skip the hole of a sparse file
                 offset = self._next_data_offset(offset)

@@ -158,7 +158,8 @@ class _Scan:
         self._is_direct_io = False
 
     def runs(self) -> Iterator[FrameRun]:
-        """Yield the frames from the header on, in runs that one read returns; report damage."""
+        """Yield the frames (size and record) from the header on, in runs: adjacent frames that one
+        read returns. Report what is between the runs and is not padding as damage."""
         log, offset = self._log, HEADER_SIZE
         if log.size == 0:  # created, its header still in the writer's buffer
             return

@@ -62,6 +62,7 @@ class EntryLogger(Closeable):
         choose: Callable[[int], int] | None = None,
         files: Files = OS_FILES,
     ) -> None:
+        """Check the options and list the existing logs; the first record creates a log."""
         self._currents = list(currents)
         self._size_limit = check_log_size("size_limit", size_limit)
         self._per_ledger = boolean("per_ledger", per_ledger)

@@ -60,7 +60,8 @@ class Replay:
         self.skipped_count = 0
 
     def run(self, current: Path, ledger_dirs: Sequence[Path], mark_index: int | None) -> LogMark:
-        """Replay one journal directory from its mark on; return the position reached. Raises
+        """Replay one journal directory from its last mark on: everything before that is in the
+        storage. Return the position reached. Raises
         `CorruptionError` if the file named by the mark is missing, or for an invalid length, an
         invalid record, or a master key that differs from the storage's."""
         mark = reached = read_last_mark(ledger_dirs, mark_index)

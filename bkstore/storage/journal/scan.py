@@ -108,6 +108,7 @@ class JournalScan:
         skip_invalid: bool = False,
         skip_torn: bool = False,
     ) -> None:
+        """Read the file's header. Raises `CorruptionError` if it is invalid."""
         if start < 0:
             raise InvalidArgument(f"a scan cannot start at position {start}")
         self.path = Path(path)

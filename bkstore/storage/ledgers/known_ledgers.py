@@ -103,7 +103,8 @@ class KnownLedgers(EntrySource):
         return list_from_parts(sources, source_index, ledger_ids, errors)
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id, None if there is none; raise `DataUnknown` in limbo."""
+        """Return the highest entry id, None if there is none; raise `DataUnknown` if the ledger is
+        in limbo, as it may have lost entries."""
         ledger_id = LedgerId.of(ledger)
         path = self._path_of(ledger_id)
         if not path.has_ledger(ledger_id):
@@ -211,7 +212,8 @@ class KnownLedgers(EntrySource):
             )
 
     def explicit_lac(self, ledger: LedgerLike) -> bytes | None:
-        """Return the body of the explicit LAC, or None; raise `DataUnknown` in limbo."""
+        """Return the body of the explicit LAC, or None; raise `DataUnknown` if the ledger is in
+        limbo, as its state may be lost."""
         ledger_id, path, state = self._require_known(ledger)
         if state.limbo:
             raise _limbo_error(ledger_id, "its explicit LAC")
@@ -223,7 +225,8 @@ class KnownLedgers(EntrySource):
 
     def last_add_confirmed(self, ledger: LedgerLike) -> int:
         """Return the highest LAC of an added entry or explicit LAC, -1 if none is known. After a
-        reopen only the last entry's and the explicit one are. Raises `DataUnknown` in limbo."""
+        reopen only the last entry's and the explicit one are. Raises `DataUnknown` if the ledger is
+        in limbo, as it may have lost entries."""
         ledger_id, path, state = self._require_known(ledger)
         if state.limbo:
             raise _limbo_error(ledger_id, "its last add confirmed")
@@ -243,7 +246,8 @@ class KnownLedgers(EntrySource):
         )
 
     def _missing_error(self, ledger_id: LedgerId, path: WritePath, entry_id: int) -> Exception:
-        """Return the error for an absent entry: an unknown ledger, one in limbo, or no entry."""
+        """Return the error for an absent entry: `NoSuchLedger`; `DataUnknown` if the ledger is in
+        limbo, as it may have lost the entry; else `NoSuchEntry`."""
         with path.lock:
             state = path.states.find(ledger_id)
         if state is None:

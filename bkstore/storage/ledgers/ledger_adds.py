@@ -192,7 +192,8 @@ class LedgerAdds(KnownLedgers):
     # -- adding a batch
 
     def _split_by_path(self, ledgers: BatchLedgers, count: int) -> Iterator[_PathRun]:
-        """Yield (write path, start, stop): runs of records that have one write path."""
+        """Yield (write path, start, stop) of runs of adjacent records that belong to one write
+        path. Ledger L belongs to path L mod n."""
         if len(self.write_paths) == 1 or ledgers.numbers is None:  # None: a single ledger
             if count:
                 yield self._path_of(ledgers.ledger_ids[0]), 0, count
@@ -206,7 +207,8 @@ class LedgerAdds(KnownLedgers):
             yield self.write_paths[int(path_of_record[start])], start, stop
 
     def _add_run(self, path: WritePath, batch_add: _BatchAdd, start: int, stop: int) -> None:
-        """Add records of one write path, as many at a time as fit before a flush is due."""
+        """Add the records start..stop (half open), all of one write path: as many at a time as fit
+        into its memory before it must be flushed."""
         while start < stop:
             path.reserve(int(batch_add.batch.sizes[start]))
             with path.lock:

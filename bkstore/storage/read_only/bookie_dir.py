@@ -102,6 +102,8 @@ class BookieDir(Closeable):
         needs_index: bool = True,
         root: str | os.PathLike[str] | None = None,
     ) -> None:
+        """Find the directories, check that they are of one bookie and not in use, and open the
+        index if `needs_index`."""
         self.path = as_path("path", path)
         self.live = boolean("live", live)
         self._page_size = idxfile.check_page_size("page_size", page_size)

@@ -52,6 +52,7 @@ def inspect_bookie(status: EnsembleStatus, bookie: BookieState) -> BookieConditi
 
 
 def _is_locked(path: Path) -> bool:
+    """Return whether a bookie holds this lock file."""
     if not path.exists():  # it has never run
         return False
     fd = open_lock_file(path, 0)

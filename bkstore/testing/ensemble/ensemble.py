@@ -100,6 +100,7 @@ class Ensemble(Closeable):
         metadata: str | None = None,
         command: bool = False,
     ) -> None:
+        """Lock the directory, and plan its bookies; `start` starts them."""
         if metadata is not None and (port or manager or zookeeper_home):
             raise InvalidArgument("metadata is of a ZooKeeper that runs: no port, manager or home")
         storages: Sequence[StorageKind] = [storage] if isinstance(storage, str) else list(storage)

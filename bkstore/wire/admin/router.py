@@ -103,6 +103,7 @@ class Router:
         controls: Controls,
         decommissions: Decommissions,
     ) -> None:
+        """Make the routes: a path and a method for each endpoint."""
         self._token = token
         self._counters = counters
         self._routes = {"/heartbeat": _heartbeat_route(), "/metrics": self._metrics_route()}

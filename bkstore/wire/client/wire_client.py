@@ -79,6 +79,7 @@ class WireClient(Closeable):
         sasl: SaslUser | None = None,
         bookie_id: str | None = None,
     ) -> None:
+        """Check the settings; the first call connects."""
         self._settings = ConnectionSettings(
             parse_address(address),
             _check_timeout("timeout", timeout),

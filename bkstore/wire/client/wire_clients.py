@@ -34,6 +34,7 @@ class WireClients(Mapping[str, WireClient], Closeable):
     def __init__(
         self, addresses: Mapping[str, str | tuple[str, int]] | None = None, **options: Any
     ) -> None:
+        """Check the addresses and the options, which are those of `WireClient`."""
         self._addresses = dict(_check_addresses("addresses", addresses) or {})
         for bookie_id, address in self._addresses.items():
             instance(str, tuple)(f"the address of {bookie_id}", address)

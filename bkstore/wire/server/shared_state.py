@@ -77,6 +77,7 @@ class SharedState:
         tls: ssl.SSLContext | None,
         users: SaslUsers | None = None,
     ) -> None:
+        """Start pools and timers; called in the event loop's thread."""
         self.loop = asyncio.get_running_loop()
         self.options = options
         self.extended = extended

@@ -32,6 +32,7 @@ class JobPool(Generic[_Job]):
         run_jobs: Callable[[list[_Job]], None],
         is_joinable: Callable[[_Job], bool] | None = None,
     ) -> None:
+        """Start the threads."""
         self._run_jobs = run_jobs
         self._is_joinable = is_joinable or (lambda _job: False)
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()

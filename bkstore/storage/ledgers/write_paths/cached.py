@@ -171,8 +171,8 @@ class CachedWritePath(WritePath):
         return is_written
 
     def last_entry(self, ledger_id: LedgerId) -> int | None:
-        """Return the highest entry id; in compat mode that of the first source with the ledger:
-        active cache, cache being flushed, index."""
+        """Return the highest entry id. In compat mode, which copies BookKeeper's behavior, that of
+        the first source with the ledger: active cache, cache being flushed, index."""
         if self.options.compat is None:
             return super().last_entry(ledger_id)
         for cache in (self.active_cache, self.snapshot):

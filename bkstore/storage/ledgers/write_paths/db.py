@@ -128,8 +128,9 @@ class DbWritePath(CachedWritePath):
         return row_count
 
     def write_out(self) -> None:
-        """Empty the caches, then sync locations and ledger rows. In compat mode, as upstream, empty
-        caches leave states unflushed, which are lost at a reopen."""
+        """Empty the caches, then sync locations and ledger states. In compat mode, which copies
+        BookKeeper's behavior, states are not written if the caches were empty; a reopen loses them.
+        """
         had_records = self.drain()
         self.clean_up()
         with self.lock:

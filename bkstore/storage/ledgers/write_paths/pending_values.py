@@ -168,8 +168,9 @@ class LedgerValues(Generic[_T]):
         return lowest_single
 
     def ids_and_runs(self) -> Iterator[tuple[list[int], EntryRun[_T] | None]]:
-        """Yield (ids of single values, run or None), in ascending order of ids; the single ids lie
-        within the range of the run, or between two runs if it is None."""
+        """Yield (ids of single values, run or None), in ascending order of ids. A run has the
+        values of many ascending ids; the single ids are within its range, or between two runs if it
+        is None."""
         single_ids, start = self.list_single_ids(), 0
         for run in self.runs:
             run_start = bisect_left(single_ids, run.first, start)
@@ -215,7 +216,8 @@ class PendingValues(EntrySource, Generic[_T]):
         return True
 
     def put_run(self, ledger_id: LedgerId, run: EntryRun[_T]) -> None:
-        """Store the values of a run; one by one unless all ids are above those present."""
+        """Store the values of a run, which has many ascending ids: as a whole if it is long and all
+        its ids are above those present, else one by one."""
         table = self._table_of(ledger_id, run.first)
         if len(run) < MIN_RUN_ENTRIES or run.first <= table.highest:
             for index, entry in enumerate(run.entry_ids.tolist()):

@@ -54,7 +54,8 @@ class SortedWritePath(CachedWritePath):
         return LayeredSource(super().unflushed, self.interleaved.source)
 
     def read(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
-        """Return one record; in compat mode one in a log precedes one in a skip list."""
+        """Return one record, from memory before the log. In compat mode, which copies BookKeeper's
+        behavior, a record in a log precedes a newer one in memory."""
         if self._compat is None:
             if self.active_cache.count or self.snapshot.count:
                 cached_record = self.get_cached(ledger_id, entry_id)
@@ -65,7 +66,8 @@ class SortedWritePath(CachedWritePath):
         return self.get_cached(ledger_id, entry_id) if record is None else record
 
     def has_ledger(self, ledger_id: LedgerId) -> bool:
-        """Return whether the ledger is known; if deleted in compat mode, it may be in a cache."""
+        """Return whether the ledger is known. In compat mode a deleted one still is while a cache
+        has its records, as in BookKeeper."""
         return (
             ledger_id in self._seen_ledgers
             or super().has_ledger(ledger_id)

@@ -71,8 +71,9 @@ class WriteCache(PendingValues[bytes]):
         return self.size + record_size + ENTRY_OVERHEAD <= self.limit
 
     def has_room(self, size: int, auto_flush: bool) -> bool:
-        """Return whether a record fits; if not, a flush is due: without `auto_flush` it raises
-        `TooManyRequests` then. Raises `InvalidArgument` if an empty cache is too small."""
+        """Return whether a record of `size` bytes fits; if not, the cache must be flushed. Without
+        `auto_flush` raise `TooManyRequests` instead, so that the caller flushes. Raise
+        `InvalidArgument` if the record would not fit into an empty cache either."""
         if self.fits(size):
             return True
         if size + ENTRY_OVERHEAD > self.limit:
@@ -104,8 +105,9 @@ class WriteCache(PendingValues[bytes]):
         return is_new
 
     def put_batch(self, ledger_id: LedgerId, batch: RecordBatch) -> None:
-        """Store a framed batch of one ledger's records, in this order: as a run, with one copy of
-        the buffer, if ids ascend and are above all present; else one by one."""
+        """Store a framed batch of one ledger's records, in this order. If its ids ascend and are
+        above all present, it is kept as a run: one copy of the buffer, with arrays of offsets. Else
+        the records are stored one by one."""
         entries, table = batch.entries, self._table_of(ledger_id, int(batch.entries[0]))
         is_above_all = int(entries[0]) > table.highest
         if is_above_all and entries.size >= MIN_RUN_ENTRIES and is_ascending(entries):
@@ -185,8 +187,8 @@ def _single_run(table: LedgerValues[bytes], start: int, count: int) -> RecordBat
 def _slice_run(
     run: EntryRun[bytes], id_slice: slice, table: LedgerValues[bytes], start: int
 ) -> RecordBatch:
-    """Return consecutive records of a run, up to a gap or to a record that a single one replaces;
-    copies the arrays, but not the records."""
+    """Return records of consecutive ids from a run (records stored as one batch), up to a gap or to
+    one that a record stored singly replaces. Copies the arrays, but not the records."""
     assert isinstance(run, _RecordRun)
     entries = run.entry_ids[id_slice]
     count = count_consecutive(entries, start)

@@ -56,7 +56,8 @@ class StorageBatchAddRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_batch_of_ledgers(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """A batch may interleave ledgers; each record is stored under its own, at every stage."""
+        """A batch may interleave ledgers; each record is stored under its own. The records are in
+        memory, on disk, in both, or read after a reopen (`stage`)."""
         even = {ledger: records(ledger, range(0, 80, 2)) for ledger in LEDGER_IDS}
         odd = {ledger: records(ledger, range(1, 80, 2)) for ledger in LEDGER_IDS}
         storage.add_batch(_interleave(even), master_key=KEY)

@@ -28,7 +28,8 @@ class StorageBatchRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_batch_limits(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """A batch has the first record, and the next ones while count and frame size allow."""
+        """A batch has the first record, and the next ones while count and frame size allow. The
+        records are in memory, on disk, in both, or read after a reopen (`stage`)."""
         for ledger in LEDGERS:
             payloads = [bytes([entry]) * (entry * 37 % 150) for entry in range(40)]
             added = [record(ledger, entry, payload) for entry, payload in enumerate(payloads)]
@@ -45,7 +46,8 @@ class StorageBatchRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_size_to_the_byte(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """A frame takes 36 bytes plus 4 + size per record, and has to fit to the byte."""
+        """A frame takes 36 bytes plus 4 + size per record, and has to fit to the byte. The records
+        are in memory, on disk, in both, or read after a reopen (`stage`)."""
         for ledger in LEDGERS:
             added = records(ledger, range(6), size=50)
             storage = home.add_at_stage(storage, stage, list(added.values()))
@@ -58,7 +60,8 @@ class StorageBatchRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_gap_ends_a_batch(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """A batch ends before the first missing entry and cannot begin at one."""
+        """A batch ends before the first missing entry and cannot begin at one. The records are in
+        memory, on disk, in both, or read after a reopen (`stage`)."""
         for ledger in LEDGERS:
             added = records(ledger, [0, 1, 2, 4, 5, 1022, 1023, 1024, 1025, 1027])
             storage = home.add_at_stage(storage, stage, list(added.values()))
@@ -73,7 +76,8 @@ class StorageBatchRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_long_batch(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """One batch can have thousands of records, alternately from memory and disk."""
+        """One batch can have thousands of records, alternately from memory and disk. The records
+        are in memory, on disk, in both, or read after a reopen (`stage`)."""
         for ledger in LEDGERS[:2]:
             added = list(records(ledger, range(3000), size=12).values())
             storage = home.add_at_stage(storage, stage, added)

@@ -101,7 +101,8 @@ class StorageEntryRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_reads_are_exact(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """A record is read as it was added, byte for byte, at every stage."""
+        """A record is read as it was added, byte for byte. The records are in memory, on disk, in
+        both, or read after a reopen (`stage`)."""
         added = {LedgerId.of(ledger): records(ledger, ENTRY_IDS) for ledger in LEDGERS}
         all_records = [data for by_entry in added.values() for data in by_entry.values()]
         storage = home.add_at_stage(storage, stage, all_records)
@@ -110,7 +111,8 @@ class StorageEntryRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_missing_entries(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """A missing entry of a known ledger does not exist; reading it raises `NoSuchEntry`."""
+        """A missing entry of a known ledger does not exist; reading it raises `NoSuchEntry`. The
+        records are in memory, on disk, in both, or read after a reopen (`stage`)."""
         for ledger in LEDGERS:
             storage = home.add_at_stage(storage, stage, list(records(ledger, ENTRY_IDS).values()))
             for entry in (3, 4, 7, 1022, 1025, 2999, 3001, 2**40):
@@ -122,7 +124,8 @@ class StorageEntryRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_last_entry(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """The last entry is the highest, in any order of adds; a read of -1 returns it."""
+        """The last entry is the highest, in any order of adds; a read of -1 returns it. The records
+        are in memory, on disk, in both, or read after a reopen (`stage`)."""
         for ledger in LEDGERS:
             added = records(ledger, [5, 0, 1024, 7])
             storage = home.add_at_stage(storage, stage, list(added.values()))
@@ -245,7 +248,8 @@ class StorageEntryRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_lists_of_entries(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """Entries, ranges of them and availability cover both memory and disk."""
+        """Entries, ranges of them and availability cover both memory and disk. The records are in
+        memory, on disk, in both, or read after a reopen (`stage`)."""
         for ledger in LEDGERS:
             storage = home.add_at_stage(storage, stage, list(records(ledger, ENTRY_IDS).values()))
 

@@ -87,7 +87,8 @@ class StorageLedgerRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_fence(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """A fenced ledger accepts recovery adds only and is read as before, also when reopened."""
+        """A fenced ledger accepts recovery adds only and is read as before, also when reopened. The
+        records are in memory, on disk, in both, or read after a reopen (`stage`)."""
         for ledger in LEDGERS:
             added = records(ledger, range(4))
             storage = home.add_at_stage(storage, stage, [added[0], added[1]])
@@ -126,7 +127,8 @@ class StorageLedgerRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_explicit_lac(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """An explicit LAC is kept as sent; a lower one replaces it, but the LAC is unchanged."""
+        """An explicit LAC is kept as sent; a lower one replaces it, but the LAC is unchanged. The
+        records are in memory, on disk, in both, or read after a reopen (`stage`)."""
         for ledger in LEDGERS:
             storage = home.add_at_stage(storage, stage, [record(ledger, 0), record(ledger, 1)])
 
@@ -226,7 +228,8 @@ class StorageLedgerRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_delete(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """A deleted ledger is gone at once and for good; the others stay as they are."""
+        """A deleted ledger is gone at once and for good; the others stay as they are. The records
+        are in memory, on disk, in both, or read after a reopen (`stage`)."""
         expected = {}
         for ledger in LEDGERS:
             storage = home.add_at_stage(storage, stage, list(records(ledger, range(6)).values()))
@@ -252,7 +255,8 @@ class StorageLedgerRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_delete_after_read(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """No record or state that was read before the deletion is still cached after it."""
+        """No record or state that was read before the deletion is still cached after it. The
+        records are in memory, on disk, in both, or read after a reopen (`stage`)."""
         for ledger in LEDGERS:
             added = records(ledger, range(3))
             storage = home.add_at_stage(storage, stage, list(added.values()))
@@ -304,7 +308,8 @@ class StorageLedgerRules(StorageSuiteBase):
 
     @pytest.mark.parametrize("stage", STAGES)
     def test_ledger_made_again(self, storage: LedgerStorage, home: StorageHome, stage: str) -> None:
-        """The new ledger has its own key, entries and LAC, and none of the old one's."""
+        """The new ledger has its own key, entries and LAC, and none of the old one's. The records
+        are in memory, on disk, in both, or read after a reopen (`stage`)."""
         for ledger in LEDGERS:
             storage = home.add_at_stage(storage, stage, list(records(ledger, range(6)).values()))
             storage.set_explicit_lac(ledger, _encode_lac(ledger, 90))

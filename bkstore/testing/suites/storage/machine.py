@@ -94,6 +94,7 @@ class _StorageRules(DirectoryMachine):
     def add_stripe(
         self, ledger_id: LedgerId, first: int, count: int, step: int, size: int, rng: Any
     ) -> None:
+        """Add entries at equal distances, in order or shuffled; recovery adds are always taken."""
         entries = [first + step * i for i in range(count)]
         if rng is not None:
             rng.shuffle(entries)
@@ -131,6 +132,7 @@ class _StorageRules(DirectoryMachine):
 
     @rule(ledger_id=_ledger_ids, entry=_entries)
     def read_entry(self, ledger_id: LedgerId, entry: int) -> None:
+        """Read one entry, and ask whether it exists; the model knows which copies may be read."""
         ledger = self.model.ledgers.get(ledger_id)
         copies = [] if ledger is None else self.model.readable_copies(ledger, entry)
 
@@ -189,6 +191,7 @@ class _StorageRules(DirectoryMachine):
 
     @rule(ledger_id=_ledger_ids, entry=_entries)
     def add_with_another_key(self, ledger_id: LedgerId, entry: int) -> None:
+        """Add with a wrong master key, which is refused."""
         if ledger_id in self.model.ledgers:
             record = self.model.record(ledger_id, entry, size=10)
             try:

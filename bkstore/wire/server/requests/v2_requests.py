@@ -64,7 +64,8 @@ def make_operation_of_many(
 
 
 def _make_add(message: v2.AddRequest) -> Operation:
-    """Return the operation of an add, or a refusal if the record has a scope, as v2 has none."""
+    """Return the operation of an add, or a refusal if the record has a scope (the upper half of a
+    128-bit ledger id), for which v2 has no field."""
     encode = partial(_add_response, message.version, message.ledger, message.entry)
     fields = _add_fields(message)
     add = AddOperation(

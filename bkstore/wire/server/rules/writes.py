@@ -149,7 +149,8 @@ class BookieRules(ReadRules):
 
     def _refusal_status(self, error: BkstoreError | OSError, record: bytes, key: bytes) -> Status:
         """Return the status of a refused add: EUA if the master key is wrong, so that the client
-        learns nothing else, and, as in BookKeeper, for a ledger in limbo (`DataUnknown`)."""
+        learns nothing else, and, as in BookKeeper, if the ledger is in limbo (`DataUnknown`: it
+        may have lost entries)."""
         try:
             self._check_master_key(record_header(record).ledger, key)
         except UnauthorizedAccess:
