@@ -32,11 +32,13 @@ def _double_hashes(columns: UInt64Array) -> None:
 
 
 def _next_positions(columns: UInt64Array, shift: np.uint64, modulus: np.uint64) -> Int64Array:
-    """Return the positions (or bytes, by `shift`) of this round, written to the third column.
-    Advances the first column to the next round, by the second; the fourth is scratch."""
+    """Return the positions in the filter that the keys set in this round: bits or bytes, by `shift`
+    and `modulus`, the number of them. A round is one of the hash functions. The columns of a key
+    are its hash of this round, the step to the next round's, and two of scratch; the first column
+    is advanced to the next round."""
     hashed, step, position, quotient = columns
     np.right_shift(hashed, shift, out=position)
-    # position mod modulus, from the quotient: numpy is faster so than with `remainder`.
+    # Compute position % modulus by the quotient: this is faster than numpy's `remainder`.
     np.floor_divide(position, modulus, out=quotient)
     np.multiply(quotient, modulus, out=quotient)
     np.subtract(position, quotient, out=position)
@@ -47,7 +49,8 @@ def _next_positions(columns: UInt64Array, shift: np.uint64, modulus: np.uint64) 
 
 def set_key_bits(bits: BitArray, hash_count: int, keys: Int64Array) -> None:
     """Set the bits of all keys. O(n); scratch is a few blocks and up to `MAX_FLAG_BYTES`."""
-    # To write a byte for each bit is faster, but takes a pass over all: not for a few keys.
+    # It is faster to set a byte for each bit and pack them afterwards, except for few keys, as that
+    # takes a pass over all bits.
     if bits.size * 8 > min(MAX_FLAG_BYTES, 16 * hash_count * keys.size):
         for _, columns in hash_blocks(keys):
             _set_bits(bits, hash_count, columns)
@@ -58,13 +61,14 @@ def set_key_bits(bits: BitArray, hash_count: int, keys: Int64Array) -> None:
         _double_hashes(columns)
         for _ in range(hash_count):
             positions = _next_positions(columns, _TO_POSITION, np.uint64(flags.size))
-            # Faster than an assignment if the flags are not in the cache, and never slower.
+            # This is faster than an assignment if the flags are not in the CPU's cache.
             np.maximum.at(flags, positions, ones[: positions.size])
     np.bitwise_or(bits, np.packbits(flags, bitorder="little"), out=bits)
 
 
 def _set_bits(bits: BitArray, hash_count: int, columns: UInt64Array) -> None:
-    """Set the bits of a block of keys, whose h1 and h2 are the first two columns."""
+    """Set the bits of a block of keys. The first two columns are the keys' hashes h1 and h2; the
+    i-th hash function is h1 + i * h2."""
     modulus, (low_hashes, low_steps) = np.uint64(bits.size), _low_bytes(columns)
     _double_hashes(columns)
     masks, key_bytes = np.empty((2, low_hashes.size), np.uint8)
@@ -74,12 +78,12 @@ def _set_bits(bits: BitArray, hash_count: int, columns: UInt64Array) -> None:
         np.bitwise_and(low_hashes, 7, out=masks)
         np.left_shift(1, masks, out=masks)
         np.add(low_hashes, low_steps, out=low_hashes)
-        # "clip" writes directly into `out`; "raise" makes a copy.
+        # With mode "clip" `take` writes directly into `out`; the default makes a copy first.
         bits.take(byte_indexes, out=key_bytes, mode="clip")
         np.bitwise_or(key_bytes, masks, out=key_bytes)
         bits[byte_indexes] = key_bytes
-        # Of several writes to one byte the last wins. Those whose bit is missing write again; one
-        # of them wins each time, so there are at most eight rounds.
+        # If several keys write to one byte, only the last write counts. Those whose bit is missing
+        # write again. Each time one more bit of the byte is set, so this repeats at most 8 times.
         lost = np.flatnonzero((bits.take(byte_indexes) & masks) == 0)
         while lost.size:
             retried, lost_masks = byte_indexes[lost], masks[lost]
@@ -96,7 +100,8 @@ def test_key_bits(bits: BitArray, hash_count: int, keys: Int64Array) -> Flags:
 
 
 def _test_bits(bits: BitArray, hash_count: int, columns: UInt64Array, is_found: Flags) -> None:
-    """Set `is_found` for those of a block of keys (columns h1, h2) whose bits are all set."""
+    """Set `is_found` to true for the keys of a block whose bits are all set. The first two columns
+    are the keys' hashes h1 and h2; the i-th hash function is h1 + i * h2."""
     modulus = np.uint64(bits.size)
     candidates = None  # rows of the keys whose bits were all set so far; None: all keys
     low_hashes, low_steps = _low_bytes(columns)

@@ -61,7 +61,8 @@ def filter_size(
     rate = float(number(0, 1, above=True)("fpp", fpp))
     if rate == 1:
         raise InvalidArgument("fpp must be below 1")
-    # The optimal numbers, as Guava rounds them; its old rule took the hashes from truncated bits.
+    # The optimal numbers of bits and hashes, as Guava rounds them. The rule of its version 31.1
+    # computed the hashes from the truncated number of bits.
     bits = math.trunc(-insertions * math.log(rate) / (_LN_2 * _LN_2))
     hashes = -math.log(rate) / _LN_2 if compat is None else bits / insertions * _LN_2
     hash_count = max(1, math.floor(hashes + 0.5))
@@ -125,8 +126,8 @@ class BloomFilter:
 
     @classmethod
     def of(cls, keys: IntArrayLike, fpp: float = 0.01) -> BloomFilter:
-        """Return a frozen filter with these keys, sized for their number. O(n). Repeated keys count
-        repeatedly in the size. Without keys it is the size of one insertion.
+        """Return a frozen (read-only) filter with these keys, sized for their number, in which
+        repeated keys count repeatedly. Without keys it has the size for one. O(n).
 
         >>> BloomFilter.of(range(90)).nbytes
         112

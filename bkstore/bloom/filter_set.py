@@ -47,13 +47,15 @@ class FilterSet:
         self._evictions = 0
 
     def build(self, key: Hashable, ids: Int64Array) -> None:
-        """Store the filter of an object, built from its distinct ids, unless one exists. O(ids).
-        That of an object without ids has the size of one insertion and refuses every id."""
+        """Build and store the filter of an object from its distinct ids, unless it has one. While
+        the filters take too much memory, those not used for the longest time are evicted; a filter
+        that is too large alone is not stored. An object without ids gets a filter that excludes
+        every id. O(ids)."""
         if key in self:
             return
         bloom = BloomFilter.of(ids, self.fpp)
         with self._lock:
-            # Another thread may have built it meanwhile, as the lock was not held.
+            # The filter was built without the lock, so another thread may have stored one.
             if key in self._filters or bloom.nbytes + _OVERHEAD_BYTES > self.max_bytes:
                 return
             self._filters[key] = bloom
@@ -77,8 +79,9 @@ class FilterSet:
             self._nbytes = 0
 
     def excludes(self, key: Hashable, key_hash: tuple[int, int]) -> bool | None:
-        """Return True if the id whose `hash_key` is `key_hash` is certainly not in the object.
-        False: it may be. None: there is no filter. Counts as a use. O(k), about 2 us."""
+        """Return True if the id whose `hash_key` is `key_hash` is certainly not in the object,
+        False if it may be, None if the object has no filter. This counts as a use of the filter.
+        O(k), about 2 us."""
         with self._lock:
             bloom = self._filters.get(key)
             if bloom is None:

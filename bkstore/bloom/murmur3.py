@@ -67,9 +67,9 @@ def hash_keys(keys: IntArrayLike) -> tuple[UInt64Array, UInt64Array]:
 
 
 def hash_blocks(keys: Int64Array) -> Iterator[tuple[slice, UInt64Array]]:
-    """Yield (slice of the keys, columns) block by block, columns being uint64[4, <= BLOCK]. Rows 0
-    and 1 are h1 and h2, rows 2 and 3 are scratch. The caller may overwrite all four, which are
-    reused for the next block: memory is four columns of one block."""
+    """Yield (slice of the keys, columns) block by block; columns are uint64[4, n] with n up to
+    `BLOCK_KEYS`. Rows 0 and 1 are the hashes h1 and h2 of the keys; rows 2 and 3 are scratch for
+    the caller, who may overwrite all four. They are reused for the next block."""
     words = keys.view(np.uint64)
     columns = np.empty((4, min(words.size, BLOCK_KEYS)), np.uint64)
     for start in range(0, words.size, BLOCK_KEYS):
@@ -80,14 +80,16 @@ def hash_blocks(keys: Int64Array) -> Iterator[tuple[slice, UInt64Array]]:
 
 
 def _hash_into(words: UInt64Array, h1: UInt64Array, h2: UInt64Array, spare: UInt64Array) -> None:
-    """Compute `h1` and `h2` of the keys `words`; `spare` is scratch."""
-    # The only block of a key: multiply, rotate left by 31, multiply.
+    """Compute MurmurHash3 (x64, 128 bits, seed 0) of keys of 8 bytes, given as `words`: its halves
+    are written into `h1` and `h2`; `spare` is scratch."""
+    # A key is a single word: multiply, rotate left by 31 bits, multiply.
     np.multiply(words, _C1, out=h1)
     np.right_shift(h1, _33, out=spare)
     np.left_shift(h1, _31, out=h1)
     np.bitwise_or(h1, spare, out=h1)
     np.multiply(h1, _C2, out=h1)
-    # Both halves start as the seed, 0, and are mixed with the length; h2 gets nothing else yet.
+    # Both halves begin as the seed 0, and are mixed with the length of the key. A key of 8 bytes
+    # has no second word for h2.
     np.bitwise_xor(h1, _LENGTH, out=h1)
     np.add(h1, _LENGTH, out=h1)
     np.add(h1, _LENGTH, out=h2)

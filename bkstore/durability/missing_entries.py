@@ -45,7 +45,8 @@ class HeldEntries(NamedTuple):
 
     @classmethod
     def from_availabilities(cls, availabilities: Sequence[tuple[int, Availability]]) -> HeldEntries:
-        """Return the columns of (ledger number, availability) pairs, which ascend by number."""
+        """Return the columns of (ledger number, held entries) pairs, which ascend by number: the
+        sequence groups of all of them, and the ledger number of each group."""
         columns = [availability.columns for _, availability in availabilities]
         sizes = [group_columns.first.size for group_columns in columns]
         numbers = np.array([ledger_number for ledger_number, _ in availabilities], np.int64)
@@ -56,15 +57,16 @@ class HeldEntries(NamedTuple):
 def has_due_entries(
     first: int, last: int, index: int, ensemble_size: int, write_quorum: int
 ) -> bool:
-    """Return whether any entry of first..last goes to the bookie at `index`. O(1).
+    """Return whether any entry of first..last goes to the bookie at `index` of an ensemble of E
+    bookies, each entry being written to W of them in turn. O(1).
 
     >>> has_due_entries(0, 1, 2, 3, 1), has_due_entries(0, 2, 2, 3, 1)
     (False, True)
     """
     if last < first:
         return False
-    # The bookie gets runs of W entries, one beginning every E. Either the previous run lasts until
-    # `first`, or the next one has to begin by `last`.
+    # The bookie gets runs of W entries, one beginning every E entries. Either the run that begins
+    # before `first` reaches it, or the next one must begin at `last` or before.
     distance_to_run = (index - write_quorum + 1 - first) % ensemble_size
     return distance_to_run + write_quorum > ensemble_size or first + distance_to_run <= last
 
@@ -72,8 +74,9 @@ def has_due_entries(
 def due_replicas(
     segments: Iterable[tuple[int, int, Sequence[str]]], ensemble_size: int, write_quorum: int
 ) -> Iterator[tuple[str, int, int, int]]:
-    """Yield (bookie, first, last, bookie index) for each bookie with entries in a segment. Segments
-    are (first, last, ensemble); empty ones yield nothing. O(segments x E).
+    """Yield (bookie, first, last, bookie index) for each segment and each bookie of its ensemble
+    that must hold entries of it. A segment is (first entry, last entry, ensemble); an empty one
+    yields nothing. O(segments x E).
 
     >>> list(due_replicas([(0, 0, ["b1", "b2"]), (1, 0, ["b1", "b3"])], 2, 1))
     [('b1', 0, 0, 0)]
@@ -81,7 +84,7 @@ def due_replicas(
     for first, last, ensemble in segments:
         if last < first:
             continue
-        # E consecutive entries reach every bookie.
+        # Each of E consecutive entries begins at another bookie, so they reach every one.
         all_bookies_due = write_quorum == ensemble_size or last - first >= ensemble_size - 1
         for index, bookie in enumerate(ensemble):
             if all_bookies_due or has_due_entries(first, last, index, ensemble_size, write_quorum):
@@ -89,10 +92,11 @@ def due_replicas(
 
 
 def missing_entries(due: DueEntries, held: HeldEntries) -> Iterator[tuple[int, Availability]]:
-    """Yield (row of `due`, its missing entries) for each row that has any.
+    """Yield (row of `due`, its missing entries) for each row that has any. A row of `due` is what
+    one bookie must hold of one segment of a ledger; `held` has what it does hold.
 
     Entries that are held but not due are ignored. O(rows + groups) if the groups of both have equal
-    periods; `held` must have no ledgers that have no row in `due`.
+    periods. `held` must not have ledgers without a row in `due`.
 
     >>> rows = [np.array([value]) for value in (0, 0, 8, 1, 3, 2)]
     >>> here = Availability.from_entries([0, 1, 3, 6, 7])
@@ -109,9 +113,11 @@ def missing_entries(due: DueEntries, held: HeldEntries) -> Iterator[tuple[int, A
 
 
 def missing_groups(due: DueEntries, held: HeldEntries) -> Iterator[tuple[Int64Array, Groups]]:
-    """Yield the missing entries as arrays: (row of `due` for each group, ascending; the groups).
-    The groups of a row are ordered and disjoint; `canonicalize` makes them canonical."""
-    # Ledgers are placed one after the other on axes of int64 ids, usually all on one.
+    """Yield the entries that are due and not held, as arrays: (the row of `due` of each group,
+    ascending; the sequence groups). The groups of a row are ordered and disjoint; `canonicalize`
+    makes them canonical."""
+    # One subtraction does many ledgers: they are placed one after the other on one axis of int64
+    # ids, each moved by its own offset. Usually all fit on one axis.
     for start_row, end_row in _split_by_axis(due):
         axis_due = DueEntries(*(column[start_row:end_row] for column in due))
         first, last = axis_due.ledger_number[[0, -1]].tolist()
@@ -135,7 +141,8 @@ def _run_starts(values: Int64Array) -> Int64Array:
 
 
 def _split_by_axis(due: DueEntries) -> Iterator[tuple[int, int]]:
-    """Yield half-open ranges of rows whose ledgers fit on one axis, one after the other."""
+    """Yield (first row, end row) of parts of `due` whose ledgers, placed one after the other, fit
+    on one axis of int64 ids. A ledger's rows stay together."""
     if not due.ledger_number.size:
         return
     ledger_starts, spans = _ledger_spans(due)
@@ -149,7 +156,8 @@ def _split_by_axis(due: DueEntries) -> Iterator[tuple[int, int]]:
 
 
 def _missing_on_axis(due: DueEntries, held: HeldEntries) -> tuple[Int64Array, Groups]:
-    """Return (row of `due` for each group, groups of missing entries) of ledgers on one axis."""
+    """Return (row of `due` for each group, groups of missing entries) of ledgers that fit on one
+    axis of ids, on which they are subtracted all at once."""
     # Place the ledgers one after the other on the axis.
     ledger_starts, spans = _ledger_spans(due)
     offsets = np.concatenate(([0], np.cumsum(spans[:-1])))
@@ -160,7 +168,8 @@ def _missing_on_axis(due: DueEntries, held: HeldEntries) -> tuple[Int64Array, Gr
     due_groups = expected_many(*due[1:], row_offsets)
     held_groups = _place_on_axis(held, ledger_numbers, offsets, spans)
     missing = combine_uncanonical(due_groups, held_groups, "sub")
-    # Find the row of each group: rows ascend on the axis. Then move the groups back.
+    # Find the row of each group, as rows ascend on the axis. Then move the groups back to the ids
+    # of their ledgers.
     row_of_group = np.searchsorted(due.first + row_offsets, missing.first, "right") - 1
     return row_of_group, _shift_groups(missing, -row_offsets[row_of_group])
 
@@ -172,7 +181,8 @@ def _shift_groups(groups: Groups, offsets: Int64Array) -> Groups:
 def _place_on_axis(
     held: HeldEntries, ledger_numbers: Int64Array, offsets: Int64Array, spans: Int64Array
 ) -> Groups:
-    """Return the held groups moved to their ledgers' offsets, cut to the ledgers' spans."""
+    """Return the held groups, each moved by the offset of its ledger on the axis. Groups of ledgers
+    that are not on this axis are left out; others are cut at the end of their ledger's span."""
     if not held.ledger_number.size:
         return empty()
     # Keep the groups of ledgers that are on this axis.

@@ -35,15 +35,15 @@ class MissingReplicas(NamedTuple):
 
 
 def find_worst_shortage(missing: Iterable[Availability]) -> Shortage | None:
-    """Return the entry with the most missing replicas, None if no replica is missing. `missing` are
-    the entries that each bookie lacks in each segment. O(groups x write quorum).
+    """Return the entry with the most missing replicas, None if no replica is missing. `missing` has
+    a set for each bookie of each segment: the entries that it lacks. O(groups x write quorum).
 
     >>> find_worst_shortage([Availability.from_entries([3, 4]), Availability.from_entries([4, 5])])
     Shortage(missing=2, entry_id=4)
     """
-    layers: list[Availability] = []  # layer k: the entries that k + 1 bookies lack
+    layers: list[Availability] = []  # layer k: the entries that at least k + 1 bookies lack
     for entries in missing:
-        carry = entries
+        carry = entries  # an entry that is in a layer already is counted in the next one
         for depth, layer in enumerate(layers):
             layers[depth], carry = layer | carry, layer & carry
         if carry:
@@ -101,8 +101,9 @@ class Violation(NamedTuple):
 
 
 def _missing_cells(entries: Availability | None) -> tuple[Any, ...]:
-    """Return the number of missing entries, the first and the last, their ranges unless too many,
-    and their groups."""
+    """Return the cells of a violation's row on its missing entries: their number, the first and the
+    last, their ranges (None if too many), and their sequence groups. All are None if the violation
+    is not about missing entries."""
     if entries is None:
         return (None,) * 5
     # Each sequence of a group is a range; single sequences have the period 0.
@@ -118,9 +119,11 @@ def violations_table(violations: Iterable[Violation]) -> Table:
 
 
 def categorize_shortage(replicas: int, write_quorum: int, ack_quorum: int) -> Category:
-    """Return the category of a ledger whose worst entry has `replicas` of W replicas.
+    """Return the category of a ledger whose worst entry has `replicas` of the W replicas that it
+    should have: none, fewer than the ack quorum (the number that makes an entry acknowledged), or
+    fewer than the write quorum. Raises `InvalidArgument` if no replica is missing.
 
-    >>> [categorize_shortage(left, 3, 2) for left in (0, 1, 2)]
+    >>> [categorize_shortage(replicas, 3, 2) for replicas in (0, 1, 2)]
     ['no_replica', 'below_ack_quorum', 'below_write_quorum']
     """
     if not 0 <= replicas < write_quorum:
@@ -137,7 +140,8 @@ def durability_violations(
     write_quorum: int,
     ack_quorum: int,
 ) -> Iterator[Violation]:
-    """Yield a violation for each segment and bookie; the worst entry sets their category."""
+    """Yield a violation for each item of `missing`, which is what one bookie lacks of one segment.
+    All have the category of the ledger's `worst` entry."""
     category = categorize_shortage(write_quorum - worst.missing, write_quorum, ack_quorum)
     quorums = f"W {write_quorum}, A {ack_quorum}"
     shortage = f"lacks {worst.missing} of {write_quorum} replicas"

@@ -66,17 +66,17 @@ def _decode_version_3(text: str) -> Cookie:
 
 
 def _decode_text(version: int, data: bytes, body: int) -> Cookie:
-    """Return the cookie of a text-format protobuf message, which begins at `body`."""
+    """Return the cookie in a protobuf message in text format, which begins at the offset `body`."""
     message = _Message()
     proto_text.parse_into(data, body, message, "cookie")
     check_complete(message, body, "cookie")
     return Cookie(
-        version,
-        message.bookieHost,
-        tuple(message.journalDir.split(",")),
-        _decode_paths(message.ledgerDirs),
-        _decode_paths(message.indexDirs) if message.HasField("indexDirs") else None,
-        message.instanceId if message.HasField("instanceId") else None,
+        version=version,
+        bookie_id=message.bookieHost,
+        journal_dirs=tuple(message.journalDir.split(",")),
+        ledger_dirs=_decode_paths(message.ledgerDirs),
+        index_dirs=_decode_paths(message.indexDirs) if message.HasField("indexDirs") else None,
+        instance_id=message.instanceId if message.HasField("instanceId") else None,
     )
 
 

@@ -76,7 +76,8 @@ class LogHeader:
 
 
 def encode_header(header: LogHeader, direct: bool = False) -> bytes:
-    """Return the header block: 1024 bytes; 4096, with a filler entry, for the direct-IO logger.
+    """Return the header block of an entry log. It has 1024 bytes; with `direct`, as BookKeeper's
+    logger with direct I/O writes it, 4096 bytes with a filler entry.
 
     >>> encode_header(LogHeader())[:8].hex(), len(encode_header(LogHeader(), direct=True))
     ('424b4c4f00000001', 4096)
@@ -109,7 +110,7 @@ def encode_ledgers_map(sizes: Mapping[LedgerId, int]) -> bytes:
     Version 2 batches if any ledger has a scope other than 0. Empty for no ledgers."""
     is_scoped = any(ledger_id.scope for ledger_id in sizes)
     map_entry = _SCOPED_MAP_ENTRY if is_scoped else _MAP_ENTRY
-    id_part = slice(0 if is_scoped else 1, None)  # of (scope, ledger)
+    id_part = slice(0 if is_scoped else 1, None)  # of (scope, ledger): both, or the ledger alone
     remaining = iter(sizes.items())
     parts = []
     while batch := list(islice(remaining, _LEDGERS_PER_BATCH)):
@@ -180,8 +181,9 @@ class LogMetadata:
         return self.remaining_size / self.total_size if self.total_size else 0.0
 
     def to_bytes(self) -> bytes:
-        """Return the form kept in the `metadata-cache` database. Raises `UnsupportedLayout` for
-        scopes other than 0, as it has no field for them."""
+        """Return the value of a row in a bookie's `metadata-cache` database, which keeps what is
+        known of entry logs. Raises `UnsupportedLayout` for ledgers in scopes other than 0, as the
+        format has no field for a scope."""
         if any(ledger_id.scope for ledger_id in self.ledgers):
             raise UnsupportedLayout("entry log metadata rows have no field for a scope")
         sizes = (self.total_size, self.remaining_size, len(self.ledgers))

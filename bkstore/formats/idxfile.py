@@ -122,8 +122,9 @@ def decode_header(data: bytes | memoryview, compat: Compat | None = None) -> Idx
 def header_oddities(
     data: bytes | memoryview, header: IdxHeader, ledger: LedgerId
 ) -> Iterator[tuple[int, str]]:
-    """Yield (offset, description) of each oddity that a bookie accepts silently: unknown state
-    bits, bytes after the fields, a master key or an explicit LAC that cannot be this ledger's."""
+    """Yield (offset, description) of each oddity of a header, which a bookie accepts silently:
+    unknown state bits, bytes after the fields, a master key or an explicit LAC that cannot be this
+    ledger's. `header` is the decoded form of `data`."""
     bits_offset = _KEY_OFFSET + 4 + len(header.master_key)
     fields_end = bits_offset + 4
     if header.version == VERSION_1:
@@ -131,6 +132,7 @@ def header_oddities(
     key_oddity = master_key_oddity(header.master_key)
     if key_oddity is not None:
         yield _KEY_OFFSET, key_oddity
+    # A key that is too short may have a wrong length field, which moves all fields behind it.
     hint = ""
     if 0 < len(header.master_key) < MASTER_KEY_SIZE:
         hint = f"; is the master key truncated, its length says {len(header.master_key)}?"
@@ -139,7 +141,7 @@ def header_oddities(
         yield bits_offset, f"unknown state bits {header.state_bits:#x}: {known}"
     lac_oddity = header.explicit_lac and explicit_lac_oddity(ledger, header.explicit_lac)
     if lac_oddity:
-        yield bits_offset + 8, lac_oddity  # after the bits and the length
+        yield bits_offset + 8, lac_oddity  # behind the state bits and the length
     trailing = bytes(memoryview(data)[fields_end:HEADER_SIZE]).lstrip(b"\0")
     if trailing:
         yield HEADER_SIZE - len(trailing), f"nonzero bytes after {_last_field(header)}{hint}"
@@ -156,7 +158,8 @@ def _int32(view: memoryview, offset: int) -> int:
 
 
 def _read_sized_field(view: memoryview, offset: int, field_name: str) -> tuple[bytes, int]:
-    """Return the bytes after the i32 length at `offset`, and the offset after them."""
+    """Return a field of variable size, and the offset after it. At `offset` is its length, an i32;
+    the bytes follow. Raises `CorruptionError` if it does not fit the header."""
     if offset + 4 > len(view):
         raise CorruptionError(None, offset, f"{field_name} length runs past the header")
     length = _int32(view, offset)
@@ -169,9 +172,9 @@ def _read_sized_field(view: memoryview, offset: int, field_name: str) -> tuple[b
 
 
 def index_path(ledger: LedgerId) -> str:
-    """Return the path of a ledger's index file below ``current/``. Scope 0 is BookKeeper's: bits
-    8-15 and 0-7 of the id, then the whole id, in hex without padding. Other scopes have four levels
-    of 8 padded digits (ours; `docs/formats/idxfile.md`).
+    """Return the path of a ledger's index file below ``current/``. In scope 0 it is BookKeeper's:
+    bits 8-15 and 0-7 of the id, then the whole id, in hex without padding. Other scopes, which
+    BookKeeper does not have, use four levels of 8 padded digits (`docs/formats/idxfile.md`).
 
     >>> index_path(LedgerId(ledger=0x1234)), index_path(LedgerId(1, 0x1234))
     ('12/34/1234.idx', '00000000/00000001/00000000/00001234.idx')
@@ -184,8 +187,9 @@ def index_path(ledger: LedgerId) -> str:
 
 
 def parse_index_path(parts: tuple[str, ...]) -> LedgerId | None:
-    """Return the ledger whose index file is at the path `parts` below ``current/``; it may end in
-    .idx or .idx.rloc. None for other names, and in another directory than a bookie looks for it."""
+    """Return the ledger whose index file is at the path `parts` below ``current/``. It may end in
+    .idx, or in .idx.rloc as a copy that a bookie makes while it moves the file. None for other
+    names, and for a file in another directory than the one in which a bookie looks for it."""
     stem = parts[-1].removesuffix(".rloc").removesuffix(".idx")
     if len(parts) == 3 and _HEX.fullmatch(stem) and int(stem, 16) < 2**63:
         ledger = LedgerId(0, int(stem, 16))

@@ -152,8 +152,9 @@ def check_record_size(size: int) -> None:
 
 
 def padding_record(position: int, alignment: int = ALIGNMENT) -> bytes:
-    """Return the padding record from `position` to a multiple of `alignment`, empty if it is one. A
-    gap too small for the eight bytes before the zeros is extended by one alignment unit.
+    """Return the padding record that fills a journal from `position` up to a multiple of
+    `alignment`; b"" if `position` is one. The record is a marker, the number of zeros, and these
+    zeros. A gap too small for the first eight bytes is extended by one alignment unit.
 
     >>> len(padding_record(1000)), len(padding_record(1020)), len(padding_record(1024))
     (24, 516, 0)
@@ -167,9 +168,10 @@ def padding_record(position: int, alignment: int = ALIGNMENT) -> bytes:
 
 
 def encode_special(kind: str, ledger: int | LedgerId, body: bytes = b"") -> bytes:
-    """Return a special record: "master_key" (body: the key), "fence" or "explicit_lac". Version 2
-    for scopes other than 0. Raises `InvalidArgument` for another kind, a fence with a body, or an
-    explicit LAC body of less than 16 bytes.
+    """Return a special record, which has a fixed negative id in place of an entry id. Kinds are
+    "master_key" (its body is the key), "fence" (without a body) and "explicit_lac". A ledger in a
+    scope other than 0 gets a record of version 2. Raises `InvalidArgument` for another kind, a
+    fence with a body, or an explicit LAC body of less than 16 bytes.
 
     >>> encode_special("fence", 7).hex()
     '0000000000000007ffffffffffffe000'
@@ -211,21 +213,22 @@ def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
 
 
 def entry_ids_of_records(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64Array:
-    """Return the entry ids of the records that are entries (`decode_record` kind "add"), int64[n];
-    -1 for others. The records must be complete in `data`. About 15 ns a record.
+    """Return the entry id of each record that is an entry (`decode_record` kind "add"), and -1 for
+    each other record: int64[n]. The records must be complete in `data`. About 15 ns a record.
 
     >>> data = bytes(32) + encode_special("fence", 7)
     >>> entry_ids_of_records(np.frombuffer(data, np.uint8), np.array([0, 32]), np.array([32, 16]))
     array([ 0, -1])
     """
-    # Version 1: ledger, entry id, ...; a special record has an entry id below -1.
+    # Version 1 begins with ledger and entry id; a special record has an entry id below -1.
     first_bytes = data[offsets]
     is_v1 = (sizes >= V1_HEADER) & (first_bytes < V2_BIT)
     if is_v1.all():
         return np.maximum(read_int64s(data, offsets, field_offset=8), -1)
     entry_ids = np.full(offsets.size, -1, np.int64)
     entry_ids[is_v1] = np.maximum(read_int64s(data, offsets[is_v1], field_offset=8), -1)
-    # Version 2: flags with the digest's number (a special record has 0), scope, ledger, entry id.
+    # Version 2 begins with flags, scope, ledger and entry id. The flags have the number of the
+    # digest type, 0 in a special record.
     has_v2_flags = (first_bytes > FLAGS_V2) & (first_bytes <= FLAGS_V2 + _DIGEST_COUNT)
     is_v2_entry = has_v2_flags & (sizes >= V2_HEADER)
     offsets_v2 = offsets[is_v2_entry]
@@ -236,7 +239,8 @@ def entry_ids_of_records(data: Bytes, offsets: Int64Array, sizes: Int64Array) ->
 
 
 def _decode_special_v2(data: bytes, version: int) -> JournalRecord:
-    """Return a special record of version 2: of a ledger with a scope."""
+    """Return a special record of version 2, which is of a ledger in a scope other than 0. `version`
+    is that of the file."""
     if len(data) < _IDS_V2.size:
         reason = f"special record of {len(data)} bytes: its ids need {_IDS_V2.size}"
         raise CorruptionError(None, 0, reason)
@@ -251,7 +255,8 @@ def _decode_special_v2(data: bytes, version: int) -> JournalRecord:
 def _decode_special(
     ledger: LedgerId, entry: int, data: bytes, ids_end: int, version: int
 ) -> JournalRecord:
-    """Return a special record, whose kind its entry id tells; the ids end at `ids_end`."""
+    """Return a special record. Its kind is determined by its negative entry id, its body begins
+    behind the ids, which end at `ids_end`. `version` is that of the file."""
     kind = _KINDS.get(entry, "unknown")
     if kind == "unknown":
         return JournalRecord(kind, ledger, entry, data[ids_end:])

@@ -66,12 +66,12 @@ def decode(value: bytes) -> LedgerData:
     check_complete(message, 0, "row is not a LedgerData message:")
     unknown: Any = UnknownFieldSet(message)
     return LedgerData(
-        message.masterKey,
-        message.fenced,
-        message.explicitLac if message.HasField("explicitLac") else None,
-        message.limbo if message.HasField("limbo") else None,
-        message.exists,
-        tuple(item.field_number for item in unknown),
+        master_key=message.masterKey,
+        fenced=message.fenced,
+        explicit_lac=message.explicitLac if message.HasField("explicitLac") else None,
+        limbo=message.limbo if message.HasField("limbo") else None,
+        exists=message.exists,
+        unknown_fields=tuple(item.field_number for item in unknown),
     )
 
 

@@ -35,7 +35,8 @@ def master_key_oddity(key: bytes) -> str | None:
 
 
 def explicit_lac_oddity(ledger: LedgerId, body: bytes) -> str | None:
-    """Return what is odd about a ledger's explicit LAC, or None; the digest is not verified."""
+    """Return what is odd about a ledger's explicit LAC (a last add confirmed sent without an
+    entry), None if nothing is. The digest is not verified, as that takes the ledger's password."""
     try:
         lac_ledger, lac = decode_explicit_lac(body)
     except CorruptionError as error:

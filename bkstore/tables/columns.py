@@ -315,10 +315,11 @@ def make_schema(
     """Return a schema of the named columns, ``name?`` for one that may be null.
 
     ``name:kind`` is a column whose kind differs from `COLUMNS`, or that is not in it. The other
-    parameters are for screens, columns separated by spaces: `show` lists the columns shown; without
-    it, all are shown except those of `hide` and those that `ledger_id` represents. `caption` and
-    the others are fields of `ScreenColumns`. Without any, `screen` is None: the default. `nothing`
-    is a field of `Schema`.
+    parameters are for screens, with names of columns separated by spaces. `show` lists the columns
+    shown; without it, all are shown except those of `hide`, and `scope_id` and `qualified_name`,
+    whose values are shown in `ledger_id`. `caption` and the following ones are fields of
+    `ScreenColumns`. Without any of them, `Schema.screen` is None, and a screen shows the default
+    columns. `nothing` is a field of `Schema`.
 
     >>> make_schema("pairs", "entries? groups:rows").columns[0]
     Column(name='entries', kind='int64', nullable=True)

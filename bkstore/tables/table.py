@@ -175,13 +175,15 @@ def _plain_cells(values: Values, column: Column) -> Sequence[Any]:
 
 
 def _nested_array(pa: Any, cells: Values, arrow_type: pa.DataType) -> Any:
-    """Return the Arrow array, of a type list<list<int64>>, of cells int64[n, m] or None."""
-    # The numbers of all cells, as an array of their rows.
+    """Return a column as an Arrow array of type list<list<int64>>. A cell is int64[n, m], such as n
+    ranges of m = 2 numbers, or None. Arrow keeps such lists flat: all numbers, the offset of each
+    inner list in them, and the offset of each cell's first inner list."""
+    # The inner lists: the numbers of all cells, cut into rows.
     present = [cell for cell in cells if cell is not None]
     numbers = pa.array(np.concatenate([cell.ravel() for cell in present]), pa.int64())
     widths = np.repeat([cell.shape[1] for cell in present], [len(cell) for cell in present])
     rows = pa.ListArray.from_arrays(_list_offsets(pa, widths), numbers)
-    # These rows as an array of cells.
+    # The cells: these rows, cut into as many as each cell has.
     row_counts = [0 if cell is None else len(cell) for cell in cells]
     nulls = pa.array([cell is None for cell in cells])
     return pa.ListArray.from_arrays(_list_offsets(pa, row_counts), rows, arrow_type, mask=nulls)

@@ -112,7 +112,7 @@ class Coder:
         _check_batch("batch", batch)
         decoded, unverified = decode_records(self.digest, batch, ledger_id)
         for index in unverified.tolist():
-            try:  # decoded one by one, which finds the error
+            try:  # decoding the record by itself raises its error
                 self.decode(batch[index], ledger_id, int(batch.entries[index]))
             except CorruptionError as error:
                 decoded.failed[index] = error
@@ -160,8 +160,9 @@ def decode(
     digest_type: str | int | None = None,
     password: bytes | str | None = None,
 ) -> Entry:
-    """Return the entry in a record; `CorruptionError` if its digest does not match. Without a
-    digest type nothing is verified, and a version 1 payload includes the digest."""
+    """Return the entry in a record; raise `CorruptionError` if its digest does not match. Without a
+    `digest_type` nothing is verified. A record of version 1 does not tell its digest type, so the
+    payload then includes the digest."""
     if digest_type is not None:
         return Coder(digest_type, password).decode(record)
     record = as_data("record", record)

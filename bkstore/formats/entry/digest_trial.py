@@ -37,10 +37,10 @@ class DigestTrial(NamedTuple):
 def find_digest_type(
     records: Iterable[bytes], password: bytes | str | None = None
 ) -> DigestTrial | None:
-    """Return the digest type of records of one ledger in ascending order, None if it cannot be
-    told. Of CRC32 and CRC32C, and with the `password` HMAC, the first to verify one of the first
-    16 records is returned: it is another's by chance once in 2^32 times. HMAC without the password,
-    and DUMMY, are told by the sizes of records. Cost: three digests a record.
+    """Return the digest type of records of one ledger in ascending order, None if it is not clear.
+    It is the first of CRC32, CRC32C and, with the `password`, HMAC that verifies one of the first
+    16 records: a wrong one does so by chance once in 2^32 times. HMAC without the password, and
+    DUMMY, are recognized by the size of the digest. Cost: three digests a record.
 
     >>> coder = Coder("CRC32C")
     >>> find_digest_type(coder.encode_many(7, range(3), [b"hello"] * 3))
@@ -55,10 +55,12 @@ def find_digest_type(
             verified_type = "HMAC"
         if verified_type is not None:
             return DigestTrial(verified_type, is_verified=True)
+    # No digest verifies: use the number of the digest type that headers of version 2 have.
     headers = list(_readable_headers(tried))
     for header, _ in headers:
         if header.digest is not None:
             return DigestTrial(digest_name(header.digest), is_verified=False)
+    # Otherwise the most frequent size of a digest decides.
     sizes = Counter(_digest_sizes(headers))
     if not sizes:
         return None
@@ -83,8 +85,9 @@ class DigestTypes:
         self.untold: set[LedgerId] = set()
 
     def payloads(self, ledger: LedgerId, records: Sequence[bytes]) -> list[bytes]:
-        """Return the payloads of a ledger's records, in ascending order; with the digest before
-        each if its type cannot be told yet. Raises `CorruptionError` as `record_header`."""
+        """Return the payloads of a ledger's records, which are in ascending order. While the digest
+        type of the ledger is not known, a payload has its digest before it. Raises
+        `CorruptionError` as `record_header`."""
         trial = self.trials.get(ledger)
         if trial is None:
             trial = self._find(ledger, records)
@@ -92,7 +95,10 @@ class DigestTypes:
         return [record[record_header(record).size + size :] for record in records]
 
     def _find(self, ledger: LedgerId, records: Sequence[bytes]) -> DigestTrial | None:
-        # A ledger that could not be told is tried again: later records may be undamaged.
+        """Return the digest type of a ledger from `find_type`, else by a trial of these records. A
+        type that was found is kept; otherwise the next records, which may be undamaged, are tried.
+        """
+        # A ledger in `untold` had a trial before, which means that `find_type` knows no type of it.
         known = None if ledger in self.untold else self._find_type(ledger)
         trial = (
             find_digest_type(records) if known is None else DigestTrial(known, is_verified=False)
@@ -121,8 +127,9 @@ def _readable_headers(records: Iterable[bytes]) -> Iterator[tuple[RecordHeader, 
 
 
 def _digest_sizes(headers: list[tuple[RecordHeader, int]]) -> Iterator[int]:
-    """Yield the sizes of the digests of entry 0 and of entries that follow their predecessor: of
-    those the number of payload bytes is known."""
+    """Yield the size of the digest of each record for which it can be computed, given headers and
+    sizes of records. A header has the payload bytes of the ledger up to its entry, so the size of a
+    payload is known if the entry before it, or none, is there."""
     previous: RecordHeader | None = None
     for header, size in headers:
         length_before = None

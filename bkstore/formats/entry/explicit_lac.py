@@ -19,7 +19,8 @@ _STRUCT_V2 = struct.Struct(">Bqqq")
 def encode_explicit_lac(
     ledger: int | LedgerId, lac: int, digest_type: str | int, password: bytes | str | None = None
 ) -> bytes:
-    """Return the body of an explicit LAC: ledger, LAC, digest (25 bytes first for scopes).
+    """Return the body of an explicit LAC, a last add confirmed that is sent without an entry:
+    ledger, LAC and a digest of both. In a scope other than 0, flags and scope are before them.
 
     >>> encode_explicit_lac(1, 4, "DUMMY").hex()
     '00000000000000010000000000000004'

@@ -106,9 +106,11 @@ def scoped_id(scope: int, ledger: int) -> LedgerId:
 
 
 def record_ids(data: Bytes, offsets: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return (scope_id, ledger_id, entry_id) of the records that begin at `offsets` of `data`.
+    """Return (scope_id, ledger_id, entry_id) of the records that begin at `offsets` of `data`:
     int64[n] each, ids in two's complement. About 15 ns a record. The records must have at least 16
     bytes (25 in version 2), which is not checked."""
+    # Version 1 begins with ledger and entry. A negative ledger is the set first bit of version 2,
+    # which has flags (one byte), scope, ledger, entry.
     ledger, entry = read_int64s(data, offsets), read_int64s(data, offsets, 8)
     scope = np.zeros(offsets.size, np.int64)
     version_2 = ledger < 0

@@ -15,8 +15,8 @@ _PORT = re.compile(r"[0-9]{1,5}")
 
 
 def check_bookie_id(bookie_id: str) -> str:
-    """Return a bookie's id; `InvalidArgument` for one that upstream's clients refuse. A single
-    invalid id among the registered ones stops every such client (`net/BookieId`).
+    """Return a bookie's id; raise `InvalidArgument` for one that BookKeeper's clients refuse. If a
+    registered bookie has such an id, none of these clients can start (`net/BookieId`).
 
     >>> check_bookie_id("10.0.0.1:3181")
     '10.0.0.1:3181'

@@ -46,10 +46,10 @@ def decode_file(data: bytes) -> ClusterMetadata:
         _check_unique([ledger for ledger, _ in rows], "underreplicated")
         marks = dict(rows)
     return ClusterMetadata(
-        tuple(ledgers),
-        _read_bookie_ids(document, "registered_bookies"),
-        _read_bookie_ids(document, "unavailable_bookies"),
-        marks,
+        ledgers=tuple(ledgers),
+        registered_bookies=_read_bookie_ids(document, "registered_bookies"),
+        unavailable_bookies=_read_bookie_ids(document, "unavailable_bookies"),
+        underreplicated=marks,
     )
 
 
@@ -59,9 +59,9 @@ def encode_file(
     passwords: bool = False,
     other_parts: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Return the file's bytes, one line for each ledger; passwords only with `passwords`.
-    `decode_file` returns the same metadata, except for passwords that were left out. `other_parts`
-    are keys with JSON texts, which it passes over."""
+    """Return the file's bytes, with one line for each ledger. Passwords are left out unless
+    `passwords` is true; otherwise `decode_file` returns the same metadata. `other_parts` are
+    further keys of the file, with their values as JSON text; `decode_file` ignores them."""
     ledger_rows = [_ledger_fields(item, passwords) for item in metadata.ledgers]
     parts = [_encode_rows("ledgers", ledger_rows)]
     for key in ("registered_bookies", "unavailable_bookies"):
@@ -93,7 +93,8 @@ def _ledger_fields(metadata: LedgerMetadata, passwords: bool) -> _Fields:
         fields["custom_metadata_hex"] = custom_hex
     owner = read_owner(metadata.custom_metadata)._asdict()
     if stated := {name: value for name, value in owner.items() if value is not None}:
-        fields["owner"] = stated  # for other readers: here it is read from the custom metadata
+        # For readers other than `decode_file`, which has the owner from the custom metadata.
+        fields["owner"] = stated
     if metadata.c_token:
         fields["c_token"] = metadata.c_token
     if passwords and metadata.password is not None:
@@ -151,7 +152,8 @@ def _read_texts(fields: _Fields, key: str, json_path: str) -> list[str]:
 def _read_integer(
     fields: _Fields, key: str, json_path: str, default: int | None = None, stop: int = 2**63
 ) -> int:
-    """Return a number below `stop`; `default` if it is null or absent, an error if that is None."""
+    """Return the integer under `key`, below `stop`. If it is null or absent, `default` is returned
+    instead; without a default that raises `CorruptionError`, as does any other value."""
     value = fields.get(key)
     value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < stop:
@@ -216,7 +218,9 @@ def _decode_custom_metadata(fields: _Fields, json_path: str) -> dict[str, bytes]
 
 
 def _read_optional(fields: _Fields, key: str, json_path: str, convert: Callable[[Any], Any]) -> Any:
-    """Return the text, or for `bool` the truth value, as `convert` makes of it; None if absent."""
+    """Return ``convert(value)`` of the value under `key`, None if it is null or absent. The value
+    must be a text, or if `convert` is `bool` a truth value. Raises `CorruptionError` for another
+    one, and if `convert` raises `ValueError`; errors show no password."""
     value = fields.get(key)
     if value is None:
         return None

@@ -51,8 +51,9 @@ class LedgerLayout(NamedTuple):
 
 
 def decode_layout(data: bytes) -> LedgerLayout:
-    r"""Return the contents of LAYOUT; `CorruptionError` unless version, class and number are valid.
-    Ignores lines after the second, as upstream does.
+    r"""Return the contents of a store's LAYOUT, which names the ledger manager, the class that
+    decides the paths of ledgers. Raises `CorruptionError` unless version, class and the number of
+    the class are valid. Lines after the second are ignored, as in BookKeeper.
 
     >>> decode_layout(b"1\nflat:1")
     LedgerLayout(factory='flat', manager_version=1, version=1)

@@ -55,9 +55,10 @@ def decode(
     data: bytes, ledger: int | LedgerId, ctime: int = -1, *, strict: bool = False
 ) -> LedgerMetadata:
     """Return the metadata of `ledger`, whose id is not in the bytes. `ctime` is the creation time
-    in the store, in milliseconds, for bytes of version 2 or 3 without one. Contradictions are kept
-    (see `LedgerMetadata.problems`) unless `strict`. Raises `CorruptionError` for other bytes or no
-    segments, if `strict` for any problem. O(bytes)."""
+    in the store, in milliseconds: it counts for bytes of version 2 or 3 that have none. Raises
+    `CorruptionError` for bytes that are not metadata, and for metadata without segments. Values
+    that contradict each other are kept (see `LedgerMetadata.problems`); with `strict` they raise
+    `CorruptionError` too. O(bytes)."""
     (version, body), ledger_id = parse_header(data), LedgerId.of(ledger)
     if version == 1:
         metadata = decode_lines(data, body, ledger_id)
@@ -99,11 +100,12 @@ def _parse_delimited(data: bytes, body_offset: int, message: Any) -> None:
 
 
 def _from_message(message: Any, version: int, ledger: LedgerId, ctime: int) -> LedgerMetadata:
+    """Return the metadata in a protobuf message; `ctime` counts if the message has none."""
     state = _STATE_OF_NUMBER[message.state]
     is_closed = state == "CLOSED"
     has_password, has_ctime = message.HasField("password"), message.HasField("ctime")
-    # With a password upstream reads the digest type, by default the enum's first value. Without one
-    # it ignores the type; here it is returned.
+    # If there is a password, BookKeeper reads the digest type, which is the enum's first value if
+    # it is absent. Without a password it ignores the type; here a stated type is returned.
     has_digest = has_password or message.HasField("digestType")
     try:
         segments = tuple(
@@ -135,12 +137,14 @@ def _from_message(message: Any, version: int, ledger: LedgerId, ctime: int) -> L
 def encode(
     metadata: LedgerMetadata, version: int | None = None, *, incomplete: bool = False
 ) -> bytes:
-    """Return the bytes that the real `LedgerMetadataSerDe` writes; `version` overrides. Raises
-    `InvalidArgument` for a version outside 1..3, in versions 2 and 3 for metadata without digest
-    type or password (upstream throws there; with `incomplete` they are left out, which upstream can
-    read), and for values that do not fit: sizes beyond 32 bits, names that are not UTF-8, in
-    version 1 a bookie id with white space. Version 1 has no ack quorum, digest type, password,
-    custom metadata and ctime, and only 3 has the c token."""
+    """Return the bytes that BookKeeper's `LedgerMetadataSerDe` writes, in the metadata's format
+    version or in `version`. Version 1 has no ack quorum, digest type, password, custom metadata and
+    ctime, and only version 3 has the c token: such values are lost.
+
+    Raises `InvalidArgument` for a version outside 1..3; in versions 2 and 3 for metadata without
+    digest type or password, as BookKeeper does (with `incomplete` they are left out, which it can
+    read); and for values that do not fit: sizes beyond 32 bits, names that are not UTF-8, in
+    version 1 a bookie id with white space."""
     version = metadata.version if version is None else version
     if not 1 <= version <= NEWEST_VERSION:
         raise InvalidArgument(f"metadata format version {version} is outside 1..3")
@@ -159,7 +163,8 @@ def encode(
 
 
 def _to_message(metadata: LedgerMetadata, version: int, incomplete: bool) -> Any:
-    """Return the message; fields without a value, and those of newer versions, stay unset."""
+    """Return the metadata as a protobuf message. Fields without a value stay unset, and so do those
+    that `version` does not have."""
     message = LedgerMetadataFormat(
         quorumSize=metadata.write_quorum_size,
         ensembleSize=metadata.ensemble_size,

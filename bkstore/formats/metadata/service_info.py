@@ -67,8 +67,9 @@ class ServiceInfo(NamedTuple):
 
 
 def decode_service_info(data: bytes, bookie_id: str) -> ServiceInfo:
-    """Return the contents of a registration; `CorruptionError` for invalid bytes. An empty
-    registration is an old bookie's: its id is its address, or there is no endpoint.
+    """Return the contents of a bookie's registration; raise `CorruptionError` for invalid bytes. An
+    old bookie's registration is empty: its id is its address, and becomes the only endpoint; an id
+    that is not an address gives no endpoint.
 
     >>> decode_service_info(b"", "10.0.0.1:3181").address
     ('10.0.0.1', 3181)

@@ -36,9 +36,9 @@ def flat_path(ledger: int | LedgerId) -> str:
 
 
 def short_path(ledger: int | LedgerId, compat: Compat | None = None) -> str:
-    """Return the short hierarchical path: ten digits, 2-4-4. `InvalidArgument` for an id of more
-    digits; ``compat="bookkeeper"`` cuts it to its first ten, as `LegacyHierarchicalLedgerManager`
-    does, so that several ledgers share the path.
+    """Return the short hierarchical path: ten decimal digits, in levels of 2, 4 and 4. Raises
+    `InvalidArgument` for an id of more digits. ``compat="bookkeeper"`` cuts it to its first ten, as
+    `LegacyHierarchicalLedgerManager` does, so that several ledgers share the path.
 
     >>> short_path(4660)
     '/00/0000/L4660'
@@ -52,7 +52,7 @@ def short_path(ledger: int | LedgerId, compat: Compat | None = None) -> str:
 
 
 def long_path(ledger: int | LedgerId) -> str:
-    """Return the long hierarchical path: nineteen digits, 3-4-4-4-4.
+    """Return the long hierarchical path: nineteen decimal digits, in levels of 3, 4, 4, 4 and 4.
 
     >>> long_path(4660)
     '/000/0000/0000/0000/L4660'
@@ -117,7 +117,7 @@ _PATH_FORMS: dict[re.Pattern[str], Callable[[str], LedgerId]] = {
 
 
 def parse_path(path: str) -> LedgerId | None:
-    """Return the ledger of a path of any of these forms; None for other paths.
+    """Return the ledger of a path of any form of this module; None for other paths.
 
     >>> parse_path("/00/0000/L4660"), parse_path("/LAYOUT")
     (LedgerId(scope=0, ledger=4660), None)

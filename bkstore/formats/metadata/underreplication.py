@@ -38,8 +38,9 @@ class UnderreplicatedMark(NamedTuple):
 
 
 def mark_path(ledger: int | LedgerId) -> str:
-    """Return the path of a ledger's underreplicated mark: its hex digits, then its decimal id. A
-    scope other than 0 comes before them (bkstore's own).
+    """Return the path of a ledger's underreplicated mark (that it needs repair): four levels of hex
+    digits, then the decimal id. A scope other than 0, which BookKeeper does not have, is a level
+    before them.
 
     >>> mark_path(4660)
     '/underreplication/ledgers/0000/0000/0000/1234/urL0000004660'
@@ -67,7 +68,8 @@ def parse_mark_path(path: str) -> LedgerId | None:
 
 
 def lock_path(ledger: int | LedgerId) -> str:
-    """Return the path of the lock of a ledger's mark; a scope comes before it (bkstore's own).
+    """Return the path of the lock of a ledger's mark, which a repairing process holds. A scope
+    other than 0, which BookKeeper does not have, is a level before it.
 
     >>> lock_path(4660)
     '/underreplication/locks/urL0000004660'
@@ -101,7 +103,7 @@ def encode_mark(mark: UnderreplicatedMark) -> bytes:
 
 
 def encode_check_time(milliseconds: int) -> bytes:
-    """Return the value of a check time; -1 = never.
+    """Return the bytes of the time of the last check, in milliseconds since 1970; -1 means never.
 
     >>> encode_check_time(1700000000001).hex()
     '0881d095ffbc31'
@@ -113,17 +115,18 @@ def encode_check_time(milliseconds: int) -> bytes:
 
 
 def decode_check_time(data: bytes) -> int:
-    """Return milliseconds, -1 if the field is absent; `CorruptionError` for other bytes."""
+    """Return the time of the last check in milliseconds since 1970, -1 if the field is absent.
+    Raises `CorruptionError` for other bytes."""
     if not data:
         return -1
     try:
         value, end = decoder._DecodeVarint(data, 1)  # type: ignore[attr-defined]
     except (IndexError, DecodeError):
-        value, end = 0, -1  # not the end of the data
+        value, end = 0, -1  # -1 is not the end of the data, so the next check raises
     if data[0] != _FIELD_1_TAG or end != len(data):
         raise CorruptionError(None, 0, f"not a check time: {data[:16].hex()}")
-    number = int(value)
-    return number - 2**64 if number >= 2**63 else number
+    milliseconds = int(value)
+    return milliseconds - 2**64 if milliseconds >= 2**63 else milliseconds
 
 
 def encode_holder(bookie_id: str) -> bytes:

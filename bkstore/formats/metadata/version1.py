@@ -32,7 +32,7 @@ def decode_lines(data: bytes, start: int, ledger: LedgerId) -> LedgerMetadata:
         if not other_fields:
             raise CorruptionError(None, line_offset, f"segment has no bookies: {line[:80]!r}")
         entry_id = _parse_number(first_text, line_offset, "first entry", bits=64)
-        if other_fields[0] == _CLOSED_TAG:  # like upstream, ignore what follows it
+        if other_fields[0] == _CLOSED_TAG:  # the last line; like BookKeeper, ignore what follows
             last_entry = entry_id
             break
         segments.append(Segment(entry_id, tuple(other_fields)))
@@ -72,7 +72,9 @@ def _parse_number(text: str, offset: int, field: str, bits: int) -> int:
 
 
 def encode_lines(metadata: LedgerMetadata) -> bytes:
-    """Return the lines; `InvalidArgument` for bookie ids that would not be read back unchanged."""
+    """Return the metadata as lines: quorums and length, a line for each segment, and for a ledger
+    that is not open a last line with its last entry. Raises `InvalidArgument` for a bookie id that
+    would not be read back unchanged."""
     lines = [str(metadata.write_quorum_size), str(metadata.ensemble_size), str(metadata.length)]
     for first, ensemble in metadata.segments:
         if not ensemble:

@@ -43,8 +43,8 @@ def masked_crc32c(data: bytes) -> int:
 
 
 def checksum_of(checksum_type: ChecksumType, data: bytes | memoryview) -> int:
-    """Return the 32-bit checksum of `data`, whose last byte is the compression type of a block; 0
-    for `ChecksumType.NONE`.
+    """Return the 32-bit checksum that a table file has for a block: `data` is the block as stored,
+    with its compression type as last byte. 0 for `ChecksumType.NONE`.
 
     >>> hex(checksum_of(ChecksumType.XXH32, b"abc"))
     '0x32d153ff'
@@ -58,15 +58,16 @@ def checksum_of(checksum_type: ChecksumType, data: bytes | memoryview) -> int:
     if checksum_type is ChecksumType.XXH3:
         if not len(data):
             return 0
-        # The last byte is mixed in separately.
+        # RocksDB hashes the block without its last byte, and mixes that in.
         low_word = xxhash.xxh3_64_intdigest(data[:-1]) & _UINT32_MASK
         return low_word ^ (data[-1] * _LAST_BYTE_PRIME & _UINT32_MASK)
     return 0
 
 
 def context_modifier(base_checksum: int, offset: int) -> int:
-    """Return what format versions from 6 on add to the checksum of the block at `offset` of the
-    file whose footer has `base_checksum`, so that a block elsewhere fails; 0 if that is 0.
+    """Return what is added to the checksum of the block at `offset` of a file of format version 6
+    or later. It depends on the file, by the `base_checksum` of its footer, and on the offset, so
+    that a block in a wrong place fails. 0 if the base checksum is 0, as in older files.
 
     >>> context_modifier(5, 2**32 + 8), context_modifier(0, 8)
     (12, 0)

@@ -86,7 +86,8 @@ def decompress_into(
 def _decompressed_size(
     compression: CompressionType, data: bytes | memoryview, output: ByteArray
 ) -> int:
-    """Decompress into `output` and return how many bytes there are; more than fit count one."""
+    """Decompress `data` into `output`, and return the number of its bytes. If they do not fit, that
+    number is greater than the size of `output`, or an exception is raised."""
     source: Any = data
     target: Any = output
     if compression in (CompressionType.LZ4, CompressionType.LZ4HC):
@@ -113,9 +114,9 @@ def _decompressed_size(
 
 
 def compress(compression: CompressionType, contents: bytes | memoryview) -> bytes:
-    """Return compressed contents, of which `contents_size` returns the size: as RocksDB compresses
-    them with its default levels. Raises `UnsupportedLayout` for other compressions than none and
-    LZ4.
+    """Return the contents of a block as RocksDB compresses them at its default level; compressed
+    bytes have the size of the contents before them. Raises `UnsupportedLayout` for compressions
+    other than none and LZ4.
 
     >>> compress(CompressionType.LZ4, b"abc").hex()
     '0330616263'
@@ -126,9 +127,9 @@ def compress(compression: CompressionType, contents: bytes | memoryview) -> byte
     if compression is CompressionType.LZ4:
         import lz4.block  # only writers need it
 
-        # With a dictionary, even an empty one, LZ4 finds matches by a table of positions of 32
-        # bits, as in RocksDB. Without one it takes 16 bits for less than 64 KiB; blocks of rows
-        # are a third larger then.
+        # With a dictionary, even an empty one, LZ4 searches matches by a table of 32-bit positions,
+        # as in RocksDB. Without one it uses 16 bits for less than 64 KiB, and blocks of rows become
+        # a third larger.
         packed: bytes = lz4.block.compress(source, store_size=False, dict=b"")
         return encode_varint(len(contents)) + packed
     raise UnsupportedLayout(f"blocks are not written with compression {compression.name}")

@@ -81,10 +81,11 @@ class Configuration:
         return self._read_first(key, default, parse_boolean)
 
     def _read_first(self, key: str, default: _T, parse: Callable[[str], _R]) -> _R | _T:
+        """Return the first item of a key's value, parsed; `default` if the key is absent."""
         if key not in self._values:
             return default
-        # Replace variables in the value, or in its first item, and once more in the result, as
-        # upstream does. That may be a list after all, which only reading as text accepts.
+        # Replace variables in the value, or in its first item, and once more in the result, as the
+        # Java library does. The result may be a list after all, which only reading as text accepts.
         value = self._replace_variables(key, self._values[key])
         if not isinstance(value, str):
             value = self._replace_variables(key, value[0])

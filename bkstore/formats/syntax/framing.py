@@ -59,9 +59,11 @@ def bytes_at(data: Bytes, offsets: Int64Array, width: int) -> npt.NDArray[np.uin
 def find_frames(
     data: Bytes, start: int = 0, min_size: int = 1, padding: int | None = None
 ) -> Frames:
-    """Return the whole frames of the chain that begins at `start`. A size below `min_size`, which
-    is at least 1, ends the chain. But a size equal to `padding` is skipped with the i32 length and
-    the bytes after it, if they are complete. Cost: about 10 ns a frame if sizes are equal, or 150.
+    """Return the whole frames of the chain that begins at `start`: a frame is an i32 size and so
+    many bytes, and the next one follows. The chain ends at a size below `min_size`, which is at
+    least 1, and at a frame that is not complete. A size equal to `padding` is no frame: it is
+    skipped together with an i32 length and so many bytes. Cost: about 10 ns a frame if sizes are
+    equal, otherwise 150.
 
     >>> data = np.frombuffer(bytes.fromhex("00000002 aaaa 00000001 bb 00000009 cc"), np.uint8)
     >>> find_frames(data)
@@ -94,18 +96,19 @@ class _EqualRun(NamedTuple):
 def _follow_chain(
     data: Bytes, offset: int, min_size: int, padding: int | None, run: _EqualRun
 ) -> tuple[Int64Array, int, _EqualRun]:
-    """Follow the chain to its end, or until many sizes in a row were equal; continues `run`.
-    Returns the offsets of the sizes, the offset where it stopped, and the run there."""
+    """Follow the chain of frames to its end, or until `_MIN_EQUAL_FRAMES` sizes in a row were
+    equal; `run` is the row of equal sizes before `offset`. Return the offsets of the frames, the
+    offset at which this stopped, and the row of equal sizes there."""
     frame_offsets: list[int] = []
     add, buffer, end = frame_offsets.append, data.data, data.size
     last_start, (last_size, equal_count) = end - SIZE_FIELD_BYTES, run
-    equal_count = min(equal_count, _MIN_EQUAL_FRAMES - 1)  # so that the loop begins
+    equal_count = min(equal_count, _MIN_EQUAL_FRAMES - 1)  # so that the loop is entered
     while offset <= last_start and equal_count < _MIN_EQUAL_FRAMES:
         (size,) = _unpack_size(buffer, offset)
         frame_end = offset + SIZE_FIELD_BYTES + size
         if size < min_size or frame_end > end:
             padding_end = _padding_end(buffer, offset) if size == padding else end + 1
-            if padding_end > end:
+            if padding_end > end:  # incomplete padding, or none: the chain ends
                 break
             offset = padding_end
             continue
@@ -128,8 +131,9 @@ def _padding_end(buffer: memoryview, offset: int) -> int:
 def _follow_equal(
     sizes: npt.NDArray[Any], end: int, offset: int, size: int
 ) -> tuple[Int64Array, int]:
-    """Follow frames of one size, thousands at a time; stop before the first of another size.
-    `sizes` has the integer at every offset of the buffer, `end` is the buffer's."""
+    """Follow frames of one `size`, thousands at a time; stop before the first of another size.
+    `sizes` has the integer at every offset of the buffer, which ends at `end`. Return the offsets
+    of the frames, and the offset at which this stopped."""
     step, start = SIZE_FIELD_BYTES + size, offset
     while (count := min((end - offset) // step, _MAX_FRAMES_AT_ONCE)) > 0:
         is_same = sizes[offset : offset + (count - 1) * step + 1 : step] == size
@@ -141,7 +145,8 @@ def _follow_equal(
 
 
 def run_end(data: Bytes, offset: int, byte: int) -> int:
-    """Return where a run of bytes `byte` that begins at `offset` ends. About 50 us a MiB."""
+    """Return the offset of the first byte from `offset` on that is not `byte`, or the end of the
+    data. About 50 us a MiB."""
     block = 4096
     while offset < data.size:
         is_same = data[offset : offset + block] == byte

@@ -39,7 +39,8 @@ def is_blank(text: str) -> bool:
 
 
 def parse_integer(text: str, bits: int) -> int:
-    """Return the signed integer of `bits` bits in a text; one with a prefix is cut to them.
+    """Return the signed integer of `bits` bits in a text. A number with the prefix ``0x`` or ``0b``
+    may have any length: its lowest bits count, as in Java. Raises `ValueError` for other texts.
 
     >>> parse_integer("+3181", 32), parse_integer("0xffffffff", 32)
     (3181, -1)
@@ -49,14 +50,17 @@ def parse_integer(text: str, bits: int) -> int:
         return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"{text!r} is not an integer")
-    number = int(text) if len(text) < 100 else 1 << bits  # too long is too large, and slow
+    # A text of 100 digits or more is too large anyway, and `int` is slow on long ones.
+    number = int(text) if len(text) < 100 else 1 << bits
     if not -1 << bits - 1 <= number < 1 << bits - 1:
         raise ValueError(f"{text!r} is not an integer of {bits} bits")
     return number
 
 
 def parse_double(text: str) -> float:
-    """Return the double-precision number in a text: Java's syntax, or an integer after ``0x``.
+    """Return the double-precision number in a text: in Java's syntax, or an integer after the
+    prefix ``0x`` or ``0b``. Numbers that are too large are infinite. Raises `ValueError` for other
+    texts.
 
     >>> parse_double(" .5d"), parse_double("0x10"), parse_double("0X1p-1")
     (0.5, 16.0, 0.5)
@@ -81,7 +85,8 @@ def parse_double(text: str) -> float:
 
 
 def parse_single(text: str) -> float:
-    """Return the single-precision number in a text, as the shortest decimal that packs to it.
+    """Return the single-precision number in a text: a Python float that has the shortest decimal
+    form with which that number is the nearest one.
 
     >>> parse_single("0.949999999"), parse_single("1e-1")
     (0.95, 0.1)
@@ -105,14 +110,15 @@ def parse_boolean(text: str) -> bool:
     >>> [parse_boolean(word) for word in ("TRUE", "off", "1", "n")]
     [True, False, True, False]
     """
-    word = text.lower() if text.isascii() else text  # no other letter counts as one of these
+    word = text.lower() if text.isascii() else text  # `lower` maps some other letters to these too
     if word not in _TRUE + _FALSE:
         raise ValueError(f"{text!r} is neither true nor false")
     return word in _TRUE
 
 
 def _parse_prefixed(text: str) -> int | None:
-    """Return the integer after the prefix ``0x`` or ``0b``; None for a text without one."""
+    """Return the integer after the prefix ``0x`` or ``0b``; None for a text without such a prefix.
+    Raises `ValueError` for a prefix that no number follows."""
     if text[:2] not in _RADIX:
         return None
     radix, syntax = _RADIX[text[:2]]

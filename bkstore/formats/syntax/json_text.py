@@ -24,8 +24,9 @@ def parse_json(
 ) -> Any:
     """Return the value of a JSON text in UTF-8, with or without a byte order mark. Raises
     `CorruptionError` for anything else: bytes that are not UTF-8 or not JSON, nesting or numbers
-    beyond what Python takes, NaN and infinities, a key twice in one object, a lone surrogate. It
-    names `file`, the offset in bytes where it is known, and `subject` it read.
+    beyond what Python takes, NaN and infinities, a key twice in one object, a lone surrogate (half
+    of a character's escape). The error has `file`, and the offset in bytes if it is known; its text
+    begins with `subject`.
 
     >>> parse_json(b'{"ledgers": []}')
     {'ledgers': []}
@@ -65,13 +66,14 @@ def format_json(value: Any, indent: int | None = None) -> str:
     ["caf\\udce9", "\ud83d\ude00"]
     """
     text = json.dumps(value, indent=indent)
-    if _SURROGATE.search(text):  # double the backslash of a lone one, which is group 1
+    if _SURROGATE.search(text):  # double the backslash of a lone one, which is the group 1
         text = _ESCAPE.sub(lambda match: f"\\{match[1]}" if match[1] else match[0], text)
     return text
 
 
 def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of a JSON text; raises `ValueError` for a repeated key."""
+    """Return an object of a JSON text, given its keys and values; raise `ValueError` for a repeated
+    key, of which Python's parser would silently keep the last value."""
     members = dict(pairs)
     if len(members) < len(pairs):
         seen: set[str] = set()

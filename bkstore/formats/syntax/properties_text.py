@@ -80,7 +80,8 @@ def split_list(text: str) -> list[str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield (text, begin, end) of each line, or of several lines joined by backslashes."""
+    """Yield (text, begin, end) of each logical line: a line, or several of which each but the last
+    ends with a backslash. Comments and empty lines are left out."""
     joined: list[str] = []
     first_offset = 0
     for match in _LINE.finditer(text):
@@ -97,8 +98,9 @@ def _logical_lines(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _split_line(line: str) -> tuple[str, str]:
-    """Return key and value, still escaped; both empty if the value has a character that Java takes
-    for a line end: its pattern for a property does not match then."""
+    """Return key and value of a line, still escaped. Both are empty if the value has a character
+    that Java takes for a line end: the Java library's pattern for a property does not match such a
+    line."""
     key = _KEY.match(line)
     assert key is not None
     separator = _SEPARATOR.match(line, key.end())
@@ -108,8 +110,8 @@ def _split_line(line: str) -> tuple[str, str]:
 
 
 def _unescape_key(text: str) -> str:
-    r"""Return a key with its escapes replaced: octal, ``\u`` and four hex digits, a control letter;
-    before any other letter the backslash goes."""
+    r"""Return a key with its escapes replaced. A backslash may be followed by octal digits, ``u``
+    and four hex digits, or a letter for a control character; before anything else it is dropped."""
 
     def unescape(match: re.Match[str]) -> str:
         octal_digits, unicode_mark, hex_digits, letter = match.groups()
@@ -121,14 +123,14 @@ def _unescape_key(text: str) -> str:
 
 
 def _unescape_value(text: str) -> str:
-    r"""Return a value with its escapes replaced: ``\u`` and four hex digits, or a letter that is
-    one for a character; before any other letter the backslash stays."""
+    r"""Return a value with its escapes replaced. A backslash may be followed by ``u`` and four hex
+    digits, or by a letter for another character; before anything else it is kept."""
 
     def unescape(match: re.Match[str]) -> str:
         hex_digits, letter = match.groups()
         if hex_digits is None:
             return _VALUE_LETTERS.get(letter, "\\" + letter)
-        # Fewer digits, at the end of the value, are dropped: not an error.
+        # Fewer digits, at the end of the value, are dropped without an error, as in Java.
         return _unescape_unicode(hex_digits) if len(hex_digits) == 4 else ""
 
     return _join_surrogates(_VALUE_ESCAPE.sub(unescape, text))

@@ -20,7 +20,8 @@ _MESSAGE_TYPE, _ENUM_TYPE = 11, 14
 def declare(
     package: str, text: str, enums: Mapping[str, str] | None = None
 ) -> dict[str, type[Any]]:
-    """Return the classes of the messages in `text`, by name. `enums` has names and numbers.
+    """Return the classes of the protobuf messages that are declared in `text`, by name. `enums` has
+    the names and numbers of each enum. No generated code and no ``.proto`` file are needed.
 
     >>> messages = declare("example", "Lock: required string holder 1, optional State state 2",
     ...                    {"State": "FREE 1, HELD 2"})
@@ -49,7 +50,7 @@ def compile_messages(
     ``Parent.Name`` is declared inside of another message."""
     file_name = f"{package.replace('.', '/')}.proto"
     file = FileDescriptorProto(name=file_name, package=package, syntax="proto2")
-    # Messages: a nested one is declared in its parent, which precedes it.
+    # Messages. A nested one is declared in its parent, which comes before it.
     declared: dict[str, DescriptorProto] = {}
     for name, declarations in messages.items():
         parent, _, own_name = name.rpartition(".")
@@ -70,7 +71,8 @@ def compile_messages(
         for value in values.split(","):
             value_name, number = value.split()
             enum.value.add(name=value_name, number=int(number))
-    # A pool of its own: the default pool refuses a second file that declares the same names.
+    # The classes get a pool of their own: protobuf's default pool refuses a second file that
+    # declares the same names, such as another library's.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in messages}

@@ -34,29 +34,33 @@ _JAVA_LETTERS = {"007": "a", "010": "b", "013": "v", "014": "f"}
 
 
 def parse_into(data: bytes, start: int, message: Any, subject: str) -> None:
-    """Parse text format from `start` on into the message; the last of repeated fields wins. Raises
-    `CorruptionError`, its reason starting with `subject`, for bytes that are not UTF-8, invalid
-    escapes, and text that does not parse. The caller checks required fields. O(bytes)."""
+    """Parse protobuf's text format from `start` on into `message`, as Java does. A field that
+    occurs twice has its last value. Raises `CorruptionError`, its reason starting with `subject`,
+    for bytes that are not UTF-8, invalid escapes, and text that does not parse. Required fields are
+    not checked. O(bytes)."""
     body = data[start:]
     try:
         body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptionError(None, start + error.start, f"{subject} is not UTF-8") from error
+    # Java reads some escapes in texts that Python's parser reads differently or refuses.
     text = _TOKEN.sub(lambda token: _escape_in_octal(token, start, subject), body).decode("utf-8")
     try:
-        # Merge, not Parse: Parse refuses a field that is there twice, Java does not.
+        # `Parse` refuses a field that occurs twice, `Merge` does not.
         text_format.Merge(text, message)
     except (text_format.ParseError, ValueError) as error:
         line = getattr(error, "GetLine", lambda: None)() or 1  # a `ValueError` has no line
         offset = start + sum(len(before) + 1 for before in body.split(b"\n")[: line - 1])
         detail = str(error)
-        if b"password" in body:  # which the parser may quote
+        if b"password" in body:  # the parser's error may quote it
             detail = f"line {line} (not quoted here: there is a password)"
         raise CorruptionError(None, offset, f"{subject} does not parse: {detail}") from None
 
 
 def _escape_in_octal(token: re.Match[bytes], start: int, subject: str) -> bytes:
-    """Return a string token with all escapes in three octal digits, which all parsers agree on."""
+    """Return a string of the text with each escape replaced by one of three octal digits, which all
+    parsers read alike. `token` is a match of a string or a comment; comments stay as they are.
+    `start` is the offset of the text, for errors."""
     if token[0].startswith(b"#"):  # a comment
         return token[0]
 

@@ -28,7 +28,8 @@ class VariableResolver:
         self._lookups = {} if lookups is None else lookups
 
     def resolve(self, name: str) -> Value | None:
-        """Return the value of a variable, None if it is undefined."""
+        """Return the value of a variable, None if it is undefined. A name such as ``env:HOME`` is
+        looked up by the prefix's own function first."""
         prefix, colon, key = name.partition(":")
         if colon and prefix in self._lookups:
             value = self._lookups[prefix](key)
@@ -37,10 +38,11 @@ class VariableResolver:
         return self._values.get(name)
 
     def replace(self, value: Value) -> Value:
-        """Return a value with its variables replaced; a list is returned as it is. A text that is
-        one variable, of a key with several items, is that list; elsewhere such a key gives its
-        first item. Raises `InvalidArgument` for a variable that contains itself, for nesting deeper
-        than 100, more than 10,000 variables, and a result above a MiB.
+        """Return a value with its variables replaced; a list is returned as it is. If the value of
+        a variable is a list, the result is that list if the text consists of the variable alone;
+        elsewhere the list's first item is inserted. Raises `InvalidArgument` for a variable that
+        contains itself, for nesting deeper than 100, more than 10,000 variables, and a result above
+        a MiB.
 
         >>> variables = VariableResolver({"base": "/data", "dirs": ["${base}/1", "/b"]})
         >>> variables.replace("${base}/${index:-0}, $${base}, ${unknown}")
@@ -63,14 +65,15 @@ class _Replacement:
         self._count = 0
 
     def replace_in(self, text: str, enclosing: list[str]) -> str:
-        """Return `text` with its variables replaced; `enclosing` are those it is part of."""
+        """Return `text` with its variables replaced. `enclosing` are the names of the variables
+        that it is part of the value of."""
         result, position = "", 0
         while (begin := text.find("${", position)) >= 0:
             end = text.find("}", begin + 2)
             if end < 0:
                 break
             result += text[position:begin]
-            if result.endswith("$"):  # an escape: it goes, and the variable stays
+            if result.endswith("$"):  # "$${": an escape, so that the variable is not replaced
                 result = result[:-1] + "${"
                 position = begin + 2
                 continue
@@ -79,8 +82,9 @@ class _Replacement:
         return result + text[position:]
 
     def _replace_one(self, written: str, enclosing: list[str]) -> str:
-        """Return the value of a variable ``${name}`` or ``${name:-default}``, inside of the values
-        of `enclosing`; as `written` if it has neither a value nor a default."""
+        """Return the value of the variable `written`, which is ``${name}`` or
+        ``${name:-default}``, with its own variables replaced; `written` itself if it has neither a
+        value nor a default. `enclosing` is as in `replace_in`."""
         name, default = _name_and_default(written[2:-1])
         if name in enclosing:
             raise InvalidArgument("a variable refers to itself: " + " -> ".join([*enclosing, name]))

@@ -43,12 +43,14 @@ def diff(
     only_ledger: LedgerId | None = None,
     on_ledger: OnLedger | None = None,
 ) -> Iterator[Difference]:
-    """Yield the differences between two sides, in unsigned order of ledgers.
+    """Yield the differences between two sides, each a bookie's directories or a dump of them, in
+    unsigned order of ledgers.
 
     Compares ledgers, their entries (by set operations on sequence groups) and their states, but not
     the location or content of records. If one side cannot read the entries or the state of a
-    ledger, these are not compared, and the error is appended to `findings`. Limbo is compared if
-    both sides store it. With `only_ledger`, just that one is compared. `on_ledger` gets each.
+    ledger, these are not compared, and the error is appended to `findings`. The limbo state is
+    compared if both sides store it. With `only_ledger`, just that one is compared. `on_ledger` is
+    called with each ledger and whether it differs.
 
     Memory: one ledger of each side, and what the sides need. Cost: listing both. Raises as they do.
 
@@ -79,7 +81,8 @@ def diff(
 def _merge_sides(
     a: Iterator[ComparedLedger], b: Iterator[ComparedLedger]
 ) -> Iterator[tuple[ComparedLedger | None, ComparedLedger | None]]:
-    """Yield each ledger as both sides have it; None for the side that does not know it."""
+    """Yield (ledger of `a`, the same ledger of `b`) for each ledger that either side knows, in
+    order; None for a side that does not know it. Both sides are in the order of ledgers."""
     left, right = next(a, None), next(b, None)
     while left is not None or right is not None:
         if right is None or (left is not None and left.ledger < right.ledger):
@@ -99,8 +102,8 @@ def _compare_ledger(
     side_names: tuple[str, str],
     findings: list[Finding],
 ) -> Iterator[Difference]:
-    """Yield the differences of a ledger, of which one side may be None; add what is unreadable to
-    `findings`. A ledger that is on one side only is one difference."""
+    """Yield the differences of one ledger. A side is None if it does not know the ledger: this is
+    one difference. Entries and states that a side cannot read are added to `findings`."""
     for side_name, ledger in zip(side_names, (left, right)):
         if ledger is not None:
             findings += _unread_findings(side_name, ledger)
@@ -138,6 +141,7 @@ def _compare_entries(ledger: LedgerId, a: Availability, b: Availability) -> Iter
 
 
 def _compare_states(ledger: LedgerId, a: ComparedState, b: ComparedState) -> Iterator[Difference]:
+    """Yield a difference for each part of a ledger's state that differs."""
     for kind in _STATES:
         a_value, b_value = getattr(a, kind), getattr(b, kind)
         if a_value == b_value:

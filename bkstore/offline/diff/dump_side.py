@@ -58,7 +58,8 @@ class DumpSide:
 
     def ledgers(self, only_ledger: LedgerId | None = None) -> Iterator[ComparedLedger]:
         """Yield each known ledger once, or the given one, in unsigned order."""
-        # Walk along both tables; a ledger has rows in `groups` only if it has entries.
+        # Go through both tables in the order of ledgers. A ledger has rows in `groups` only if it
+        # has entries.
         groups = self._merge_files("groups", (*LEDGER_COLUMNS, *_GROUP_COLUMNS), _read_groups)
         groups_by_ledger = groupby(groups, key=itemgetter(0))
         next_groups = next(groups_by_ledger, None)
@@ -97,7 +98,9 @@ class DumpSide:
 
 
 def _choose_bookie(dump: Dump, bookie: str | None) -> str:
-    """Return the bookie to read; raises `InvalidArgument` if it cannot be, or is ambiguous."""
+    """Return the name of the bookie whose rows are read; with None the only one of the dump. Raises
+    `InvalidArgument` if it is not in the dump, was not readable when the dump was made, or if None
+    is given and the dump has several."""
     known_bookies = ", ".join(sorted(dump.bookies)) or "none"
     if bookie is None:
         if len(dump.bookies) == 1:
@@ -111,7 +114,8 @@ def _choose_bookie(dump: Dump, bookie: str | None) -> str:
 
 
 def _to_availability(group_rows: list[Int64Array]) -> Availability | BkstoreError:
-    """Return the entries of int64[n, 4] rows from several files, or the error in the rows."""
+    """Return the entries that a ledger's rows of `groups` describe, int64[n, 4] from each of
+    several files. If the rows are invalid, the error is returned, not raised."""
     if not group_rows:
         return Availability()
     try:

@@ -70,7 +70,8 @@ class DirectorySide:
             yield ComparedLedger(ledger_id, entries, self._read_state(ledger_id))
 
     def _read_state(self, ledger_id: LedgerId) -> ComparedState | BkstoreError:
-        """Return the ledger's state, or the error that it cannot be read."""
+        """Return the ledger's state, or the error if it cannot be read. `limbo` is None if this
+        kind of index does not store it."""
         index = self._bookie.index
         try:
             state = index.state(ledger_id)

@@ -63,19 +63,21 @@ def encode_batch(
     lac: int | Int64Array,
     length: int,
 ) -> RecordBatch:
-    """Return the records of a writer that sends `entries` in this order, as one framed buffer."""
+    """Return the records of a writer that sends the ids `entries` in this order, in one buffer of
+    frames (a 4-byte size, then the record). `lac` is the last add confirmed before the first entry,
+    or that of each entry; `length` the payload bytes of the ledger before the first entry."""
     ledger_id, entry_ids = LedgerId.of(ledger), as_entry_ids(entries)
     bodies = payloads_as_bytes(payloads)
     check_payload_count(entry_ids.size, len(bodies))
     lacs, length = _lac_of_each(lac, entry_ids), check_integer(length, "length")
     if length < 0:
         raise InvalidArgument(f"length {length} before the first entry")
-    # Headers first: the length of an entry counts the payload bytes up to it.
+    # Make all headers. The length in a header counts the ledger's payload bytes up to its entry.
     sizes = np.fromiter(map(len, bodies), np.int64, entry_ids.size)
     if length + int(sizes.sum()) >= 1 << 63:
         raise InvalidArgument(f"length {length} and {int(sizes.sum())} bytes do not fit 63 bits")
     headers = _encode_headers(ledger_id, digest.number, entry_ids, lacs, np.cumsum(sizes) + length)
-    sizes += headers.shape[1] + digest.size
+    sizes += headers.shape[1] + digest.size  # from now on of the records, not of the payloads
     # The frames follow each other in one buffer.
     frame_sizes = sizes + SIZE_FIELD_BYTES
     ends = np.cumsum(frame_sizes)
@@ -95,7 +97,8 @@ def encode_batch(
 
 
 def _lac_of_each(lac: int | Int64Array, entries: Int64Array) -> Int64Array:
-    """Return the LAC of each entry: as given, or the highest of `lac` and the ids before it."""
+    """Return the LAC of each entry, int64[n]: as given, or if `lac` is a single number the highest
+    of it and the ids before the entry, as for a writer whose adds are confirmed one by one."""
     lacs = np.asarray(lac)
     if lacs.shape not in ((), entries.shape) or lacs.dtype.kind != "i":
         given = describe_value(lac)
@@ -108,9 +111,10 @@ def _lac_of_each(lac: int | Int64Array, entries: Int64Array) -> Int64Array:
 
 
 def _write_frames(out: Bytes, sizes: Int64Array, heads: Bytes2D, payloads: Sequence[bytes]) -> None:
-    """Write frames of `sizes` bytes: each its head (size prefix, header, digest) and payload."""
+    """Write frames of `sizes` bytes into `out`: each its head (size prefix, header, digest; a row
+    of `heads`) and its payload."""
     width = heads.shape[1]
-    if (sizes == sizes[0]).all():  # as columns of a table
+    if (sizes == sizes[0]).all():  # frames are rows of a table
         table = out.reshape(sizes.size, int(sizes[0]))
         table[:, :width] = heads
         payload_bytes = np.frombuffer(b"".join(payloads), np.uint8)
@@ -149,7 +153,8 @@ def payloads_as_bytes(payloads: Payloads) -> Sequence[bytes]:
 def _encode_headers(
     ledger_id: LedgerId, digest: int, entries: Int64Array, lacs: Int64Array, lengths: Int64Array
 ) -> Bytes2D:
-    """Return the entries' headers, a row each, of version 2 in a scope and else of version 1."""
+    """Return the entries' headers, a row each: of version 2, which has a scope, if the ledger's
+    scope is not 0, otherwise of version 1. `digest` is the number of the digest type."""
     table = np.empty(entries.size, _V2 if ledger_id.scope else _V1)
     if ledger_id.scope:
         table["flags"] = FLAGS_V2 | digest
@@ -162,7 +167,8 @@ def _encode_headers(
 def _verify_rows(
     digest: Digest, batch: RecordBatch, headers: Bytes2D, rows: Int64Array
 ) -> Int64Array:
-    """Return those of the records `rows`, all of one version, whose digest matches."""
+    """Return those of the records number `rows`, all of one version, whose digest matches.
+    `headers` has the header of each of them."""
     header_size = headers.shape[1]
     payload_start = header_size + digest.size
     starts = batch.offsets[rows] + payload_start
@@ -176,7 +182,8 @@ def _verify_rows(
 def decode_records(
     digest: Digest, batch: RecordBatch, ledger: LedgerId | None
 ) -> tuple[DecodedBatch, Int64Array]:
-    """Return the decoded batch with an empty `failed`, and the rows that did not verify."""
+    """Return the decoded batch with an empty `failed`, and the numbers of the records that did not
+    verify: those that are too short, of another ledger or entry, or with a wrong digest."""
     data, count = batch.octets, len(batch)
     is_v2 = np.zeros(count, np.bool_)
     non_empty = batch.sizes > 0
@@ -203,7 +210,7 @@ def decode_records(
             matches &= (table["ledger"] == number) & (scopes == scope)
         candidates = np.flatnonzero(matches)
         is_verified[_verify_rows(digest, batch, headers[candidates], rows[candidates])] = True
-    # What is left of a record after header and digest is the payload.
+    # The payload is what is left of a record after header and digest.
     entries, lacs, lengths, starts = columns.values()
     offsets, sizes = batch.offsets + starts, batch.sizes - starts
     decoded = DecodedBatch(batch, entries, lacs, lengths, offsets, sizes, {})

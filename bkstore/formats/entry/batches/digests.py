@@ -58,8 +58,9 @@ def _crc_function(digest_name: str) -> _ExtendCrc:
 
 @cache
 def _byte_changes(digest_name: str, header_size: int) -> tuple[int, npt.NDArray[np.uint32]]:
-    """Return the CRC of `header_size` zeros, and, as uint32[header_size, 256], by which XOR each
-    value at each position changes it. Ten thousand CRCs, once for each digest type and version."""
+    """Return the CRC of `header_size` zeros, and by which XOR each byte value at each position
+    changes it: uint32[header_size, 256]. CRCs are linear, so these changes combine. Computing them
+    takes ten thousand CRCs, once for each digest type and header version."""
     extend = _crc_function(digest_name)
     zero_sum = extend(0, bytes(header_size))
     changes = np.empty((header_size, 256), np.uint32)
@@ -72,7 +73,8 @@ def _byte_changes(digest_name: str, header_size: int) -> tuple[int, npt.NDArray[
 
 
 def _header_sums(digest_name: str, headers: Bytes2D) -> npt.NDArray[np.uint32]:
-    """Return the CRC of each header: that of zeros, changed for each byte that is not zero."""
+    """Return the CRC of each header: that of zeros, changed by XOR for each byte that is not zero.
+    Position by position this takes a few array operations for all headers."""
     zero_sum, changes = _byte_changes(digest_name, headers.shape[1])
     sums = np.full(len(headers), zero_sum, np.uint32)
     lowest, highest = headers.min(axis=0), headers.max(axis=0)

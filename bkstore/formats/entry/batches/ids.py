@@ -28,13 +28,13 @@ class BatchIds(NamedTuple):
 def read_batch_ids(batch: RecordBatch) -> BatchIds:
     """Return the ids of the records before the first invalid one. About 20 ns a record."""
     _check_batch("batch", batch)
-    # Read all as version 1, which has no scope, up to the first record without its fields.
+    # Read all records as version 1, which has no scope, up to the first one that is too short.
     is_short = batch.sizes < V1_HEADER
     offsets = batch.offsets[: int(is_short.argmax()) if is_short.any() else len(batch)]
     data = batch.octets
     ledgers, entries, lacs = (read_int64s(data, offsets, position) for position in (0, 8, 16))
     scopes = np.zeros(offsets.size, np.int64)
-    # Those of version 2, whose first bit is set, have flags and scope before the same fields.
+    # Records of version 2, whose first bit is set, have flags and scope before the same fields.
     v2_rows, count = np.flatnonzero(ledgers < 0), offsets.size
     if v2_rows.size:
         is_short = batch.sizes[v2_rows] < V2_HEADER
@@ -55,7 +55,8 @@ def order_by_ledger(scopes: Int64Array, ledgers: Int64Array) -> Int64Array:
     lowest = int(ledgers.min()) if ledgers.size else 0
     if (scopes != scopes[:1]).any():
         order = np.lexsort((ledgers, scopes))
-    elif ledgers.size and int(ledgers.max()) - lowest < 1 << 16:  # 16 bits sort ten times as fast
+    elif ledgers.size and int(ledgers.max()) - lowest < 1 << 16:
+        # Numbers of 16 bits are sorted ten times as fast.
         order = np.argsort((ledgers - lowest).astype(np.uint16), kind="stable")
     else:
         order = np.argsort(ledgers, kind="stable")
@@ -86,17 +87,19 @@ class BatchLedgers:
 
     @classmethod
     def of(cls, scopes: Int64Array, ledgers: Int64Array) -> BatchLedgers:
-        """Return the ledgers of records from signed ids, int64[n]. O(n), or a sort."""
+        """Return the ledgers of records, given their signed scopes and ids, int64[n]. O(n) if all
+        are of one ledger, otherwise a sort."""
         if not ledgers.size:
             return cls([])
         first = LedgerId.from_signed(int(scopes[0]), int(ledgers[0]))
         if (ledgers == ledgers[0]).all() and (scopes == scopes[0]).all():
             return cls([first])
-        # Sorted by ledger, each ledger is one run of rows: the run's number is its rank.
+        # Sorted by ledger, the rows of a ledger are one run; the number of the run is its rank.
         order = order_by_ledger(scopes, ledgers)
         is_run_start = (np.diff(ledgers[order]) != 0) | (np.diff(scopes[order]) != 0)
         rank_of_sorted = np.cumsum(np.concatenate(([0], is_run_start)))
-        first_rows = order[np.concatenate(([True], is_run_start))]  # the sort is stable
+        # As the sort is stable, the first row of a run is also the first one in the batch.
+        first_rows = order[np.concatenate(([True], is_run_start))]
         # Ranks are in the order of ids; renumber the ledgers in the order of appearance.
         ranks_by_appearance, numbers = _number_by_appearance(first_rows, rank_of_sorted)
         ledger_rows = first_rows[ranks_by_appearance]
@@ -150,7 +153,8 @@ class BatchLedgers:
 def _number_by_appearance(
     first_rows: Int64Array, ranks: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Return the ranks by their first row, and `ranks` renumbered in that order."""
+    """Return the ranks sorted by the row in which each appears first (``first_rows[rank]``), and
+    `ranks` with each rank replaced by its position in that order."""
     ranks_by_appearance = np.argsort(first_rows)
     new_numbers = np.empty_like(ranks_by_appearance)
     new_numbers[ranks_by_appearance] = np.arange(ranks_by_appearance.size)

@@ -153,7 +153,7 @@ class RecordBatch(Sequence[memoryview]):
         return bytes_at(self.octets, frame_starts, frame_size).reshape(-1).data
 
     def _write_frames(self) -> bytes | memoryview:
-        """Return the records, of which some lack a prefix in the buffer, as consecutive frames."""
+        """Return the records as consecutive frames in a new buffer: each after its size."""
         size = int(self.sizes[0])
         if (self.sizes != size).any():
             return _frame_records(self.records(), self.sizes)
@@ -204,7 +204,7 @@ def _frame_records(records: Sequence[bytes], sizes: Int64Array) -> bytes:
     """Return the records, of these sizes, each with its size before it."""
     if not sizes.size:
         return b""
-    if (sizes == sizes[0]).all():  # one size is between all records, and before the first
+    if (sizes == sizes[0]).all():  # the same size prefix before all records, so a join does it
         return int(sizes[0]).to_bytes(SIZE_FIELD_BYTES, "big").join((b"", *records))
     parts: list[bytes] = [b""] * (2 * sizes.size)  # size and record in turn
     parts[::2], parts[1::2] = sizes.astype(">i4").view("V4").tolist(), records

@@ -59,11 +59,14 @@ class LogRecordReader:
         self.torn_offset: int | None = None
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (offset of the first fragment, payload) of each whole record; set `torn_offset`."""
-        record_offset: int | None = None
+        """Yield (offset of the first fragment, payload) of each whole record. A record is one FULL
+        fragment, or FIRST, any number of MIDDLE, and LAST. `torn_offset` is set at the end, if the
+        file ends inside a record."""
+        record_offset: int | None = None  # None: between two records
         parts: list[bytes] = []
         for fragment_offset, fragment_type, payload in self._fragments():
-            if (record_offset is None) != (fragment_type in (FULL, FIRST)):  # begun twice, or not
+            # A record must begin between two records, and only there.
+            if (record_offset is None) != (fragment_type in (FULL, FIRST)):
                 reason = f"record fragment of type {fragment_type} out of order"
                 raise CorruptionError(None, fragment_offset, reason)
             if record_offset is None:
@@ -76,7 +79,8 @@ class LogRecordReader:
             self.torn_offset = record_offset
 
     def _fragments(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield (offset, type 1..4, payload) of each fragment; set `torn_offset`."""
+        """Yield (offset, type, payload) of each fragment, types being FULL, FIRST, MIDDLE or LAST.
+        `torn_offset` is set if the last fragment is incomplete."""
         block_offset = 0
         for block in self._blocks:
             position = 0
@@ -89,7 +93,7 @@ class LogRecordReader:
                     return
                 is_recyclable = header_size == RECYCLABLE_HEADER_BYTES
                 if is_recyclable and _uint32(block, position + HEADER_BYTES) != self._log_number:
-                    return  # left over from the file's previous use, as another log
+                    return  # RocksDB reuses files: this is left over from an older log
                 payload = block[position + header_size : end]
                 if fragment_type not in _SETTINGS_TYPES:
                     plain_type = (fragment_type - 1) % 4 + 1  # types 5..8 are 1..4, recycled
@@ -103,10 +107,10 @@ class LogRecordReader:
             block_offset += BLOCK_BYTES
 
     def _accept_torn_tail(self, tail: bytes, offset: int) -> None:
-        """Set `torn_offset` if a crash explains a block's `tail`, which begins with an invalid
-        record; else raise `CorruptionError`. A crash leaves a record that the end of the file cuts
-        off, or zeros up to the end. Records are appended in order, so a later valid one shows that
-        the invalid one is damage."""
+        """Set `torn_offset` if a crash explains the `tail` of a block, which begins with an invalid
+        record at `offset`; otherwise raise `CorruptionError`. A crash leaves a record that the end
+        of the file cuts off, or zeros up to the end. Records are appended in order, so if a valid
+        one follows, the invalid one is damage."""
         is_last_block = (offset + len(tail)) % BLOCK_BYTES != 0  # only the last one is shorter
         is_cut = is_last_block and _is_cut_off(tail) and not _holds_record(tail)
         if not is_cut:
@@ -117,7 +121,8 @@ class LogRecordReader:
 
 
 def encode_records(payloads: Iterable[bytes]) -> bytes:
-    """Return the bytes of a file with these records, each cut at the ends of blocks.
+    """Return the bytes of a file with these records. A record is cut into fragments at the ends of
+    the file's blocks; the end of a block that is too short for a fragment is filled with zeros.
 
     >>> encode_records([b""]).hex(" ")
     '05 2b 28 43 00 00 01'
@@ -136,7 +141,7 @@ def encode_records(payloads: Iterable[bytes]) -> bytes:
             fragment_type = (
                 (FULL if is_last else FIRST) if is_first else (LAST if is_last else MIDDLE)
             )
-            checked = bytes([fragment_type]) + fragment
+            checked = bytes([fragment_type]) + fragment  # the checksum covers the type too
             data += struct.pack("<IH", masked_crc32c(checked), len(fragment)) + checked
             is_first = False
     return bytes(data)
@@ -167,7 +172,8 @@ def _is_cut_off(tail: bytes) -> bool:
 
 
 def _holds_record(tail: bytes) -> bool:
-    """Return whether a valid record begins inside `tail`, after its first byte."""
+    """Return whether a valid record begins anywhere inside `tail`, after its first byte. A record
+    without payload does not count: its header may be there by chance."""
     for position in range(1, len(tail) - HEADER_BYTES):
         _, length, record_type = struct.unpack_from("<IHB", tail, position)
         header_size = _header_size(record_type)

@@ -73,6 +73,7 @@ class _Row(NamedTuple):
 _Rows = npt.NDArray[np.int64]
 """int64[n, 6]: the fields of a `_Row` are the columns."""
 
+_NO_ROWS: _Rows = np.empty((0, len(_Row._fields)), np.int64)
 _OFFSET_COLUMNS = [_Row._fields.index("key_offset"), _Row._fields.index("value_offset")]
 
 
@@ -101,11 +102,12 @@ class BatchRows(NamedTuple):
 
 
 def decode_batches(batches: Iterable[bytes]) -> BatchRows:
-    """Return the rows of write batches, joined.
+    """Return the rows of write batches (the records of a write-ahead log), joined.
 
-    Raises `CorruptionError`, with the offset in the joined batches, for one that is cut, too long,
-    of an unknown type or of another number of rows than it states; `UnsupportedLayout`, naming it,
-    for what a bookie does not write. Cost: 1 us a row, 50 ns in long runs of one shape.
+    Raises `CorruptionError`, with the offset in the joined batches, for a batch that is cut or too
+    long, has a row of an unknown type, or another number of rows than it states. Raises
+    `UnsupportedLayout`, naming the operation, for one that a bookie does not write. Cost: 1 us a
+    row, 50 ns in long runs of rows of one shape.
 
     >>> rows = decode_batches([bytes.fromhex("0500000000000000 01000000 01 02 6b31 01 76")])
     >>> rows.sequences.tolist(), rows.key(0), rows.value(0)
@@ -123,9 +125,9 @@ def decode_batches(batches: Iterable[bytes]) -> BatchRows:
         parts.append(rows)
         pieces.append(batch)
         base += len(batch)
-    table = np.concatenate(parts) if parts else np.empty((0, 6), np.int64)
-    sequences, kinds, *places = (np.ascontiguousarray(column) for column in table.T)
-    return BatchRows(b"".join(pieces), sequences, kinds.astype(np.uint8), *places)
+    table = np.concatenate(parts) if parts else _NO_ROWS
+    sequences, kinds, *offsets_and_sizes = (np.ascontiguousarray(column) for column in table.T)
+    return BatchRows(b"".join(pieces), sequences, kinds.astype(np.uint8), *offsets_and_sizes)
 
 
 def read_batch_header(batch: bytes) -> tuple[int, int]:
@@ -141,15 +143,17 @@ def read_batch_header(batch: bytes) -> tuple[int, int]:
 
 
 def _decode_batch(batch: bytes) -> _Rows:
-    """Return the rows of one batch: one by one, or many at once where they have the same shape."""
+    """Return the rows of one batch, as the columns of `_Row`. Rows are decoded one by one, or many
+    at once if they have the same shape: the same type, and keys and values of the same sizes."""
     sequence, stated_count = read_batch_header(batch)
     parts: list[_Rows] = []
-    single_rows: list[_Row] = []
-    position, count, next_run_count = HEADER_BYTES, 0, 0
+    single_rows: list[_Row] = []  # decoded one by one since the last part
+    position, count = HEADER_BYTES, 0
+    next_run_count = 0  # the number of rows from which on a run is tried again
     while position < len(batch):
         start = position
         row, position = _decode_row(batch, position, sequence + count)
-        if row is None:
+        if row is None:  # an operation that makes no row
             continue
         single_rows.append(row)
         count += 1
@@ -159,7 +163,7 @@ def _decode_batch(batch: bytes) -> _Rows:
         if count >= next_run_count and is_same_start:
             run = _decode_run(batch, start, position, row)
             if len(run) >= _MIN_RUN:
-                parts += [np.array(single_rows, np.int64), run]
+                parts += [_as_rows(single_rows), run]
                 single_rows = []
                 count += len(run)
                 position += len(run) * (position - start)
@@ -167,11 +171,16 @@ def _decode_batch(batch: bytes) -> _Rows:
                 next_run_count = count + _MIN_RUN
     if count != stated_count:
         raise CorruptionError(None, 0, f"write batch of {count} rows states {stated_count}")
-    return np.concatenate([*parts, np.array(single_rows, np.int64).reshape(-1, 6)])
+    return np.concatenate([*parts, _as_rows(single_rows)])
+
+
+def _as_rows(rows: list[_Row]) -> _Rows:
+    return np.array(rows, np.int64) if rows else _NO_ROWS
 
 
 def _decode_row(batch: bytes, position: int, sequence: int) -> tuple[_Row | None, int]:
-    """Return (row, offset after it) of the record at `position`; None for one that is no row."""
+    """Return (row, offset after it) of the operation at `position`; the row is None if the
+    operation makes none. `sequence` is the row's sequence number."""
     kind, position = batch[position], position + 1
     if kind in _PLAIN_TYPE:
         kind, position = _skip_column_family(batch, kind, position)
@@ -185,13 +194,13 @@ def _decode_row(batch: bytes, position: int, sequence: int) -> tuple[_Row | None
 
 
 def _decode_run(batch: bytes, start: int, end: int, first: _Row) -> _Rows:
-    """Return the rows after `first`, which is in [start, end), while they have its type and
-    sizes."""
+    """Return the rows that follow the row `first`, the bytes [start, end) of the batch, as long as
+    they have its type and its sizes of key and value."""
     row_bytes = end - start
     max_rows = (len(batch) - end) // row_bytes
     if max(first.key_size, first.value_size) >= _SHORT or max_rows < _MIN_RUN:
-        return np.empty((0, 6), np.int64)
-    # The bytes that make the shape: all that are neither of the key nor of the value.
+        return _NO_ROWS
+    # Rows have one shape if all bytes that are neither of the key nor of the value are equal.
     is_shape = np.ones(row_bytes, bool)
     for offset, size in (
         (first.key_offset, first.key_size),
@@ -219,7 +228,8 @@ def _skip_column_family(batch: bytes, kind: int, position: int) -> tuple[int, in
 
 
 def _skip_other(batch: bytes, kind: int, position: int) -> int:
-    """Return the offset after an operation that makes no row; raise for others."""
+    """Return the offset after an operation that makes no row. Raises `UnsupportedLayout` for one
+    that a bookie does not write, `CorruptionError` for an unknown type."""
     if kind == _LOG_DATA:
         return _text(batch, position)[1]
     if kind == _NOOP:

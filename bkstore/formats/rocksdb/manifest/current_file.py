@@ -14,7 +14,8 @@ _PREFIX = "MANIFEST-"
 
 
 def decode_current(content: bytes) -> str:
-    """Return the name of the manifest in the bytes of CURRENT; `CorruptionError` if it has none.
+    """Return the name of the manifest (the list of live table files) in the bytes of the file
+    CURRENT. Raises `CorruptionError` if these are not such a name and a line end.
 
     >>> decode_current(b"MANIFEST-000005\\n")
     'MANIFEST-000005'

@@ -25,8 +25,9 @@ OptionSections = dict[tuple[str, str], dict[str, str]]
 
 
 def decode_options(content: bytes) -> OptionSections:
-    """Return the options in the bytes of a file; `CorruptionError` with the offset of a line that
-    is neither a section, an option nor a comment.
+    """Return the options in the bytes of an OPTIONS file, by the name and argument of their
+    section. Raises `CorruptionError` with the offset of a line that is neither a section, an option
+    nor a comment.
 
     >>> sections = decode_options(b'[CFOptions "default"]\\n  compression=kLZ4Compression\\n')
     >>> sections["CFOptions", "default"]
@@ -61,8 +62,8 @@ def families(sections: OptionSections) -> list[str]:
 
 
 def summarize_options(sections: OptionSections) -> dict[str, str]:
-    """Return the options that decide about bytes on disk, of the default column family: those that
-    are stated, in this order.
+    """Return the options that decide about bytes on disk, in a fixed order; those that the file
+    does not state are left out. Of column families the default one counts.
 
     >>> summarize_options({("DBOptions", ""): {"wal_compression": "kNoCompression"}})
     {'wal_compression': 'kNoCompression'}

@@ -96,7 +96,8 @@ class TableFileMetadata(NamedTuple):
 
     @property
     def end_key(self) -> bytes:
-        """The exclusive end of the file's keys: no key below it is above `largest_key`.
+        """The exclusive end of the file's keys: `largest_key` if that is an exclusive end itself
+        (of a range delete), else the next possible key after it.
 
         >>> TableFileMetadata(0, 12, 1000, b"a" + bytes(8), b"c" + bytes(8)).end_key
         b'c\\x00'
@@ -112,9 +113,10 @@ def read_table_file(
 ) -> tuple[TableFileMetadata, int | None, int]:
     """Return (table file, the number of the first log to keep or None, offset after it).
 
+    The record of a manifest adds a table file by one of several tags, older ones with fewer fields;
     `position` is the offset after the tag. Raises `CorruptionError` with an offset in the record,
-    `UnsupportedLayout` for blob files, user-defined timestamps, other paths and unknown fields that
-    may not be skipped.
+    and `UnsupportedLayout` for blob files, user-defined timestamps, files in another directory, and
+    unknown fields that may not be skipped.
     """
     level, position = read_varint(record, position)
     if level > MAX_LEVEL:
@@ -130,6 +132,7 @@ def read_table_file(
     if tag != NEW_FILE:
         values["smallest_sequence"], position = read_varint(record, position)
         values["largest_sequence"], position = read_varint(record, position)
+    # The newest tag has optional fields, each with a tag of its own, up to an end mark.
     min_log_number = None
     while tag == NEW_FILE_4:
         field_tag, position = read_varint(record, position)
@@ -160,7 +163,9 @@ def _read_internal_key(record: bytes, position: int) -> tuple[bytes, int]:
 
 
 def _read_field(values: dict[str, Any], tag: int, content: bytes, offset: int) -> None:
-    """Add a field to `values`; skip what is not needed."""
+    """Add an optional field of a table file to `values`, by the name of the field of
+    `TableFileMetadata`. Fields that are not needed are skipped; raises `UnsupportedLayout` for
+    those that may not be."""
     if tag in _VARINT_FIELDS:
         try:
             values[_VARINT_FIELDS[tag]], _ = read_varint(content, 0)

@@ -40,8 +40,9 @@ class Version:
     _group: list[VersionEdit] = field(default_factory=list)
 
     def apply(self, edit: VersionEdit) -> None:
-        """Apply an edit, or keep it until the last one of its group. Raises `CorruptionError`,
-        without file and offset, for one that contradicts those before it."""
+        """Apply an edit. Edits of an atomic group are kept until the last one, and then applied
+        together. Raises `CorruptionError`, without file and offset, for an edit that contradicts
+        those before it."""
         if edit.edits_left_in_group is None:
             if self._group:
                 raise CorruptionError(None, None, "an edit inside an atomic group of others")
@@ -59,8 +60,8 @@ class Version:
         return self._group[-1].edits_left_in_group or 0
 
     def _apply(self, edit: VersionEdit) -> None:
-        """Apply one edit of the manifest: tables removed, tables added, then fields, if it has
-        them. Counters never go back."""
+        """Apply one edit of the manifest: first the tables that it removes, then those that it
+        adds, then its fields. A field that it does not have stays; counters never decrease."""
         for level, number in edit.removed:
             table = self.tables.pop(number, None)
             if table is None or table.level != level:
@@ -79,8 +80,9 @@ class Version:
         self.last_sequence = max(self.last_sequence, edit.last_sequence or 0)
 
     def levels(self) -> dict[int, list[TableFileMetadata]]:
-        """Return the live table files by level, in the order in which a reader asks them: level 0
-        newest first, the others by their smallest keys. Levels without files are left out."""
+        """Return the live table files by level. Files of level 0 may overlap and are sorted newest
+        first, as a reader asks them; those of any other level by their smallest keys. Levels
+        without files are left out."""
         by_level: dict[int, list[TableFileMetadata]] = {}
         for table in self.tables.values():
             by_level.setdefault(table.level, []).append(table)

@@ -67,10 +67,10 @@ class VersionEdit(NamedTuple):
 
 
 def decode_edit(record: bytes) -> VersionEdit:
-    """Return the edit in a record.
+    """Return the edit in a record of a manifest: a sequence of fields, each after its tag.
 
-    Raises `CorruptionError` with an offset in the record for one that is cut; `UnsupportedLayout`,
-    naming it, for a feature that no bookie uses or a tag that may not be skipped.
+    Raises `CorruptionError` with an offset in the record if it is cut; `UnsupportedLayout`, naming
+    the feature, for one that no bookie uses or a tag that may not be skipped.
 
     >>> decode_edit(bytes.fromhex("0208 0900 030a 0432"))._asdict()["last_sequence"]
     50
@@ -105,7 +105,8 @@ def decode_edit(record: bytes) -> VersionEdit:
 
 
 def _take_text(values: dict[str, Any], tag: int, text: bytes) -> None:
-    """Keep a text that is needed; refuse what changes the meaning of keys."""
+    """Add the text of a field to `values` if it is needed. Raises `UnsupportedLayout` for a field
+    that changes the meaning of keys: another order, or timestamps."""
     if tag == _COMPARATOR:
         values["comparator"] = text.decode("utf-8", "replace")
         if values["comparator"] != BYTEWISE_COMPARATOR:
@@ -119,12 +120,13 @@ def _take_text(values: dict[str, Any], tag: int, text: bytes) -> None:
 
 
 def _check_family(record: bytes, position: int, tag: int, tag_offset: int) -> int:
-    """Return the offset after an edit of the default column family; raise for any other tag."""
+    """Return the offset after a field that assigns the edit to the default column family (number
+    0), which is the only one a bookie has. Raises `UnsupportedLayout` for any other field."""
     if tag == _COLUMN_FAMILY:
         column_family, position = read_varint(record, position)
         if not column_family:
             return position
-        # The edit that adds it has its name, behind its number.
+        # An edit that adds a column family has the name behind the number.
         following_tag, name_offset = read_varint(record, position)
         if following_tag == _ADD_FAMILY:
             family_name = read_string(record, name_offset)[0].decode("utf-8", "replace")

@@ -32,8 +32,9 @@ _MAX_COMPRESSED_PER_KIB = 896
 
 
 def verify_block(stored: bytes | memoryview, offset: int, footer: Footer) -> None:
-    """Raise `CorruptionError` if `stored`, a block with its trailer from `offset` of its file,
-    fails the checksum. Files with `ChecksumType.NONE` have none."""
+    """Raise `CorruptionError` if a block fails its checksum. `stored` is the block with its trailer
+    (compression type, checksum), `offset` its offset in the file. Files with `ChecksumType.NONE`
+    have no checksums."""
     if footer.checksum_type is ChecksumType.NONE:
         return
     computed = checksum_of(footer.checksum_type, stored[:-4])
@@ -73,7 +74,8 @@ def unpack_into(
     data_offset: int,
     output: ByteArray,
 ) -> None:
-    """Decompress a block that `describe_block` described into `output`, as `decompress_into`."""
+    """Decompress a stored block into `output`, as `decompress_into`. `describe_block` has returned
+    its compression, the offset of its compressed bytes, and the size of `output`."""
     try:
         decompress_into(compression, stored[data_offset:-TRAILER_BYTES], output)
     except CorruptionError as error:
@@ -94,8 +96,8 @@ def unpack_block(stored: bytes | memoryview, offset: int, footer: Footer) -> byt
 def pack_block(
     contents: bytes | memoryview, compression: CompressionType, checksum_type: ChecksumType
 ) -> bytes:
-    """Return a block with its trailer, for format versions up to 5. It is not compressed if that
-    saves less than an eighth."""
+    """Return a block as stored, with its trailer, for format versions up to 5. As in RocksDB it is
+    stored uncompressed if compression saves less than an eighth."""
     data: bytes | memoryview = contents
     if compression is not CompressionType.NONE:
         data = compress(compression, contents)

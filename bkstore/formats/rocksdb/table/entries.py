@@ -33,13 +33,15 @@ class BlockEntry(NamedTuple):
 
 
 def find_restarts(contents: bytes | memoryview) -> tuple[int, int]:
-    """Return (offset of the restart points, their number) of a block. Raises `CorruptionError` if
-    they do not fit, `UnsupportedLayout` for a block with a later RocksDB's features."""
+    """Return (offset of the restart points, their number) of a block. Restart points are offsets of
+    entries with whole keys, after the entries; their number is at the end, with flags in its high
+    bits. Raises `CorruptionError` if they do not fit, `UnsupportedLayout` for features of a later
+    RocksDB."""
     packed = read_uint(contents, len(contents) - 4, 4)
     end = len(contents) - 4
     if packed & FEATURE_BITS:
         raise UnsupportedLayout(f"block with features {packed & FEATURE_BITS:#x} is not supported")
-    if packed & HASH_INDEX_BIT:
+    if packed & HASH_INDEX_BIT:  # a hash index between them: its buckets, and their number (u16)
         end -= 2
         end -= read_uint(contents, end, 2)
     count = packed & ~HASH_INDEX_BIT
@@ -59,7 +61,7 @@ def block_entries(contents: bytes) -> Iterator[BlockEntry]:
     while position < end:
         entry_offset = position
         lengths = data[position : position + _LENGTHS]
-        if len(lengths) == _LENGTHS and max(lengths) < _SHORT:
+        if len(lengths) == _LENGTHS and max(lengths) < _SHORT:  # varints of one byte each
             shared, suffix_bytes, value_bytes = lengths
             position += _LENGTHS
         else:
@@ -85,21 +87,24 @@ def shared_prefix(one: bytes, other: bytes) -> int:
 
 
 def encode_entries(entries: Iterable[tuple[bytes, bytes]], restart_interval: int | None) -> bytes:
-    """Return the contents of a block with these keys and values, in this order; with one restart
-    point if `restart_interval` is None. Some 1 us an entry.
+    """Return the contents of a block with these keys and values, in this order. An entry has only
+    the bytes in which its key differs from the one before, except at restart points, where keys are
+    whole: every `restart_interval` entries, or only at the first one if that is None. Some 1 us an
+    entry.
 
     >>> encode_entries([(b"ab", b"1"), (b"ac", b"2")], None).hex(" ")
     '00 02 01 61 62 31 01 01 01 63 32 00 00 00 00 01 00 00 00'
     """
-    contents, restarts, key_before = bytearray(), [0], b""
+    contents, restart_offsets, previous_key = bytearray(), [0], b""
     for number, (key, value) in enumerate(entries):
-        shared = 0
+        shared_bytes = 0
         if restart_interval and number and number % restart_interval == 0:
-            restarts.append(len(contents))
+            restart_offsets.append(len(contents))
         else:
-            shared = shared_prefix(key_before, key)
-        for length in (shared, len(key) - shared, len(value)):
+            shared_bytes = shared_prefix(previous_key, key)
+        for length in (shared_bytes, len(key) - shared_bytes, len(value)):
             contents += encode_varint(length)
-        contents += key[shared:] + value
-        key_before = key
-    return bytes(contents) + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
+        contents += key[shared_bytes:] + value
+        previous_key = key
+    restart_count = len(restart_offsets)
+    return bytes(contents) + struct.pack(f"<{restart_count + 1}I", *restart_offsets, restart_count)

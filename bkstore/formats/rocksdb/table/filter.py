@@ -49,7 +49,8 @@ _LOW_WORD = 0 if sys.byteorder == "little" else 1  # of a hash, as two words
 
 
 def choose_probes(millibits: int) -> int:
-    """Return how many bits of a line a key sets, in a filter of so many thousandths of a bit a key.
+    """Return how many bits each key sets (probes), as RocksDB chooses by the size of the filter:
+    `millibits` thousandths of a bit a key.
 
     >>> choose_probes(10_000), choose_probes(2000), choose_probes(28_000)
     (6, 1, 12)
@@ -75,11 +76,13 @@ class FilterBuilder:
         self.keys += keys.shape[1]
 
     def finish(self) -> bytes:
-        """Return the filter block of all keys that were added."""
+        """Return the filter block of all keys that were added: whole lines of 64 bytes, then the
+        metadata that tells the kind of filter and the number of probes."""
         millibits = round(self._bits_per_key * 1000)
         wanted_bytes = min((self.keys * millibits + 7999) // 8000, _MAX_FILTER_BYTES)
         lines = -(-wanted_bytes // _LINE_BYTES)
-        probes = choose_probes(lines * _LINE_BYTES * 8000 // self.keys)  # small ones are roomier
+        # By the real size: whole lines give a small filter more bits a key than were asked for.
+        probes = choose_probes(lines * _LINE_BYTES * 8000 // self.keys)
         filled = np.zeros(lines * _LINE_BYTES, np.uint8)
         for hashes in _split_by_line(self._hashes, lines):
             if hashes.size:
@@ -89,8 +92,9 @@ class FilterBuilder:
 
 
 def _split_by_line(hashes: list[UInt64Array], lines: int) -> list[UInt64Array]:
-    """Return the hashes in parts, each of some thousand lines that follow each other. A part may
-    share its first and last line with its neighbors."""
+    """Return the hashes in parts by the line that each selects: a part has the hashes of some
+    thousand lines that follow each other, so that these stay in the CPU's cache while bits are set.
+    A part may share its first and last line with its neighbors."""
     part_bits = min(max(lines // _LINES_PER_PART, 1).bit_length() - 1, 16)
     if not part_bits:
         return [np.concatenate(hashes)]
@@ -118,8 +122,8 @@ def _lines_of(hashes: UInt64Array, lines: int) -> Int64Array:
 
 
 def _set_bits(filled: ByteArray, hashes: UInt64Array, probes: int) -> None:
-    """Set the bits of these hashes in the filter's lines, by a byte for each bit of the lines from
-    the first to the last that they select."""
+    """Set the bits of these hashes in the filter's lines (`filled`). An array with a byte for each
+    bit, of the lines from the first to the last that the hashes select, is set and then packed."""
     lines = filled.size // _LINE_BYTES
     low_halves = hashes.view(np.uint32)[_LOW_WORD::2]
     bounds = np.array([low_halves.min(), low_halves.max()], np.uint64)
@@ -146,8 +150,8 @@ class TableFilter:
     probes: int
 
     def may_contain(self, keys: UInt64Array) -> npt.NDArray[np.bool_]:
-        """Return bool[n], false for keys that are certainly not in the file: uint64[w, n],
-        big-endian words. Some 60 ns a key."""
+        """Return whether each key may be in the file, bool[n]; a false one is certainly not. `keys`
+        is uint64[w, n]: the big-endian words of the keys. Some 60 ns a key."""
         may_be = np.zeros(keys.shape[1], np.bool_)
         if self.lines.size:
             for start in range(0, may_be.size, _CHUNK_HASHES):
@@ -156,8 +160,8 @@ class TableFilter:
         return may_be
 
     def _probe(self, hashes: UInt64Array) -> npt.NDArray[np.bool_]:
-        """Return whether all bits of each hash are set: its upper half chooses a cache line, its
-        lower half, multiplied for each probe, a bit in that line."""
+        """Return whether all bits of each hash are set. The lower half of a hash selects a line;
+        the upper half, multiplied by a constant after each probe, a bit in that line."""
         first_bytes = _lines_of(hashes, self.lines.size // _LINE_BYTES) * _LINE_BYTES
         bit_hash = (hashes >> _HALF_BITS).astype(np.uint32)
         all_set = np.full(hashes.size, 1, np.uint8)
@@ -170,7 +174,8 @@ class TableFilter:
 
 
 def decode_filter(contents: bytes) -> TableFilter | None:
-    """Return the filter in a filter block; None if it is of another kind, and so may have any key.
+    """Return the filter in a filter block; None if it is of a kind that is not read here, so that
+    the file may have any key.
 
     >>> builder = FilterBuilder(bits_per_key=10)
     >>> builder.add(np.array([[5, 5], [7, 8]], np.uint64))

@@ -63,9 +63,10 @@ def read_handle(data: bytes, offset: int) -> tuple[BlockHandle, int]:
 
 
 def decode_footer(tail: bytes, file_bytes: int) -> Footer:
-    """Return the footer of a file of `file_bytes` bytes that ends with `tail`. Raises
-    `CorruptionError` (offsets in the file) if it is invalid or its blocks are outside the file, and
-    `UnsupportedLayout` for other kinds of tables and format versions that are not read here."""
+    """Return the footer of a table file of `file_bytes` bytes that ends with `tail`: the type of
+    checksums, and the handles (offset and size) of the blocks from which all others are found.
+    Raises `CorruptionError` (offsets in the file) if it is invalid or its blocks are outside the
+    file, and `UnsupportedLayout` for other kinds of tables and for unknown format versions."""
     start = file_bytes - FOOTER_BYTES
     if len(tail) < FOOTER_BYTES or start < 0:
         raise CorruptionError(None, 0, f"table file of {file_bytes} bytes has no footer")
@@ -82,6 +83,7 @@ def decode_footer(tail: bytes, file_bytes: int) -> Footer:
         checksum_type = ChecksumType(footer[0])
     except ValueError:
         raise CorruptionError(None, start, f"unknown checksum type {footer[0]}") from None
+    # Later format versions have a checksum in the footer, and one handle in place of two.
     try:
         if version < _FIRST_EXTENDED_VERSION:
             decoded = _decode_handles(footer, checksum_type, version)
@@ -111,7 +113,9 @@ def _decode_handles(footer: bytes, checksum_type: ChecksumType, version: int) ->
 def _decode_extended(
     footer: bytes, checksum_type: ChecksumType, version: int, start: int
 ) -> Footer:
-    """Return a footer of format version 6, which begins at offset `start` of its file."""
+    """Return a footer of format version 6 or later, which begins at offset `start` of its file. It
+    states only the size of the metaindex block, which is directly before it; that block has the
+    handle of the index."""
     if footer[1:_CHECKSUM] != _EXTENDED_MAGIC:
         raise CorruptionError(None, None, f"footer has magic {footer[1:_CHECKSUM].hex()}")
     base_checksum = read_uint(footer, _BASE, 4)

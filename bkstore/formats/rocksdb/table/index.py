@@ -61,8 +61,10 @@ class BlockIndex:
 
 
 def decode_index(contents: bytes, index_format: IndexFormat) -> BlockIndex:
-    """Return the blocks that an index block lists. Raises `CorruptionError` (offset in the
-    contents) if an entry does not fit or separators descend. Some 2 us a block."""
+    """Return the blocks that an index block lists: for each a separator, which is a key not below
+    the block's last one, and its offset and size. `index_format` has how entries are encoded in
+    this file. Raises `CorruptionError` (offset in the contents) if an entry does not fit or
+    separators descend. Some 2 us a block."""
     end, _ = find_restarts(contents)
     data = contents[:end]
     separators: list[bytes] = []
@@ -72,13 +74,13 @@ def decode_index(contents: bytes, index_format: IndexFormat) -> BlockIndex:
         entry_offset = position
         shared, position = read_varint(data, position)
         suffix_bytes, position = read_varint(data, position)
-        if not index_format.has_deltas:
+        if not index_format.has_deltas:  # the size of the value, which is a handle
             _, position = read_varint(data, position)
         if shared > len(key) or position + suffix_bytes > end:
             raise CorruptionError(None, entry_offset, "index entry runs past its block")
         key = key[:shared] + data[position : position + suffix_bytes]
         position += suffix_bytes
-        if index_format.has_deltas and shared:
+        if index_format.has_deltas and shared:  # the block follows the one before: size difference
             delta, position = read_signed_varint(data, position)
             next_offset = handle.offset + handle.size + TRAILER_BYTES
             handle = BlockHandle(next_offset, handle.size + delta)
@@ -96,8 +98,8 @@ def decode_index(contents: bytes, index_format: IndexFormat) -> BlockIndex:
 
 
 def join_indexes(parts: Iterable[BlockIndex]) -> BlockIndex:
-    """Return the index that consists of partitions in order. Raises `CorruptionError` if their
-    separators descend."""
+    """Return one index of the blocks of all `parts`, the partitions of an index of two levels, in
+    order. Raises `CorruptionError` if separators descend from one to the next."""
     all_parts = list(parts)
     if not all_parts:
         return BlockIndex([], np.empty(0, np.int64), np.empty(0, np.int64), may_continue=False)
@@ -112,7 +114,8 @@ def join_indexes(parts: Iterable[BlockIndex]) -> BlockIndex:
 def _check_order(
     separators: list[bytes], handles: list[BlockHandle] | None, may_repeat: bool
 ) -> None:
-    """Raise unless the separators ascend and the handles are possible places in a file."""
+    """Raise `CorruptionError` unless the separators ascend (with `may_repeat`, do not descend), and
+    the handles have possible offsets and sizes."""
     for before, separator in pairwise(separators):
         if separator < before or (separator == before and not may_repeat):
             raise CorruptionError(None, None, f"index keys are out of order at {separator.hex()}")
@@ -122,8 +125,9 @@ def _check_order(
 
 
 def find_separator(last_key: bytes, next_key: bytes) -> bytes:
-    """Return the shortest key that is not below `last_key`, and below `next_key`, of equal length
-    and above it, by the rule of RocksDB's order: `BytewiseComparator` (`util/comparator.cc`).
+    """Return the separator of two blocks: a key from `last_key`, the last one of the first block,
+    to before `next_key`, the first one of the second, which has the same length. It is shortened by
+    the rule of RocksDB's `BytewiseComparator` (`util/comparator.cc`).
 
     >>> find_separator(bytes([1, 2, 3]), bytes([1, 7, 0])).hex()
     '0103'
@@ -131,12 +135,13 @@ def find_separator(last_key: bytes, next_key: bytes) -> bytes:
     first_change = shared_prefix(last_key, next_key)
     if first_change < len(next_key) - 1 or last_key[first_change] + 1 < next_key[first_change]:
         return last_key[:first_change] + bytes([last_key[first_change] + 1])
-    return last_key  # the last byte is one below the next key's
+    return last_key  # they differ in the last byte, by one: there is no shorter key between them
 
 
 def encode_index(separators: Iterable[bytes], handles: Iterable[BlockHandle]) -> bytes:
-    """Return the contents of an index block with user keys, delta encoding, and a restart point at
-    each entry."""
+    """Return the contents of an index block as a bookie's RocksDB writes it: separators without
+    sequence numbers (user keys), and a restart point at each entry, so that all keys and handles
+    are whole although the format allows differences."""
     contents, restarts = bytearray(), list[int]()
     for separator, handle in zip(separators, handles):
         restarts.append(len(contents))

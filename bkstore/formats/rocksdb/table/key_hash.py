@@ -32,7 +32,8 @@ _SECRET = (
 
 
 def hash_keys(keys: UInt64Array) -> UInt64Array:
-    """Return uint64[n], the XXPH3 hashes by which Bloom filters of table files store `keys`.
+    """Return the hashes of keys for the Bloom filters of table files, uint64[n]. The hash is XXPH3,
+    RocksDB's preview of XXH3.
 
     `keys` is uint64[w, n]: row i has word i of each key, read as big-endian; w is 1, 2 or 3. Some
     20 ns a key.
@@ -83,7 +84,8 @@ def _hash_three_words(first: UInt64Array, second: UInt64Array, third: UInt64Arra
 
 
 def _fold_product(left: UInt64Array, right: UInt64Array) -> UInt64Array:
-    """Return the exclusive or of the two words of each product of 128 bits."""
+    """Return the exclusive or of the upper and the lower word of each 128-bit product. As numpy has
+    no such products, the upper word is added up from products of 32-bit halves."""
     left_low, left_high = left & _LOW_HALF, left >> _HALF_BITS
     right_low, right_high = right & _LOW_HALF, right >> _HALF_BITS
     high_low = left_high * right_low

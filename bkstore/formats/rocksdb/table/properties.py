@@ -65,24 +65,25 @@ def decode_properties(contents: bytes) -> TableProperties:
         last_name = entry.key
         values[entry.key.decode("utf-8", "replace")] = entry.value
     _refuse_unsupported(values)
+    # Files that were made outside of the database and ingested have these two.
     version = read_uint(values.get(_EXTERNAL_VERSION, bytes(4)), 0, 4)
     written_sequence = read_uint(values.get(GLOBAL_SEQUENCE, bytes(8)), 0, 8)
     if version > 2 or written_sequence > MAX_SEQUENCE or (written_sequence and version != 2):
         reason = f"external table of version {version} with sequence number {written_sequence}"
         raise CorruptionError(None, None, reason)
     return TableProperties(
-        values,
-        _number(values, "rocksdb.num.entries"),
-        _number(values, "rocksdb.deleted.keys"),
-        _number(values, "rocksdb.num.range-deletions"),
-        _number(values, "rocksdb.num.data.blocks"),
-        _number(values, "rocksdb.raw.key.size"),
-        _number(values, "rocksdb.raw.value.size"),
-        _index_type(values),
-        _number(values, "rocksdb.index.key.is.user.key") != 0,
-        _number(values, "rocksdb.index.value.is.delta.encoded") != 0,
-        version,
-        written_sequence,
+        values=values,
+        entries=_number(values, "rocksdb.num.entries"),
+        deletions=_number(values, "rocksdb.deleted.keys"),
+        range_deletions=_number(values, "rocksdb.num.range-deletions"),
+        data_blocks=_number(values, "rocksdb.num.data.blocks"),
+        key_bytes=_number(values, "rocksdb.raw.key.size"),
+        value_bytes=_number(values, "rocksdb.raw.value.size"),
+        index_type=_index_type(values),
+        has_user_keys=_number(values, "rocksdb.index.key.is.user.key") != 0,
+        has_index_deltas=_number(values, "rocksdb.index.value.is.delta.encoded") != 0,
+        external_version=version,
+        written_sequence=written_sequence,
     )
 
 
@@ -110,7 +111,8 @@ def _index_type(values: dict[str, bytes]) -> IndexType:
 
 
 def _refuse_unsupported(values: dict[str, bytes]) -> None:
-    """Raise `UnsupportedLayout` for features of RocksDB that change what rows mean."""
+    """Raise `UnsupportedLayout` for features of RocksDB that no bookie uses and with which rows
+    would have to be read differently."""
     comparator = values.get("rocksdb.comparator", _BYTEWISE)
     if comparator != _BYTEWISE:
         order = comparator.decode("utf-8", "replace")

@@ -20,8 +20,9 @@ class RangeDelete(NamedTuple):
 
 
 def decode_range_deletes(contents: bytes) -> list[RangeDelete]:
-    """Return the range deletes in a block, in its order. Raises `CorruptionError` for other rows.
-    Some 3 us each."""
+    """Return the range deletes in a block, in its order: each deletes the keys from `start` to
+    before `stop` that are older than its sequence number. Raises `CorruptionError` for rows of
+    other types. Some 3 us each."""
     deletes: list[RangeDelete] = []
     for key, stop, value_offset in block_entries(contents):
         start, sequence, code = split_internal_key(key)

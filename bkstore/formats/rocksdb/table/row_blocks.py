@@ -41,14 +41,15 @@ def count_shared_bytes(keys: UInt64Array) -> Int64Array:
     `keys` is uint64[w, n], big-endian words. Raises `InvalidArgument` unless they ascend."""
     shared = np.zeros(keys.shape[1], np.int64)
     ascends = np.zeros(max(keys.shape[1] - 1, 0), np.bool_)
-    for number in reversed(range(keys.shape[0])):  # a difference in an earlier word counts
+    # From the last word to the first: a difference in an earlier word overrides later ones.
+    for number in reversed(range(keys.shape[0])):
         word = keys[number]
         changed_bits = word[1:] ^ word[:-1]
         differs = changed_bits != 0
         if not differs.any():
             continue
-        # The exponent of a float is the number of the highest bit. Without the bit below that one,
-        # rounding cannot reach the next power of two.
+        # The exponent of a float is the number of its highest bit. Clear the bit below that one
+        # before the conversion, so that rounding cannot reach the next power of two.
         changed_bits &= ~(changed_bits >> np.uint64(1))
         exponents = changed_bits.astype(np.float64).view(np.int64) >> 52
         equal_bytes = 8 * number + 7 - (exponents - 1023 >> 3)
@@ -64,24 +65,26 @@ def count_shared_bytes(keys: UInt64Array) -> Int64Array:
 
 
 def end_blocks(shared: Int64Array, words: int, shape: BlockShape) -> Int64Array:
-    """Return the ends of the blocks that these rows fill: int64[b], exclusive row numbers. Rows
-    after the last one are of a block that further rows may join. `shared` is as from
-    `count_shared_bytes`, also for rows in restart points."""
+    """Return the ends of the blocks that these rows fill, exclusive row numbers, int64[b]. Blocks
+    end where RocksDB would end them. Rows behind the last end are in a block that further rows may
+    join. `shared` has how many bytes each key shares with the one before, as `count_shared_bytes`
+    returns it; rows at restart points, whose keys are stored whole, are allowed for here."""
     whole_bytes = _ENTRY_BYTES + 8 * words
     sizes = whole_bytes - shared
     low_limit = (shape.block_bytes * (100 - _DEVIATION) + 99) // 100
-    # RocksDB's estimate of a further entry: its whole key, 4 bytes and one each for lengths.
+    # RocksDB's estimate of a further entry's size: its whole key and value, 4 bytes, and a byte for
+    # each length.
     next_bytes = 8 * words + TRAILER_BYTES + _VALUE_BYTES + 6
     least = max(min(low_limit + 1, shape.block_bytes), shape.block_bytes - next_bytes - 3)
     window = shape.block_bytes // (_ENTRY_BYTES + 1) + 2
     ends: list[int] = []
     start = 0
     while start < sizes.size:
-        # The size of the block with so many rows: entries, restart points, their number.
+        # The size of the block with 1, 2, ... rows: entries, restart points, their number.
         filled = sizes[start : start + window].copy()
         filled[:: shape.restart_interval] = whole_bytes + 4
         filled = filled.cumsum()
-        # It ends before a row that would exceed its size, if it is nearly full, or is full.
+        # The block ends if it is full, or if it is nearly full and the next row would exceed it.
         for rows in range(int(filled.searchsorted(least - 4)) + 1, filled.size + 1):
             size = int(filled[rows - 1]) + 4
             point = 4 if rows % shape.restart_interval == 0 else 0
@@ -90,7 +93,7 @@ def end_blocks(shared: Int64Array, words: int, shape: BlockShape) -> Int64Array:
                 break
         else:
             break
-        if start + rows == sizes.size:  # it ends when a row follows it
+        if start + rows == sizes.size:  # only a following row ends it
             break
         start += rows
         ends.append(start)
@@ -104,9 +107,10 @@ def encode_blocks(
     ends: Int64Array,
     restart_interval: int,
 ) -> tuple[ByteArray, Int64Array]:
-    """Return (buffer, ends of each block's contents in it: int64[b]) of the rows up to ``ends[-1]``
-    in blocks that end at these rows. The contents follow each other. Sequence numbers are 0, types
-    are puts. Some 15 ns a row.
+    """Return (buffer, end of each block's contents in it: int64[b]). Block i has the rows up to
+    ``ends[i]``; the contents of the blocks follow each other, uncompressed. `shared` has how many
+    bytes each key shares with the one before. All rows are puts with sequence number 0, as in files
+    that are to be ingested. Some 15 ns a row.
 
     >>> keys = np.array([[5, 5], [7, 8]], np.uint64)
     >>> shared = count_shared_bytes(keys)
@@ -118,7 +122,7 @@ def encode_blocks(
     row_starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
     rows_of_block = ends - row_starts
     row_count = int(ends[-1])
-    # Restart points: every so many rows of each block; keys are whole there.
+    # Find the restart points: every `restart_interval` rows of each block. Keys are whole there.
     restarts_of_block = -(-rows_of_block // restart_interval)
     restart_ends = restarts_of_block.cumsum()
     first_restarts = restart_ends - restarts_of_block
@@ -127,7 +131,8 @@ def encode_blocks(
     restart_rows = row_starts[blocks] + within * restart_interval
     keys, values, shared = keys[:, :row_count], values[:row_count], shared[:row_count].copy()
     shared[restart_rows] = 0
-    # Where each entry begins: behind the entries before it, and the ends of the blocks before.
+    # Each entry begins behind all entries before it, and the ends of the blocks before: these are
+    # their restart points and the number of them, 4 bytes each.
     sizes = _ENTRY_BYTES + 8 * words - shared
     entry_ends = sizes.cumsum()
     end_bytes = 4 * restarts_of_block + 4
@@ -137,11 +142,12 @@ def encode_blocks(
     content_ends = entry_ends[ends - 1] + bytes_before + end_bytes
     content_starts = content_ends - np.diff(content_ends, prepend=0)
     buffer = np.empty(int(content_ends[-1]) + _ENTRY_BYTES + 8 * words, np.uint8)
+    # Write the entries: whole restart intervals of equal entries at once, all others one by one.
     interval_ends = np.append(restart_rows[1:], row_count)
     rows = _Rows(buffer, positions, keys, values, shared)
     others = _write_equal_intervals(rows, restart_rows, interval_ends, restart_interval)
     _write_entries(rows, others)
-    # The restart points of a block stand behind its entries, then their number.
+    # Write the restart points of each block behind its entries, then their number.
     words32 = np.ndarray((buffer.size - 3,), "<u4", buffer, strides=(1,))
     points = content_ends[blocks] - end_bytes[blocks] + 4 * within
     words32[points] = positions[restart_rows] - content_starts[blocks]
@@ -163,9 +169,10 @@ class _Rows:
 def _write_equal_intervals(
     rows: _Rows, starts: Int64Array, ends: Int64Array, interval: int
 ) -> Int64Array:
-    """Write the restart intervals, from row `starts` to row `ends` each, whose rows but the first
-    share equally many bytes, the most frequent number: entries are at equal distances there.
-    Return the rows of the others."""
+    """Write the entries of regular restart intervals, and return the rows of all other ones. An
+    interval has the rows ``starts[i]`` to before ``ends[i]``. It is regular if it has `interval`
+    rows, and all but the first share as many bytes as is most frequent: then its entries have equal
+    sizes, and a field of all entries is an array with equal distances."""
     usual = int(np.bincount(rows.shared).argmax())
     is_usual = rows.shared == usual
     usual_rows = np.add.reduceat(is_usual, starts, dtype=np.int64)
@@ -180,11 +187,13 @@ def _write_equal_intervals(
     records = np.empty((firsts.size, interval_bytes), np.uint8)
 
     def column(offset: int, dtype: str) -> npt.NDArray[Any]:
-        """Return a field of all entries but the first, from `offset` of an entry."""
+        """Return a view of one field, at `offset` of an entry, in all entries but the first of
+        their interval."""
         shape, strides = (firsts.size, interval - 1), (interval_bytes, size)
         return np.ndarray(shape, dtype, records, whole + offset, strides)
 
-    # Words of keys come first: their shared bytes lie over lengths, and the value before them.
+    # Write whole words of keys first. The first word begins with shared bytes, which an entry does
+    # not have: they lie on its lengths and on the value before it, which are written afterwards.
     first_word, skipped = divmod(usual, 8)
     offset = _LENGTH_BYTES - skipped
     for word in rows.keys[first_word:]:
@@ -208,7 +217,8 @@ def _lengths(words: int, shared_bytes: int) -> tuple[int, int, int]:
 
 
 def _write_entries(rows: _Rows, selected: Int64Array) -> None:
-    """Write the entries of the selected rows at their positions in the buffer."""
+    """Write the entries of the selected rows at their positions in the buffer. Entries that share
+    equally many bytes have one size, and are written together."""
     shared = rows.shared[selected]
     for shared_bytes in np.flatnonzero(np.bincount(shared)).tolist():
         group = selected[shared == shared_bytes]
@@ -221,11 +231,13 @@ def _write_entries(rows: _Rows, selected: Int64Array) -> None:
 def _make_records(
     keys: UInt64Array, values: Int64Array, rows: Int64Array, shared_bytes: int
 ) -> npt.NDArray[np.void]:
-    """Return the entries of these rows, which share so many bytes, as records of their size."""
+    """Return the entries of these rows, each of which shares `shared_bytes` bytes with the row
+    before, as an array of void items of the entry's size."""
     words, first_word, skipped = keys.shape[0], *divmod(shared_bytes, 8)
     names = [f"word {number}" for number in range(first_word, words)]
     fields = [("lengths", f"V{_LENGTH_BYTES}"), *((name, ">u8") for name in names)]
-    # The first word is whole: its shared bytes are where the lengths belong, and before.
+    # The first word of the key is written whole. Its shared bytes lie where the lengths belong, and
+    # before the entry: these are overwritten or cut off.
     whole = np.empty(rows.size, [*fields, ("trailer", "<u8"), ("value", ">i8")])
     for name, word in zip(names, keys[first_word:]):
         whole[name] = word[rows]

@@ -92,9 +92,9 @@ def decode_rows(
     ``buffer[starts[i]:ends[i]]``, with keys of `words` * 8 bytes and values of 8. `buffer` has
     `PADDING_BYTES` before the first and after the last block. Some 20 to 30 ns a row.
 
-    Raises `CorruptionError` if a row does not fit its block, or has another width: which block it
-    is shows when they are decoded one by one. Raises `UnsupportedLayout` for other types of rows
-    than values and deletions. The order of keys is not checked.
+    Raises `CorruptionError` if a row does not fit its block, or has another width, without telling
+    which block it is: decode them one by one to find out. Raises `UnsupportedLayout` for other
+    types of rows than values and deletions. The order of keys is not checked.
     """
     intervals = _find_intervals(buffer, starts, ends)
     positions, rows_of_interval, runs_past = _find_rows(buffer, intervals.starts, intervals.ends)
@@ -121,15 +121,16 @@ class _Intervals:
 
 
 def _find_intervals(buffer: ByteArray, starts: Int64Array, ends: Int64Array) -> _Intervals:
-    """Return the restart intervals of all blocks, in order. A block ends with its restart points,
-    a hash index if it has one, and their number, with flags in its high bits."""
+    """Return the restart intervals of all blocks, in order: from one entry with a whole key to the
+    next. A block ends with its restart points (the offsets of such entries), a hash index if it has
+    one, and the number of restart points, with flags in its high bits."""
     if (ends - starts < 8).any():  # one restart point, and the number of them
         raise CorruptionError(None, None, "data block is too short for a restart point")
     words32 = _unaligned(buffer, "<u4")
     packed = words32[ends - 4].astype(np.int64)
     if (packed & FEATURE_BITS).any():
         raise UnsupportedLayout("data block with features of a later RocksDB is not supported")
-    # Where the array of restart points ends: before the number, and before a hash index.
+    # The array of restart points ends before that number, and before a hash index.
     array_ends = ends - 4
     has_hash = (packed & HASH_INDEX_BIT) != 0
     if has_hash.any():
@@ -139,14 +140,16 @@ def _find_intervals(buffer: ByteArray, starts: Int64Array, ends: Int64Array) -> 
     array_starts = array_ends - 4 * counts
     if ((counts == 0) | (array_starts < starts)).any():
         raise CorruptionError(None, None, "data block has no room for its restart points")
-    # Read all restart points; an interval ends where the next one starts, or the entries end.
+    # Read all restart points, `within` being the number of each in its block. An interval ends
+    # where the next one starts, the last one of a block where the entries end.
     firsts = np.cumsum(counts) - counts
     blocks = np.repeat(np.arange(starts.size), counts)
     within = np.arange(blocks.size) - firsts[blocks]
     interval_starts = starts[blocks] + words32[array_starts[blocks] + 4 * within]
     interval_ends = np.append(interval_starts[1:], 0)
     interval_ends[firsts + counts - 1] = array_starts
-    # The first interval starts with the block; none is empty, except in a block without rows.
+    # Check: the first interval starts with the block, and none is empty, except in a block without
+    # rows.
     is_empty = (counts == 1) & (array_starts == starts)
     descends = interval_ends <= interval_starts
     if (interval_starts[firsts] != starts).any() or (descends & ~is_empty[blocks]).any():
@@ -177,8 +180,9 @@ class _Lengths(NamedTuple):
 def _find_rows(
     buffer: ByteArray, starts: Int64Array, ends: Int64Array
 ) -> tuple[Int64Array, Int64Array, bool]:
-    """Return (offset of each row in order, rows of each interval, whether one runs past its
-    interval, and rows are missing therefore). The lengths are not checked."""
+    """Return (offset of each row in order, number of rows of each interval, whether a row runs past
+    the end of its interval). Step k finds the k-th row of every interval; the search ends at a step
+    in which a row runs past. Lengths are taken for one byte each, which the caller checks."""
     suffix_sizes, value_sizes = buffer[1:], buffer[2:]
     steps: list[tuple[Int64Array | None, Int64Array]] = []
     active: Int64Array | None = None  # the intervals that have a k-th row, None: all
@@ -196,7 +200,7 @@ def _find_rows(
         runs_past = bool((next_positions > limits).any())
         positions, limits = next_positions[goes_on], limits[goes_on]
         active = np.flatnonzero(goes_on) if active is None else active[goes_on]
-    # Rows were found one step a time; put them into the order of the file.
+    # The rows are in the order of steps; put them into the order of the file.
     rows_of_interval = np.zeros(starts.size, np.int64)
     for step, (active, _) in enumerate(steps, 1):
         rows_of_interval[slice(None) if active is None else active] = step
@@ -208,8 +212,10 @@ def _find_rows(
 
 
 def _check_lengths(lengths: _Lengths, restarts: Int64Array, words: int) -> None:
-    """Raise `CorruptionError` if the lengths are not those of such keys, or the rows of the numbers
-    `restarts` have no whole key."""
+    """Raise `CorruptionError` unless all lengths are those of keys of `words` words with values of
+    8 bytes or none. The rows number `restarts`, the first ones of restart intervals, must have
+    whole keys. `shared` and `suffix_bytes` count the trailer of a key (sequence number, type) too.
+    """
     shared, suffix_bytes, value_bytes = lengths
     if shared[restarts].any():
         raise CorruptionError(None, None, "first row of a restart interval has no whole key")
@@ -224,18 +230,20 @@ def _check_lengths(lengths: _Lengths, restarts: Int64Array, words: int) -> None:
 def _read_rows(
     buffer: ByteArray, positions: Int64Array, lengths: _Lengths, words: int
 ) -> VersionedRows:
-    """Return the rows at these offsets, in order; the first one has a whole key."""
+    """Return the rows whose entries begin at these offsets, in order. An entry has only the bytes
+    of its key behind those shared with the row before: these are filled in. The first row has a
+    whole key."""
     count = positions.size
     if not count:
         return empty_rows(words)
     shared = lengths.shared
     suffix_ends = positions + lengths.suffix_bytes
     suffix_ends += _LENGTH_BYTES
-    # The last word of the key, the trailer, and the value lie together.
+    # Read the last word of the key, the trailer, and the value, which lie together.
     tails = _unaligned(buffer, "V24")[suffix_ends - 16].view(">u8").reshape(-1, 3)
     keys = np.empty((words, count), np.uint64)
     for word in range(words - 1):
-        # These words are mostly those of the row before.
+        # A word that is not the last is mostly that of the row before: read only changed ones.
         changed = np.flatnonzero(shared < _WORD_BYTES * (word + 1))
         offsets = suffix_ends[changed] - _WORD_BYTES * (words + 1 - word)
         new = _unaligned(buffer, ">u8")[offsets].astype(np.uint64)
@@ -251,13 +259,14 @@ def _read_rows(
 
 
 def _fill_shared(new: UInt64Array, shared: npt.NDArray[np.uint8], word_offset: int) -> UInt64Array:
-    """Return the words at `word_offset` of some keys: `new` has their bytes from `shared` (of the
-    whole key) on, the bytes before are those of the key before. The first key shares nothing."""
+    """Return the words at `word_offset` of some keys, in order. In `new` only the bytes from the
+    key's byte number ``shared[i]`` on are valid; the ones before are equal to those of the key
+    before, and are filled in. The first key shares nothing."""
     most = min(int(shared.max()) - word_offset, _WORD_BYTES)
     if most <= 0:
         return new
-    # Keys that share fewer bytes first: the leading `most` bytes of all others, which share that
-    # many, are those of the last such key before them.
+    # `most` is the greatest number of shared bytes in this word. Fill in the keys that share fewer
+    # first. The leading `most` bytes of all others are those of the last such key before them.
     fewer = np.flatnonzero(shared < word_offset + most)
     whole = _fill_shared(new[fewer], shared[fewer], word_offset)
     new_bytes = np.uint64((1 << 8 * (_WORD_BYTES - most)) - 1)
@@ -270,7 +279,8 @@ def _fill_shared(new: UInt64Array, shared: npt.NDArray[np.uint8], word_offset: i
 def _check_values(
     types: npt.NDArray[np.uint8], values: Int64Array, value_bytes: npt.NDArray[np.uint8]
 ) -> Int64Array:
-    """Return the values, 0 for deletions; raise for other types and sizes."""
+    """Return the values, 0 for deletions. Raises `CorruptionError` if a value does not have 8 bytes
+    or a deletion has one, and for unknown types; `UnsupportedLayout` for types not read here."""
     is_value = types == ValueType.VALUE
     if is_value.all():
         if (value_bytes != _WORD_BYTES).any():

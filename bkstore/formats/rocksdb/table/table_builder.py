@@ -63,6 +63,7 @@ class TableBuilder:
     """
 
     def __init__(self, words: int, settings: TableFileSettings | None = None) -> None:
+        """Begin a file of rows with keys of `words` 64-bit words and 8-byte values."""
         self.rows = 0
         self._settings = settings or TableFileSettings()
         self._words = words
@@ -79,9 +80,10 @@ class TableBuilder:
         self._last_key: bytes | None = None  # of the last block, until its separator is known
 
     def add(self, keys: UInt64Array, values: Int64Array) -> bytes:
-        """Return the next bytes of the file, for further rows: `keys` uint64[w, n], big-endian
-        words, in ascending order from call to call; `values` int64[n]. Raises `InvalidArgument` if
-        they do not ascend."""
+        """Add rows, and return the next bytes of the file, which has the rows only in part: a block
+        is written when it is full. `keys` is uint64[w, n], the big-endian words of the keys;
+        `values` is int64[n]. Raises `InvalidArgument` unless keys ascend, also from call to call.
+        """
         parts: list[bytes] = []
         for start in range(0, values.size, _BATCH_ROWS):
             chunk = slice(start, start + _BATCH_ROWS)
@@ -95,7 +97,8 @@ class TableBuilder:
         return b"".join(parts)
 
     def _write_blocks(self, is_end: bool) -> bytes:
-        """Return the blocks that the pending rows fill; at the end with the last, partial one."""
+        """Return, as stored, the data blocks that the pending rows fill; with `is_end` also the
+        last, partial one. The other rows stay pending."""
         keys, values = self._pending_keys, self._pending_values
         shape = self._settings.shape
         shared = count_shared_bytes(keys)
@@ -105,7 +108,8 @@ class TableBuilder:
         if not ends.size:
             return b""
         buffer, content_ends = encode_blocks(keys, values, shared, ends, shape.restart_interval)
-        # Compress each block; its separator is known with the first key of the next one.
+        # Compress each block. Its separator in the index depends on the first key of the next one,
+        # so it is made when that begins.
         stored: list[bytes] = []
         content_start, row_start = 0, 0
         contents = buffer.data
@@ -134,8 +138,9 @@ class TableBuilder:
         return stored
 
     def finish(self) -> bytes:
-        """Return the last bytes of the file. Raises `InvalidArgument` if it has no row, as RocksDB
-        refuses such a file."""
+        """Return the last bytes of the file: the last data block, filter, index, properties,
+        metaindex and footer. Raises `InvalidArgument` if it has no row, as RocksDB refuses such a
+        file."""
         if not self.rows:
             raise InvalidArgument("a table file without rows cannot be written")
         parts = [self._write_blocks(is_end=True)]
@@ -149,21 +154,26 @@ class TableBuilder:
             filter_bytes = len(contents)
             parts.append(self._pack(contents, is_compressed=False))
             meta_blocks.append((_FILTER_NAME, encode_handle(self._last_handle)))
+        # The index of data blocks, the properties, and the metaindex, which has the handles of
+        # filter and properties.
         index_contents = encode_index(self._separators, self._handles)
         parts.append(self._pack(index_contents))
         index = self._last_handle
         properties = self._properties(data_bytes, filter_bytes, len(index_contents))
-        parts.append(self._pack(encode_entries(properties, None), is_compressed=False))
+        properties_contents = encode_entries(properties, restart_interval=None)
+        parts.append(self._pack(properties_contents, is_compressed=False))
         meta_blocks.append((b"rocksdb.properties", encode_handle(self._last_handle)))
-        parts.append(self._pack(encode_entries(meta_blocks, 1), is_compressed=False))
-        checksum_type = self._settings.checksum_type
-        footer = Footer(checksum_type, _FORMAT_VERSION, self._last_handle, index, 0)
+        metaindex_contents = encode_entries(meta_blocks, restart_interval=1)
+        parts.append(self._pack(metaindex_contents, is_compressed=False))
+        checksum_type, metaindex = self._settings.checksum_type, self._last_handle
+        footer = Footer(checksum_type, _FORMAT_VERSION, metaindex, index, base_checksum=0)
         return b"".join(parts) + footers.encode_footer(footer)
 
     def _properties(
         self, data_bytes: int, filter_bytes: int, index_bytes: int
     ) -> list[tuple[bytes, bytes]]:
-        """Return the properties, sorted by name."""
+        """Return the properties that RocksDB writes into its files, as (name, stored value), sorted
+        by name. The arguments are sizes in bytes; `index_bytes` is uncompressed."""
         key_bytes = 8 * self._words + TRAILER_BYTES
         numbers = {
             "column.family.id": 0x7FFF_FFFF,  # not known

@@ -21,8 +21,9 @@ _LOW_BITS = 62
 
 
 def make_unique_id(properties: Mapping[str, bytes]) -> bytes:
-    """Return the unique id of the file with these properties: two u64, little-endian. Properties
-    that are missing count as empty, or as 0.
+    """Return the unique id of the table file with these properties, as the manifest has it: two
+    u64, little-endian, made of the session that wrote the file, the database, and the file's
+    number. Properties that are missing count as empty, or as 0.
 
     >>> session = {"rocksdb.creating.session.identity": b"0" * 19 + b"7"}
     >>> make_unique_id(session)[:8].hex()
@@ -36,8 +37,8 @@ def make_unique_id(properties: Mapping[str, bytes]) -> bytes:
 
 
 def _split_session(session: bytes) -> tuple[int, int]:
-    """Return (upper, lower): the two numbers that a session's name encodes in base 36. `lower` has
-    64 bits, `upper` what is above them. Other names are hashed instead."""
+    """Return (upper, lower): the bits above the lower 64, and these 64, of the number that the name
+    of a session encodes in base 36. A name that is not of that form is hashed instead."""
     if not _WELL_FORMED.fullmatch(session):
         digest = xxhash.xxh3_128_intdigest(session)
         upper, lower = digest >> 64, digest & _MASK
