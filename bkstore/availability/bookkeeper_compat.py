@@ -211,12 +211,13 @@ def _last_lookup_ids(stored: Groups) -> Int64Array:
 def _find_in_spans(stored: Groups, starts: Int64Array, ends: Int64Array) -> Groups:
     """Return the ids that look-ups find: of each span starts[i]..ends[i]-1 those in group i of
     `stored`. Spans ascend and do not overlap."""
+    # Drop spans without ids.
     nonempty = (ends > starts) & (stored.size > 0)
     stored, starts, ends = stored.take(nonempty), starts[nonempty], ends[nonempty]
     if not starts.size:
         return empty()
     is_single = stored.period == 0
-    # A look-up in a group without a period finds ids of the first sequence only.
+    # A look-up in a group with period 0, which is a single sequence, finds ids of that only.
     ends = np.where(is_single, np.minimum(ends, stored.first + stored.size), ends)
     keep = ends > starts
     stored, starts, ends, is_single = stored.take(keep), starts[keep], ends[keep], is_single[keep]
@@ -224,10 +225,14 @@ def _find_in_spans(stored: Groups, starts: Int64Array, ends: Int64Array) -> Grou
         raise InvalidArgument(
             "a group from a negative id reaches over 2^63 ids: not a set of entries"
         )
-    period = np.where(is_single, 1, np.abs(stored.period))  # the sign makes no difference
+    # In its span a group has all ids if it is one sequence or its sequences touch (solid),
+    # otherwise sequences at equal distances (periodic).
+    period = np.where(is_single, 1, np.abs(stored.period))  # look-ups ignore the sign
     is_solid = is_single | (stored.size >= period)
-    pattern = Pattern(is_solid, ~is_solid, stored.first, stored.size, period)
-    return groups_of_pattern(pattern, starts, ends, np.ones(starts.size, np.bool_))
+    pattern = Pattern(
+        solid=is_solid, periodic=~is_solid, phase=stored.first, size=stored.size, period=period
+    )
+    return groups_of_pattern(pattern, starts, ends, where=np.ones(starts.size, np.bool_))
 
 
 Availability.compat_classes["bookkeeper"] = BookkeeperAvailability

@@ -135,7 +135,8 @@ def take_first_sequences(groups: Groups, limit: int) -> Groups:
 
 def list_sequences(groups: Groups, advice: str = "") -> tuple[Int64Array, Int64Array]:
     """Return all sequences as half-open runs (starts, ends). O(sequences). Raises `InvalidArgument`
-    if there are over `MAX_SEQUENCES` more sequences than groups."""
+    if there are over `MAX_SEQUENCES` more sequences than groups; `advice` is the end of its text.
+    """
     counts = groups.counts
     if not counts.size or int(counts.max()) == 1:
         return groups.first, groups.ends

@@ -44,7 +44,8 @@ def find_patterns(groups: Groups, starts: Int64Array) -> Pattern:
     inside = (index >= 0) & (starts < group.ends)
     periodic = inside & (group.last > group.first)
     solid = inside & ~periodic  # inside a group of one sequence
-    return Pattern(solid, periodic, group.first, group.size, np.maximum(group.period, 1))
+    period = np.maximum(group.period, 1)  # of a single sequence it is 0, and of no meaning
+    return Pattern(solid, periodic, phase=group.first, size=group.size, period=period)
 
 
 def combine_patterns(a: Pattern, b: Pattern, operation: SetOperation) -> tuple[Pattern, BoolArray]:

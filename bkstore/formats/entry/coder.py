@@ -143,7 +143,7 @@ class Coder:
             raise CorruptionError(None, 0, f"entry of ledger {header.ledger}, not {ledger}")
         if entry_id is not None and header.entry_id != check_integer(entry_id, "entry id"):
             raise CorruptionError(None, 0, f"entry {header.entry_id}, not {entry_id}")
-        return Entry(*header[:4], payload)
+        return Entry(*header[:4], payload)  # ledger, entry id, LAC, length
 
 
 def encode(entry: Entry, digest_type: str | int, password: bytes | str | None = None) -> bytes:

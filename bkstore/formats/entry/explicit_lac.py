@@ -39,8 +39,9 @@ def encode_explicit_lac(
 def decode_explicit_lac(
     body: bytes, digest_type: str | int | None = None, password: bytes | str | None = None
 ) -> tuple[LedgerId, int]:
-    """Return (ledger, LAC) of an explicit LAC body; verify it if a digest type is given. Raises
-    `CorruptionError` if it is too short or does not verify."""
+    """Return (ledger, LAC) of the body of an explicit LAC, a last add confirmed that is sent
+    without an entry. Its digest is verified if a digest type is given. Raises `CorruptionError` if
+    it is too short or does not verify."""
     body = bytes_like("explicit LAC", body)
     version_2 = is_v2(body)
     layout = _STRUCT_V2 if version_2 else _STRUCT_V1

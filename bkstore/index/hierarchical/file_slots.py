@@ -195,7 +195,8 @@ def _changed_pages(
 
 
 def read_header(fd: int, path: str, compat: Literal["bookkeeper"] | None) -> IdxHeader:
-    """Return the header of an open index file; `CorruptionError` names `path`."""
+    """Return the header of an open index file. Raises `CorruptionError`, with `path`, if it is
+    invalid; ``compat="bookkeeper"`` accepts what BookKeeper accepts."""
     try:
         return idxfile.decode_header(os.pread(fd, HEADER_SIZE, 0), compat)
     except CorruptionError as error:

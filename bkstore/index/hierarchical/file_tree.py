@@ -49,7 +49,7 @@ class _Walk:
         file: the parts of each path, and whether it is a regular file."""
         self._tree = tree
         for top in self._iterate_folders(str(current_dir), ()):
-            is_scoped = len(top.name) == _SCOPED_DIGITS
+            is_scoped = len(top.name) == _SCOPED_DIGITS  # of a scope other than 0
             for middle in self._iterate_folders(top.path, (top.name,)):
                 if not is_scoped:  # two levels, else three
                     self._add_files(middle.path, (top.name, middle.name))
@@ -163,8 +163,10 @@ def current_directory(directory: Path) -> Path:
 
 
 def find_index_file(current_dirs: list[Path], relative: str) -> str | None:
-    """Return the path of one index file or None: `.idx` before `.rloc`, directories in order.
-    Raises `CorruptionError` if a file stands in the place of a folder on its path."""
+    """Return the path of a ledger's index file, None if it has none; `relative` is its path below
+    ``current/``. Of several directories the first one that has it counts. A copy that ends in
+    .rloc, which a bookie makes while it moves the file to another directory, is used only if none
+    has the file itself. Raises `CorruptionError` if a file is in the place of a folder."""
     for suffix in ("", ".rloc"):
         for current_dir in current_dirs:
             path = os.path.join(current_dir, relative + suffix)
@@ -172,7 +174,7 @@ def find_index_file(current_dirs: list[Path], relative: str) -> str | None:
                 os.lstat(path)
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            except OSError as error:  # not the same as absent
+            except OSError as error:  # whether it exists is unknown
                 raise read_error(error, path) from error
             return path
     for current_dir in current_dirs:
@@ -226,6 +228,8 @@ def find_stray_files(current_dir: Path) -> Iterator[str]:
     """Yield, in order, the paths of files in the folders of index files that do not end like one
     (.idx, .rloc), such as copies under other names. Cost: one read of each directory."""
     for top in _list_level_folders(current_dir):
+        # Ledgers of scope 0 have two levels of folders, those of other scopes (the upper 64 bits of
+        # an id), whose folder names have more digits, three.
         is_scoped = len(os.path.basename(top)) == _SCOPED_DIGITS
         for middle in _scan_level(top):
             if isinstance(middle, str):  # the path of a stray file

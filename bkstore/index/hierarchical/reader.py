@@ -401,7 +401,8 @@ class HierarchicalReader(EntryIndex):
         return self._scan_batches(check_batch("batch", batch), findings)
 
     def _scan_batches(self, batch: int, findings: Findings) -> Iterator[IndexBatch]:
-        """Yield the rows of `scan`, in batches of at least `batch` rows except the last."""
+        """Yield the rows of `scan`, in batches of at least `batch` rows except the last. Damage is
+        appended to `findings`, or raised if that is None."""
         waiting, row_count = list[IndexBatch](), 0  # the parts of the next batch, and their rows
         rows_per_part = max(batch, _MIN_SCAN_ROWS)
         # Where a file is in the place of a folder, rows may be lost: report this first, or raise.
@@ -425,7 +426,8 @@ class HierarchicalReader(EntryIndex):
 
     def _read_all_rows(self, findings: Findings) -> Iterator[IndexBatch]:
         """Yield the rows of every file in order. Small neighboring files that are valid are read
-        together, and their rows are one batch; any other file is read alone."""
+        together, and their rows are one batch; any other file is read alone. Damage is appended to
+        `findings`, or raised if that is None."""
         for chunk in read_small_files(self._plain_files(self.ledgers()), self._listed_unit_bytes):
             next_index = 0
             for first, stop, rows in chunk.rows():
@@ -437,10 +439,11 @@ class HierarchicalReader(EntryIndex):
                 yield from self._read_ledger_rows(ledger, findings)
 
     def _read_ledger_rows(self, ledger: LedgerId, findings: Findings) -> Iterator[IndexBatch]:
-        """Yield the rows of one ledger's file, read alone; damage is a finding, or is raised."""
+        """Yield the rows of one ledger's index file. Damage, and an error of reading, is appended
+        to `findings`, or raised if that is None."""
         path = None
         try:
-            with self._lock:  # a flush may be giving the file its name
+            with self._lock:  # so that no flush renames a new file now
                 path = self._changes.new_paths.get(ledger) or self.path(ledger)
                 fd = None if path is None else open_regular(path)
             if path is not None and fd is not None:

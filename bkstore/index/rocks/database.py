@@ -138,8 +138,8 @@ class Database(OpenDatabase):
 
     def consecutive_values(self, start: bytes, stop: bytes, words: int) -> Int64Array:
         """Return the values of the keys `start`, `start` + 1, ... up to the first key that is
-        missing. If none is missing in [start, stop), this reads no keys and so costs half of
-        `items`, about 160 ns a row."""
+        missing; keys have `words` words of 64 bits. If none is missing in [start, stop), this reads
+        no keys and so costs half of `items`, about 160 ns a row."""
         values = self._values_without_gap(start, stop, _WORD_BYTES * words)
         if values is not None:
             return values
@@ -183,9 +183,9 @@ class Database(OpenDatabase):
         damage: Damage = None,
     ) -> Iterator[KeysAndValues]:
         """Yield (keys, values) of [start, stop) (None: to the end) in arrays of at most `batch`
-        rows. RocksDB's iterator cannot pass damage, so the rows before it are yielded, and all keys
-        after it are one range of unknown rows: it is appended to `damage`, or raised as
-        `CorruptionError` if that is None."""
+        rows; keys have `words` words of 64 bits. RocksDB's iterator cannot pass damage, so the rows
+        before it are yielded, and all keys after it are one range of unknown rows: it is appended
+        to `damage`, or raised as `CorruptionError` if that is None."""
         last_key: bytes | None = None
         try:
             for keys, values in self._items(start, stop, words, batch):
@@ -316,7 +316,8 @@ class Database(OpenDatabase):
             return _key_at(iterator) if iterator.valid() else None
 
     def last_key(self, start: bytes, stop: bytes, words: int) -> bytes | None:
-        """Return the highest key of [start, stop), None if there is none. One seek."""
+        """Return the highest key of [start, stop), None if there is none; raise `CorruptionError`
+        if it does not have `words` words of 64 bits. One seek."""
         with self._translating_errors():
             iterator = self._handle.iter(_read_options(stop))
             iterator.seek_to_last()

@@ -110,7 +110,7 @@ class RocksIndex(RocksReader):
         compaction. A row replaces those of the same entry in earlier batches, and stored ones."""
         row_count = 0
         for rows in batches:
-            for is_scoped in (False, True):
+            for is_scoped in (False, True):  # scope 0, then others, which have their own database
                 row_count += self._ingest(rows, is_scoped)
         return row_count
 

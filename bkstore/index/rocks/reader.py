@@ -171,6 +171,7 @@ class RocksReader(EntryIndex):
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers with a row in `ledgers`, in unsigned order. One small scan."""
         scope = check_scope(scope)
+        # Scope 0 and all other scopes have databases of their own.
         ledger_rows: list[tuple[LedgerId, bytes, bytes]] = []
         if scope is None or scope == 0:
             ledger_rows += self._ledger_rows(is_scoped=False)
@@ -216,6 +217,7 @@ class RocksReader(EntryIndex):
         """Yield the result of each ledger in order; `ledger_ids` are sorted and distinct. One scan
         lists many ledgers. At damage, the ledger there gets its result or error from a call of its
         own, and a new scan begins after it."""
+        # Scope 0 (sorted first) and all other scopes have databases of their own.
         first_scoped = bisect_left(ledger_ids, 1, key=itemgetter(0))  # the first of scope >= 1
         for is_scoped in (False, True):
             remaining = ledger_ids[first_scoped:] if is_scoped else ledger_ids[:first_scoped]
@@ -383,7 +385,8 @@ class RocksReader(EntryIndex):
         return findings
 
     def _find_ledgers_without_row(self, is_scoped: bool) -> Iterator[Finding]:
-        """Yield a finding for each ledger with entries but no row, and for each unknown range."""
+        """Yield a finding for each ledger that has entries but no row in `ledgers`, of scope 0 or
+        if `is_scoped` of other scopes, and for each range of keys that damage makes unknown."""
         database, damage = self._find_locations(is_scoped), list[UnknownRange]()
         if database is None:
             return

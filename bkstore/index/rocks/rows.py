@@ -45,11 +45,14 @@ def possible_row_keys(ledger: LedgerId) -> list[bytes]:
 
 def check_end_rows(database: ReadableDatabase, kind: str, is_scoped: bool) -> None:
     """Raise `CorruptionError` if the first or last row of the database (`kind` is `locations` or
-    `ledgers`) does not have the widths of a bookie's rows, as in a database of other software. Two
-    seeks at most."""
+    `ledgers`) does not have the widths of a bookie's rows, as in a database of other software.
+    `is_scoped`: its ledgers are in scopes other than 0, so that ids have 128 bits. Two seeks at
+    most."""
     words = location_words(is_scoped) if kind == "locations" else None
-    # Keys of `ledgers` in scope 0 have one of two widths, see `possible_row_keys`.
-    key_widths = {8 * words} if words else {16} if is_scoped else {8, 16}
+    if words is not None:
+        key_widths = {8 * words}
+    else:  # in scope 0 `ledgers` has keys of 8 bytes, or of 16 that BookKeeper's rebuild tool wrote
+        key_widths = {16} if is_scoped else {8, 16}
     for key, value in database.end_rows(words):
         is_odd_value = kind == "locations" and value is not None and len(value) != VALUE_BYTES
         if len(key) not in key_widths or is_odd_value:
@@ -64,9 +67,10 @@ def check_end_rows(database: ReadableDatabase, kind: str, is_scoped: bool) -> No
 def read_ledger_rows(
     database: LedgersDatabase, is_scoped: bool, damage: Damage = None
 ) -> list[tuple[LedgerId, bytes, bytes]]:
-    """Return (ledger, key, value) of the ledger rows in order. Rows of negative ids, such as that
-    of the storage flags, are left out, as BookKeeper does not load them as ledgers either. The
-    ranges of keys that damage makes unknown are appended to `damage`; with None it raises."""
+    """Return (ledger, key, value) of the rows of `ledgers` in order. `is_scoped`: it is the
+    database of scopes other than 0. In scope 0 rows of negative ids, such as that of the storage
+    flags, are left out, as BookKeeper does not load them as ledgers either. The ranges of keys that
+    damage makes unknown are appended to `damage`; with None it raises."""
     return [
         (_ledger_of(database.path, key, is_scoped), key, value)
         for key, value in database.read_all(damage)
@@ -100,7 +104,8 @@ def find_row_oddities(
     database: LedgersDatabase, is_scoped: bool, damage: list[UnknownRange]
 ) -> Iterator[Finding]:
     """Yield a finding for each row of `ledgers` that does not parse or is not as a bookie writes
-    it. The ranges of keys that damage makes unknown are appended to `damage`."""
+    it. `is_scoped`: it is the database of scopes other than 0. The ranges of keys that damage makes
+    unknown are appended to `damage`."""
     path = str(database.path)
     for key, value in database.read_all(damage):
         if not is_scoped and _has_negative_id(key):
@@ -195,7 +200,8 @@ def scan_rows(
     """Yield every location row in [start, stop) (None: to the end) in one pass, in batches of at
     most `batch`. With `findings`, damage and invalid rows become findings, and the rows after them
     follow; without, they raise. The ranges of keys whose rows may be missing for it are appended to
-    `unknown_keys` at the end."""
+    `unknown_keys` at the end. `is_scoped`: it is the database of scopes other than 0, whose keys
+    begin with the scope."""
     damage: list[UnknownRange] | None = None if findings is None else []
     invalid_rows = InvalidRows(database.path)
     for columns in database.items(start, stop, location_words(is_scoped), batch, damage):
@@ -259,7 +265,7 @@ class InvalidRows:
 
 def describe_unknown(unknown: UnknownRange, is_scoped: bool) -> Finding:
     """Return the finding for damage that makes the rows of a range of keys unknown. It names the
-    ledger if all these keys are of a single one."""
+    ledger if all these keys are of a single one. `is_scoped`: keys are of scopes other than 0."""
     error, prefix_bytes = unknown.error(), 8 * location_words(is_scoped) - 8
     first, end = unknown.start[:prefix_bytes], (unknown.stop or b"")[:prefix_bytes]
     ledger_id = None

@@ -70,17 +70,18 @@ class _TableDatabase:
         """Inherited."""
         tables = [table.properties for table in self._reader.tables()]
         deletions = sum(table.deletions for table in tables)
-        entries = sum(table.entries for table in tables)
+        entries = sum(table.entries for table in tables)  # rows of files, deletions among them
         unflushed, unflushed_deletions = self._reader.unflushed_counts()
+        # RocksDB's estimate of live rows: a deletion is no row itself, and takes one away.
+        live_in_tables = max(entries - 2 * deletions, 0)
+        live_in_all = max(live_in_tables + unflushed - 2 * unflushed_deletions, 0)
         return DatabaseSizes(
             self.path,
             table_bytes=sum(table.size for table in self._reader.manifest.version.tables.values()),
             table_entries=entries,
             tombstones=deletions,
             range_tombstones=sum(table.range_deletions for table in tables),
-            estimated_rows=max(
-                max(entries - 2 * deletions, 0) + unflushed - 2 * unflushed_deletions, 0
-            ),
+            estimated_rows=live_in_all,
             unflushed_entries=unflushed,
             row_bytes=sum(table.key_bytes + table.value_bytes for table in tables),
             index_block_bytes=sum(table.number(_INDEX_BYTES) for table in tables),
@@ -108,7 +109,7 @@ class TableLedgers(_TableDatabase):
     def get(self, key: bytes) -> bytes | None:
         """Inherited."""
         value = self._all_rows().get(key)
-        if value is None:
+        if value is None:  # absent, unless damage makes its row unknown
             for unknown in self._unknown:
                 if key in unknown:
                     raise unknown.error()
@@ -221,12 +222,13 @@ class TableLocations(_TableDatabase):
 
     def consecutive_values(self, start: bytes, stop: bytes, words: int) -> Int64Array:
         """Inherited."""
-        first = int.from_bytes(start[-_WORD_BYTES:], "big")
+        # The last word of a key is the entry id; the ids must ascend by one, from block to block.
+        next_entry = int.from_bytes(start[-_WORD_BYTES:], "big")
         parts: list[Int64Array] = []
-        for keys, values in self.items(start, stop, words, 1 << 62):
-            count = count_consecutive(keys[-1], first)
+        for keys, values in self.items(start, stop, words, batch=1 << 62):
+            count = count_consecutive(keys[-1], next_entry)
             parts.append(values[:count])
-            first += count
+            next_entry += count
             if count < values.size:
                 break
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
@@ -268,7 +270,9 @@ class TableLocations(_TableDatabase):
         damage: Damage = None,
     ) -> Iterator[VersionedRows]:
         """Yield the live rows of [start, stop) in batches, the first ones of blocks with
-        `first_batch_bytes` of contents; raise if the database is closed between two of them."""
+        `first_batch_bytes` of contents. Keys have `words` words of 64 bits. Ranges of keys that
+        damage makes unknown are appended to `damage`; with None they raise. Raises
+        `IllegalOperation` if the database is closed between two batches."""
         rows = self._reader.rows(
             words, start, stop, damage=damage, first_batch_bytes=first_batch_bytes
         )
@@ -278,9 +282,10 @@ class TableLocations(_TableDatabase):
 
 
 def open_locations(path: Path, live: bool = False) -> LocationsDatabase:
-    """Open a `locations` database to read. It is read as arrays. If it has a feature that this code
-    does not support, RocksDB opens it, and an oddity names the feature. If RocksDB refuses it as
-    damaged, it is read as arrays all the same, without the table files that are not supported."""
+    """Open a `locations` database to read; `live`: while a writer may change it. It is read as
+    arrays. If it has a feature that this code does not support, RocksDB opens it, and an oddity
+    names the feature. If RocksDB refuses it as damaged, it is read as arrays all the same, without
+    the table files that are not supported."""
     try:
         return TableLocations(path, live)
     except UnsupportedLayout as refusal:

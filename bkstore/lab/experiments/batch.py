@@ -143,7 +143,8 @@ def _workloads(
 
 
 def measure(run: LabRun) -> Iterator[Row]:
-    """Yield a row for each operation, location, payload and batch size; size 0 is single calls."""
+    """Yield a row for each operation (reads, adds), location (in process, over a socket), payload
+    and batch size; size 0 is single calls."""
     read_count = run.scaled(_ENTRIES_READ, minimum=40)
     ledgers = [
         _encode_records(run, ledger_id=payload_bytes, payload_bytes=payload_bytes, count=read_count)

@@ -158,15 +158,20 @@ def measure(run: LabRun) -> Iterator[Row]:
 
 
 def summarize(rows: Rows) -> list[str]:
-    """Return the findings, one sentence each, that follow from the rows."""
+    """Return the findings, one sentence each, that follow from the rows. The column "side" is the
+    library, "rate" the false-positive rate that was asked for, "measured" the real one."""
+
+    def deviation(row: Row) -> float:
+        """Return by how much the measured rate differs, as a factor in either direction."""
+        return abs(math.log(row["measured"] / row["rate"]))
+
     ours = [row for row in rows if row["side"] == _OURS]
-    rates = {row["rate"]: row for row in ours if row["series"] == "rate"}
-    measured_rows = [row for row in rates.values() if row["measured"]]
-    worst = max(measured_rows, key=lambda row: abs(math.log(row["measured"] / row["rate"])))
-    usual, lowest_rate = rates[_USUAL_RATE], min(rates)
+    row_of_rate = {row["rate"]: row for row in ours if row["series"] == "rate"}
+    worst = max((row for row in row_of_rate.values() if row["measured"]), key=deviation)
+    usual, lowest_rate = row_of_rate[_USUAL_RATE], min(row_of_rate)
     sentences = [
         f"At {_USUAL_RATE:.0%} a filter takes {usual['bits_per_id']:.2f} bits an id, at "
-        f"{lowest_rate:.2%} {rates[lowest_rate]['bits_per_id']:.1f}; {_USUAL_IDS:,} ids take "
+        f"{lowest_rate:.2%} {row_of_rate[lowest_rate]['bits_per_id']:.1f}; {_USUAL_IDS:,} ids take "
         f"{as_text(usual['bytes'])} bytes.",
         f"False positives at a target of {_USUAL_RATE:.0%}: {usual['measured']:.2%} measured, "
         f"{usual['filled']:.2%} by the bits set. Furthest from its target is {worst['rate']:g}: "

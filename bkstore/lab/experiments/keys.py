@@ -232,7 +232,8 @@ def _record_overhead(scopes: str) -> int:
 
 
 def measure(run: LabRun) -> Iterator[Row]:
-    """Yield a row for each order of words, and for each peer."""
+    """Yield a row for each compared store ("side"): RocksDB with each order of the words of a key,
+    then other stores."""
     sides = _sides(run, run.scaled(LEDGERS, minimum=8))
     run.expect_steps(2)
     run.report_progress(f"writing: {'; '.join(sides)}")

@@ -179,7 +179,8 @@ def measure(run: LabRun) -> Iterator[Row]:
 
 
 def summarize(rows: Rows) -> list[str]:
-    """Return the findings, one sentence each, that follow from the rows."""
+    """Return the findings, one sentence each, that follow from the rows. The column "shape" is the
+    load, "side" the index implementation."""
     by_key = {(row["shape"], row["side"]): row for row in rows}
     sides = {row["side"] for row in rows}
     sentences = _describe_layouts(by_key) if {"idx files", "rocksdb"} <= sides else []

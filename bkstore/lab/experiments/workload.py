@@ -277,19 +277,20 @@ def _summarize_sides(rows: Rows) -> Iterator[str]:
 
 
 def _summarize_operations(rows: Rows) -> Iterator[str]:
-    """Yield for each operation the latencies of all sides at some percentiles."""
+    """Yield a sentence for each operation: its latency on each side (an index or a storage) at some
+    percentiles. The column "point" of such a row is a percentile, such as "p99"."""
     timed = [row for row in rows if row["latency"] is not None]
     for operation in dict.fromkeys(row["operation"] for row in timed):
-        points = []
-        for point in _SUMMARIZED_POINTS:
+        phrases = []
+        for percentile in _SUMMARIZED_POINTS:
             latencies = [
                 f"{as_text(row['latency'])} us ({row['side']})"
                 for row in timed
-                if row["operation"] == operation and row["point"] == point
+                if row["operation"] == operation and row["point"] == percentile
             ]
             if latencies:
-                points.append(f"{point} {', '.join(latencies)}")
-        yield f"Latency of {operation}: {'; '.join(points)}."
+                phrases.append(f"{percentile} {', '.join(latencies)}")
+        yield f"Latency of {operation}: {'; '.join(phrases)}."
 
 
 EXPERIMENT = Experiment(

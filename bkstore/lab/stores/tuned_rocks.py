@@ -32,6 +32,7 @@ def table_format(block_size: int = 64 << 10, bloom_bits: int | None = 10) -> Cha
     bloom filter (None for no filter). The other options of table files stay those of a bookie."""
 
     def change(options: Options) -> None:
+        """Replace all options of table files, as RocksDB takes them together."""
         block_options = BlockBasedOptions()
         block_options.set_format_version(5)
         block_options.set_block_cache(Cache(64 << 20))

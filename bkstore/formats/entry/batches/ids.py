@@ -129,7 +129,7 @@ class BatchLedgers:
 
     def between(self, start: int, stop: int) -> BatchLedgers:
         """Return the ledgers of the records start..stop (half open)."""
-        if self.numbers is None or not len(self.ledger_ids):
+        if self.numbers is None or not len(self.ledger_ids):  # one ledger for all records, or none
             return self
         numbers = self.numbers[start:stop]
         # Renumber the ledgers that are left in the order in which they appear now.

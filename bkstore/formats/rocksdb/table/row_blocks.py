@@ -51,7 +51,8 @@ def count_shared_bytes(keys: UInt64Array) -> Int64Array:
         # The exponent of a float is the number of its highest bit. Clear the bit below that one
         # before the conversion, so that rounding cannot reach the next power of two.
         changed_bits &= ~(changed_bits >> np.uint64(1))
-        exponents = changed_bits.astype(np.float64).view(np.int64) >> 52
+        exponents = changed_bits.astype(np.float64).view(np.int64) >> 52  # biased by 1023
+        # Bits are counted from the end of the word, bytes from the beginning of the key.
         equal_bytes = 8 * number + 7 - (exponents - 1023 >> 3)
         np.copyto(shared[1:], equal_bytes, where=differs)
         np.copyto(ascends, word[1:] > word[:-1], where=differs)

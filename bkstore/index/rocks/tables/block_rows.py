@@ -66,6 +66,7 @@ class TableRows:
         first_batch_bytes: int = BATCH_BYTES,
         cache: BlockCache | None = None,
     ) -> None:
+        """Choose the blocks that may have keys of [start, stop); nothing is read yet."""
         self._table = table
         self._words = words
         self._bounds = start, stop

@@ -250,7 +250,8 @@ class DatabaseReader:
         damage: Damage,
         first_batch_bytes: int,
     ) -> SortedRun:
-        """Yield the rows of files whose keys do not overlap, in order, one file after the other."""
+        """Yield the rows of files whose keys do not overlap, in order, one file after the other.
+        Parameters are as in `rows`."""
         batch_bytes = BATCH_BYTES
         if len(self._runs) > _RUNS_OF_FULL_BATCHES:  # each holds a batch: smaller ones bound memory
             share = BATCH_BYTES * _RUNS_OF_FULL_BATCHES // len(self._runs)
@@ -360,7 +361,8 @@ class DatabaseReader:
         ]
 
     def _all_versions(self, damage: list[UnknownRange]) -> Iterator[tuple[bytes, int, int, bytes]]:
-        """Yield (key, sequence number, type, value) of all rows in tables and logs."""
+        """Yield (key, sequence number, type, value) of all rows in tables and logs, in no order.
+        The ranges of keys that damage makes unknown are appended to `damage`."""
         damage += self.unreadable
         yield from self._logs.versions()
         for table in self.tables():

@@ -99,7 +99,8 @@ def _next_batch(run: SortedRun) -> VersionedRows | None:
 
 
 def _newest_of(parts: list[VersionedRows], words: int) -> VersionedRows:
-    """Return the newest row of each key of some sorted rows."""
+    """Return the newest row of each key of `parts`, each of which is sorted, in the order of keys.
+    These have `words` words of 64 bits."""
     rows = join_rows(parts, words)
     if len(parts) > 1:
         # Sort by key, then newest first. `lexsort` sorts by its last array first, and is fast on

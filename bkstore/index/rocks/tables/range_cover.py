@@ -65,6 +65,7 @@ class CoveredRows:
     """Which rows with keys of `words` * 8 bytes the deletes of a `RangeCover` have deleted."""
 
     def __init__(self, cover: RangeCover, words: int) -> None:
+        """Convert the fragments' bounds, which may have any length, to keys of `words` words."""
         width = WORD_BYTES * words
         bounds, sequences = cover.bounds, cover.sequences
         # A bound that is longer than the highest key of this width, and begins with it, is above
