@@ -79,6 +79,7 @@ class _OffsetItem:
     def put(self, start: int, object_id: int) -> int | None:
         """Add an entry and return None. If the start exists, replace its object id and return the
         previous one."""
+        # One array has all starts, ascending, and then the object ids in the same order.
         starts_and_objects, size = self.starts_and_objects, self.size
         if starts_and_objects[size - 1] < start:  # the usual case: behind all others
             position = size

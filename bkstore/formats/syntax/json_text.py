@@ -65,10 +65,13 @@ def format_json(value: Any, indent: int | None = None) -> str:
     >>> print(format_json(["caf\udce9", "\U0001f600"]))
     ["caf\\udce9", "\ud83d\ude00"]
     """
+
+    def double_backslash(escape: re.Match[str]) -> str:
+        """Return the escape of a lone surrogate, which is group 1, as text; others unchanged."""
+        return f"\\{escape[1]}" if escape[1] else escape[0]
+
     text = json.dumps(value, indent=indent)
-    if _SURROGATE.search(text):  # double the backslash of a lone one, which is the group 1
-        text = _ESCAPE.sub(lambda match: f"\\{match[1]}" if match[1] else match[0], text)
-    return text
+    return _ESCAPE.sub(double_backslash, text) if _SURROGATE.search(text) else text
 
 
 def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -105,8 +105,8 @@ class RocksIndex(RocksReader):
             database.put_list(keys, encode_locations(checked_locations[chunk]), PUTS_PER_BATCH)
 
     def bulk_load(self, batches: Iterable[IndexBatch]) -> int:
-        """Store rows, in any order, as sorted table files, one for each batch; return their number.
-        This is the fastest way to store rows (0.15 us each), without write-ahead log and
+        """Store rows, in any order, as sorted table files, one for each batch; return the number of
+        rows. This is the fastest way to store them (0.15 us each), without write-ahead log and
         compaction. A row replaces those of the same entry in earlier batches, and stored ones."""
         row_count = 0
         for rows in batches:

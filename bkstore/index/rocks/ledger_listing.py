@@ -99,10 +99,11 @@ class _ListingProgress:
         if self._partial_ids.size:
             entries = np.concatenate((self._partial_ids, entries))
             owner = np.concatenate((np.full(self._partial_ids.size, self.done_count), owner))
-        # A ledger longer than a block was condensed block by block; these are its last rows.
-        complete_rows = int(np.searchsorted(owner, next_index))
+        complete_rows = int(np.searchsorted(owner, next_index))  # rows of complete ledgers
         complete_count = next_index - self.done_count
         sets: list[Availability] = []
+        # If the first ledger is longer than a block, its earlier rows are groups already. Join them
+        # with its last rows.
         if complete_count and self._partial_groups:
             last_rows = int(np.searchsorted(owner, self.done_count, "right"))
             parts = [*self._partial_groups, from_entries.from_ids(entries[:last_rows])]
@@ -110,12 +111,12 @@ class _ListingProgress:
             self._partial_groups = []
             entries, owner = entries[last_rows:], owner[last_rows:]
             complete_rows -= last_rows
-        # Condense all other complete ledgers together, including those without rows.
+        # Make the sets of all other complete ledgers together; some may have no rows.
         if len(sets) < complete_count:
             first = self.done_count + len(sets)
             groups = from_ids_of_many(entries[:complete_rows], owner[:complete_rows] - first)
             sets += split_by_owner(*groups, complete_count - len(sets))
-        # Rows of the ledger that may go on: kept as ids while they are few, else condensed.
+        # Keep the rows of the ledger that may go on: as ids if they are few, otherwise as groups.
         self._partial_ids = entries[complete_rows:]
         if self._partial_ids.size >= _MAX_PARTIAL_IDS:
             self._partial_groups.append(from_entries.from_ids(self._partial_ids))

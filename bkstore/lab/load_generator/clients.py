@@ -197,10 +197,12 @@ class _Client:
             elif operation == "batch":
                 steps.append(self._batch_step(ledger_id, entry_id))
             elif operation == "write":
-                steps.append(_Step("write", self._target.write_one, (next(singles),), 1))
+                step = _Step("write", self._target.write_one, (next(singles),), written=1)
+                steps.append(step)
             elif operation == "add":
                 count = self._plan.batch_entries
-                steps.append(_Step("add", self._target.write, (next(batches),), count))
+                step = _Step("add", self._target.write, (next(batches),), written=count)
+                steps.append(step)
             else:
                 steps.append(self._delete_step(*next(deletions)))
         return steps

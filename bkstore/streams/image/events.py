@@ -211,7 +211,8 @@ def _check_added(parts: ImageParts, added_ranges: _AddedRanges) -> None:
 def _columns_of_streams(
     parts: ImageParts, node: Node, stream_ids: Int64Array
 ) -> Iterator[Int64Array]:
-    """Yield the `slice_columns` of a node's objects, restricted to the wanted streams."""
+    """Yield for each object of a node its slices of the wanted streams, as the columns of
+    `slice_columns`: stream, start, end, object id, position in the node's list."""
     for position, object_id in enumerate(node.object_ids):
         ranges = parts.objects.get(object_id)
         if ranges is None or not len(ranges) or not stream_ids.size:
