@@ -200,7 +200,7 @@ class BloomFilter:
         """Add ids, any one-dimensional integers that fit int64. O(n k)."""
         self._check_not_frozen()
         ids = as_int64(keys, "keys")
-        if ids.size > _MAX_SCALAR_KEYS:
+        if ids.size > _MAX_SCALAR_KEYS:  # array operations are slower for a few ids
             set_key_bits(self._bits, self._hash_count, ids)
             return
         for key in ids.tolist():

@@ -40,8 +40,8 @@ def describe_type(code: int) -> str:
 
 
 def split_internal_key(key: bytes) -> tuple[bytes, int, int]:
-    """Return (user key, sequence number, type) of an internal key. Raises `CorruptionError` if it
-    is shorter than a trailer.
+    """Return (user key, sequence number, type) of an internal key: the key that a user wrote, with
+    a trailer of 8 bytes that RocksDB appends. Raises `CorruptionError` if it is shorter than that.
 
     >>> split_internal_key(b"abc" + (7 << 8 | 1).to_bytes(8, "little"))
     (b'abc', 7, 1)

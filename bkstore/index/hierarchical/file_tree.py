@@ -43,6 +43,7 @@ class _Walk:
     """One pass over a ``current/``: index files under canonical paths, and all others."""
 
     def __init__(self, current_dir: Path, tree: IndexFileTree) -> None:
+        """Walk through the tree below one ``current/``; `tree` gets errors and irregular files."""
         self.files: dict[LedgerId, str] = {}
         self.others: list[tuple[tuple[str, ...], bool]] = []
         """Index files (.idx) and leftovers of moves (.rloc) that are not in the place of a ledger's

@@ -45,6 +45,7 @@ class _ListingProgress:
     """The state of a listing: `done_count` ledgers are listed, the next one's rows partly read."""
 
     def __init__(self, ledger_ids: list[LedgerId]) -> None:
+        """Begin with none of the ledgers, sorted, listed."""
         self.done_count = 0
         self.is_seek_due = False
         """Whether the last block ended in a ledger that is not to be listed, and to be skipped."""

@@ -107,6 +107,7 @@ class _Client:
     def __init__(
         self, target: LoadTarget, plan: LoadPlan, state: SharedLedgers, number: int
     ) -> None:
+        """Prepare the client of this number; `state` is what all clients share."""
         self._target, self._plan, self._state = target, plan, state
         self._rng = np.random.default_rng((plan.seed, 1, number))
         self._draws = KeyDraws(plan.key_order, plan.keys, plan.seed, number)

@@ -91,7 +91,7 @@ def measure_milliseconds(work: Callable[[], object], rounds: int) -> float:
 
 
 def record_wall(run: Callable[..., object], seconds: list[float]) -> Callable[..., object]:
-    """Return a function that does the same and appends its wall time to `seconds`."""
+    """Return a function that calls `run` and appends the wall time of each call to `seconds`."""
 
     def timed(*arguments: object) -> object:
         started = time.perf_counter()

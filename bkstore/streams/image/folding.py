@@ -26,6 +26,7 @@ class Fold:
     """
 
     def __init__(self, image: StreamImage, node_id: int, objects: list[ObjectRanges]) -> None:
+        """Join the slices of some neighbors in a node's list of objects."""
         self._image = image
         self._node_id = node_id
         # All slices of all objects, sorted by stream and start, without trimmed ones.

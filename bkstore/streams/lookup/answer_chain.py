@@ -25,6 +25,7 @@ class _Chain:
     """The objects of the answer so far, and the offset at which the next one must begin."""
 
     def __init__(self, context: SearchContext, stream: Stream, start: int) -> None:
+        """Begin an answer, a chain of objects that follow each other, at the offset `start`."""
         self._context = context
         self._stream = stream
         self._stream_objects = context.image.stream_objects_of(stream.stream_id)

@@ -22,6 +22,7 @@ class NodeSearch:
     """A cursor in a node's list of objects. A position is an index in that list."""
 
     def __init__(self, node: Node, context: SearchContext) -> None:
+        """Begin a search in a node's list of objects, with nothing known of their contents."""
         self._node = node
         self._context = context
         self._cursor = 0
