@@ -125,6 +125,14 @@ COMMAND_GROUPS = {
             "bkstore salvage bookie-1 salvaged --digest-type CRC32C",
         ),
     },
+    "after a disaster": {
+        "rescue": Command(
+            "rescue.rescue",
+            "ledgers from the disks of a cluster that no longer runs, from any sound copy",
+            "bkstore rescue metadata.json copies/* rescued --as parquet\n"
+            "bkstore rescue metadata.json copies/* --dry-run --topic 'shop/orders/*'",
+        ),
+    },
     "dumps and analyses": {
         "dump": Command(
             "datasets.dump",

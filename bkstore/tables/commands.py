@@ -257,6 +257,21 @@ LOSSES = make_schema(
 read. kind "entries": entries of a ledger that the old index had in `file` and no log has: `groups`
 (first, last, size, period). `offset` is the lowest of their positions."""
 
+RESCUE = make_schema(
+    "rescue",
+    "kind scope_id ledger_id first_entry? last_entry? entries detail groups:rows?",
+    show="kind ledger_id first_entry last_entry entries detail",
+    wrap="detail",
+    nothing="no ledgers",
+)
+"""Rows of one ledger each (`bkstore rescue`): "whole" or "partial" says how many entries are
+rescued; "lost", "differing", "unverified", "unconfirmed" and "end" which are not, or not for sure,
+as `groups` (first, last, size, period)."""
+
+RESCUED_ENTRIES = make_schema("rescued_entries", "scope_id ledger_id entry_id lac length payload")
+"""One row per rescued entry (`bkstore rescue --as parquet`), by ledger and entry. `payload` begins
+with the digest if the digest type cannot be told."""
+
 LOOKUP_OBJECTS = make_schema(
     "answers",
     "kind object_id start end",

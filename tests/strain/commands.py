@@ -53,6 +53,7 @@ _REWRITING = {
     "convert": "convert DIR OUT/new --to OTHER",
     "rebuild-index": "rebuild-index DIR OUT/new --to OTHER",
     "salvage": "salvage DIR OUT/new",
+    "rescue": "rescue METADATA bookie-1:3181=DIR OUT/new",
 }
 _LOADING = {
     "dump": "dump DIR OUT/new --length",

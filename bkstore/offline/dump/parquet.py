@@ -87,6 +87,10 @@ class ParquetTableWriter:
         if self._pending_rows >= ROW_GROUP_ROWS:  # write whole row groups, keep the rest
             self._write_groups(self._pending_rows // self._group_rows * self._group_rows)
 
+    def end_row_group(self) -> None:
+        """Write the rows so far as row groups of their own: they need no memory any more."""
+        self._write_groups(self._pending_rows)
+
     def _check_order(self, table: pa.Table) -> None:
         """Note if rows are out of order: then the file is not declared sorted."""
         if self.order_check is not None and len(table):

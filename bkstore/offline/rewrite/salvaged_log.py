@@ -142,7 +142,7 @@ def _merge_indexed_records(data: LogBytes, records: LogRecords, max_entry_id: in
     sizes = np.zeros(positions.size, np.int64)  # 0 if the record is not there
     for row, (*entry_key, position) in enumerate(np.column_stack((*ids, positions)).tolist()):
         if entry_key[-1] <= max_entry_id:  # the entry id; the key is (scope, ledger, entry)
-            sizes[row] = _size_at(data, position, tuple(entry_key))
+            sizes[row] = size_of_record(data, position, tuple(entry_key))
     recovered_rows = np.flatnonzero(sizes)
     if not recovered_rows.size:
         return
@@ -159,8 +159,9 @@ def _merge_indexed_records(data: LogBytes, records: LogRecords, max_entry_id: in
     records.found_by_index = int(recovered_rows.size)
 
 
-def _size_at(data: LogBytes, position: int, entry_key: tuple[int, ...]) -> int:
-    """Return the size of the record at a position, or 0 if there is none of this entry."""
+def size_of_record(data: LogBytes, position: int, entry_key: tuple[int, ...]) -> int:
+    """Return the size of the record at a position, or 0 if there is none of this entry: `entry_key`
+    is scope, ledger and entry, in two's complement."""
     frame_start = position - SIZE_FIELD_BYTES
     if frame_start < HEADER_SIZE or position + V1_HEADER > data.size:
         return 0

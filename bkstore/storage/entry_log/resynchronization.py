@@ -270,7 +270,7 @@ def _search_all_offsets(
 ) -> int:
     """Return the offset of the first acceptable record from `first_offset` on (`find_next_record`),
     trusting no size field; else the file size."""
-    candidates = _CandidateOffsets(log, first_offset, search_end=log.size)
+    candidates = CandidateOffsets(log, first_offset, search_end=log.size)
     best_chain: list[int] = []
     offsets_in_chain: set[int] = set()
     is_in_order = False  # whether the best chain starts with a record that is in order
@@ -295,7 +295,7 @@ def _search_all_offsets(
 
 
 @dataclass
-class _CandidateOffsets:
+class CandidateOffsets:
     """The offsets from `first_offset` on where a record might start, in order and below
     `search_end`, which may be lowered during the iteration. Reads window by window."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -99,6 +100,7 @@ def scan_log(
     findings: list[Finding] | None = None,
     accept: _Accept | None = None,
     usage: LogByteUsage | None = None,
+    open_log: Callable[[StrPath], AbstractContextManager[LogBytes]] = LogBytes,
 ) -> Iterator[LogBatch]:
     """Yield the records of an entry log in batches of about 4 MiB, in their order.
 
@@ -109,7 +111,8 @@ def scan_log(
     64th place of one kind on, the last finding covers the rest (`DamageRuns`). Without the list,
     `CorruptionError` is raised after the records before the damage are yielded. A record longer
     than a window is read whole, after its size is checked. About 200 ns a record. An `usage`
-    counts what every byte of the log is used for; it is complete when the scan is.
+    counts what every byte of the log is used for; it is complete when the scan is. `open_log` opens
+    the file, for readers that go on after sectors that cannot be read.
 
     >>> import tempfile
     >>> from bkstore.formats.entrylog import encode_header
@@ -122,7 +125,7 @@ def scan_log(
     (1092, None)
     (array([7]), array([1028]), True)
     """
-    with LogBytes(path) as log:
+    with open_log(path) as log:
         scan = _Scan(log, findings, LogByteUsage() if usage is None else usage)
         verdicts: dict[LedgerId, bool] = {}
         for run in scan.runs():

@@ -1,0 +1,6 @@
+"""The command that gets ledgers out of a cluster that no longer runs.
+
+`rescue` is the command, `rescue_arguments` its arguments and what they choose.
+"""
+
+__all__ = ["rescue", "rescue_arguments"]

@@ -1,0 +1,98 @@
+"""bkstore rescue: ledgers from the disks of a cluster that no longer runs, from any sound copy."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from bkstore.cli.rescue.rescue_arguments import (
+    add_rescue_arguments,
+    ledger_choice,
+    open_sources,
+    secret_from_args,
+)
+from bkstore.cli.terminal.exit_codes import exit_code
+from bkstore.cli.terminal.metadata_options import local_paths
+from bkstore.cli.terminal.needed_packages import require_packages
+from bkstore.cli.terminal.output_options import write_output
+from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.progress import work_progress
+from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.cli.terminal.standard_streams import print_stderr
+from bkstore.errors import InvalidArgument
+from bkstore.files.user_outputs import refuse_inputs
+from bkstore.tables import RESCUE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from bkstore.rescue import RescueJob, RescueOutput, SourceBookie
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the command's arguments."""
+    add_rescue_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rescue, and print the account; return 0 if all is whole, 1 if something is lost, 3 if there
+    is no ledger."""
+    from bkstore.cluster.store.opening import opened_metadata
+    from bkstore.rescue import RescueJob, account_tables, read_wanted_ledgers, summarize
+
+    if args.form == "parquet" and not args.dry_run:
+        require_packages("--as parquet", "pyarrow")
+    is_wanted, secret = ledger_choice(args), secret_from_args(args)
+    with ExitStack() as stack:
+        with opened_metadata(args.metadata) as store:
+            wanted = read_wanted_ledgers(store, is_wanted)
+        sources = open_sources(args, stack)
+        _refuse_outputs(args, sources)
+        with work_progress("copies") as show_progress:
+            job = RescueJob(sources, wanted, secret, args.jobs, show_progress)
+            if wanted.metadata:
+                _rescue(args, job)
+        for source in sources:
+            if source.directory is not None:
+                source.directory.check_unchanged()
+        write_output(args, RESCUE, account_tables(job.account()))
+        for bookie_id, finding in job.findings():
+            report_findings([finding], f"{bookie_id}: " if bookie_id else "")
+        if job.plans:
+            print_stderr(summarize(job.plans))
+    return exit_code(findings=not job.is_whole, checked=bool(job.plans))
+
+
+def _refuse_outputs(args: argparse.Namespace, sources: list[SourceBookie]) -> None:
+    """Raise `InvalidArgument` if OUT or -o is an input or lies in one."""
+    targets = [path for path in (args.out, args.output) if path is not None]
+    for index, target in enumerate(targets):
+        refuse_inputs(target, [*local_paths(args.metadata), *targets[:index]])
+        for source in sources:
+            if source.directory is not None:
+                source.directory.refuse_output(target)
+            else:
+                refuse_inputs(target, [source.path])
+
+
+def _rescue(args: argparse.Namespace, job: RescueJob) -> None:
+    """Survey the disks, and write the output unless this is a dry run."""
+    from bkstore.rescue import staged_output
+    from bkstore.rescue.outputs import FolderOutput, ParquetOutput
+
+    if args.out is None:
+        job.run_without_output()
+        return
+    forms: dict[str, Callable[[Path], RescueOutput]] = {
+        "folders": FolderOutput,
+        "parquet": ParquetOutput,
+    }
+    if args.form not in forms:
+        raise InvalidArgument(f"--as {args.form} is not one of {', '.join(forms)}")
+    with staged_output(args.out) as staging:
+        job.survey(staging.surveys, staging.work)
+        with forms[args.form](staging.data) as output:
+            job.write_to(output)
+        staging.finish()

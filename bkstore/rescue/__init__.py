@@ -1,0 +1,28 @@
+"""Rescue: ledgers out of the disks of a cluster that no longer runs, from whichever copy is sound.
+
+`RescueJob` in `rescue_job` has the steps: read it first. The room `disks` finds all copies;
+`choice` orders the copies of an entry, `ledger_end` decides where an open ledger ends,
+`ledger_plans` what can be rescued, `records` reads it, and `account` states what is lost. The room
+`outputs` writes it.
+"""
+
+from bkstore.rescue.account import AccountRow, account_tables, summarize
+from bkstore.rescue.disks.sources import SourceBookie, open_source
+from bkstore.rescue.disks.wanted_ledgers import LedgerSecret, WantedLedgers, read_wanted_ledgers
+from bkstore.rescue.ledger_plans import LedgerPlan
+from bkstore.rescue.rescue_job import RescueJob, RescueOutput, staged_output
+
+__all__ = [
+    "AccountRow",
+    "LedgerPlan",
+    "LedgerSecret",
+    "RescueJob",
+    "RescueOutput",
+    "SourceBookie",
+    "WantedLedgers",
+    "account_tables",
+    "open_source",
+    "read_wanted_ledgers",
+    "staged_output",
+    "summarize",
+]

@@ -1,0 +1,17 @@
+"""What the disks of bookies still have of wanted ledgers: the survey of a rescue.
+
+`survey` reads all files of all bookies, each once and several at a time, by `file_survey`: read
+them first. `wanted_ledgers` are the ledgers with what verifies their records, `sources` the
+bookies' directories, files and index rows. `verification` checks digests, `damaged_media` skips
+unreadable sectors, and `copies` are the rows that a survey makes.
+"""
+
+__all__ = [
+    "copies",
+    "damaged_media",
+    "file_survey",
+    "sources",
+    "survey",
+    "verification",
+    "wanted_ledgers",
+]
