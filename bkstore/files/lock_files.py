@@ -35,7 +35,7 @@ def open_lock_file(path: StrPath, flags: int = os.O_CREAT) -> int:
     with convert_write_errors(path):
         try:
             fd = os.open(path, _OPEN_FLAGS | flags, 0o644)
-        except OSError as error:  # of these numbers, the file is a link, a socket, a folder
+        except OSError as error:  # a link, a socket and a folder, in this order:
             if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
                 raise
             raise _not_a_lock_error(path) from None

@@ -199,8 +199,9 @@ class AuditedBookie:
         return errors | dict.fromkeys(unsupported, ListingUnsupported(reason))
 
     def _add_bookie_id(self, error: BkstoreError) -> BkstoreError:
-        """Return the error with the bookie's id in its text, which begins with its address; a
-        refused request, `IllegalOperation`, becomes `ListingUnsupported`."""
+        """Return the client's error, whose text begins with the address, with the bookie's id
+        before it. `IllegalOperation`, by which a bookie refuses to list entries, becomes
+        `ListingUnsupported`, with advice."""
         bookie_text = f"bookie {self._bookie_id}"
         if isinstance(error, CorruptionError):
             if error.file is None:

@@ -22,8 +22,8 @@ def check_sanity(
     sasl: SaslUser | None = None,
 ) -> None:
     """Create a ledger on this bookie alone, write it over a connection, read and delete it. `sasl`
-    is the user to authenticate as. Raises any error, and `CorruptionError` if other payloads are
-    read; in any case tries to delete the ledger's metadata."""
+    is the user to authenticate as. Raises the error of any step, and `CorruptionError` if the
+    payloads read are not those written; in any case tries to delete the ledger's metadata."""
     bookie_id, address = server.bookie.bookie_id, server.address
     host = address.host
     if is_wildcard_host(host):

@@ -66,7 +66,8 @@ class ScopedClient(ForwardingClient, Closeable):
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `WireClient.availability_many`; requests scope 0 first, then other scopes."""
+        """As `WireClient.availability_many`; the ledgers of scope 0 are requested and returned
+        before those of other scopes, as each sort has its own connection."""
         if ledgers is None:
             raise IllegalOperation(f"{self!r}: the protocol cannot list ledgers")
         ledger_ids = normalize_ledger_ids(ledgers)

@@ -159,7 +159,7 @@ class UnsyncedNames:
         # Take the pending changes of this directory up to the last one; keep the later ones.
         pending = self._pending_numbers_in.pop(folder, [])
         later = [number for number in pending if number > last_change]
-        # By each other directory that one of these changes is in: the number of the last such.
+        # For each other directory that these changes touch: the number of the last that does.
         last_settled_in: dict[FileKey, int] = {}
         for number in pending[: len(pending) - len(later)]:
             change = self._pending_changes.pop(number, None)  # None: settled by the other directory
@@ -183,7 +183,8 @@ class UnsyncedNames:
         return keys
 
     def choose_surviving(self, rng: random.Random | None) -> NamesByDirectory:
-        """Return `durable` with a random choice of the pending changes (none without `rng`)."""
+        """Return the names after a power loss: the durable ones, changed by a random choice of the
+        pending changes (none without `rng`)."""
         surviving = {folder: dict(names) for folder, names in self.durable.items()}
         if rng is None:
             return surviving
@@ -289,7 +290,7 @@ class CrashImage:
         self._built_files: dict[FileKey, Path] = {}  # for further names of the same file
 
     def build(self, source: str, target: Path) -> None:
-        """Build what is left of the directory `source` in `target`."""
+        """Build in `target` what a power loss leaves of the directory `source`."""
         source_key = stat_key(os.stat(source))
         if source_key in self._state.databases:
             path, synced_lengths = self._state.databases[source_key]

@@ -74,7 +74,8 @@ class StreamWriter:
         return self._last_object_id
 
     def initial_world(self) -> dict[str, Any]:
-        """Return the world before the first event, without objects."""
+        """Return the state of all streams and nodes before the first event: one empty range a
+        stream, and no object."""
         base = self.shape.base  # the first offset of each stream
         offsets = {"start_offset": base, "end_offset": base}
         first_range = {"range_index": 0, "epoch": 0, "start": base, "end": base}

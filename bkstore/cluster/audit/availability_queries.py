@@ -93,8 +93,9 @@ def query_bookies(
     ledgers: Sequence[LedgerId],
     pool: ThreadPoolExecutor | None,
 ) -> dict[str, AvailabilityResponse]:
-    """Query bookies, in this thread without a pool; one that is not in `bookies` is `absent`.
-    Ledgers are given by their number, the index in `ledgers`."""
+    """Ask bookies which entries of ledgers they hold; return the answers by bookie id. One that is
+    not in `bookies` cannot be asked: its answer is `absent`. Asks in this thread without a pool.
+    Queries and answers name a ledger by its number, the index in `ledgers`."""
     # Split each bookie's ledgers into tasks; with a pool they start at once.
     tasks: list[tuple[str, Callable[[], AvailabilityResponse]]] = []
     answers = {bookie_id: AvailabilityResponse() for bookie_id in queries}

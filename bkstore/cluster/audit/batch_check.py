@@ -160,7 +160,8 @@ class BatchChecker:
     def _add_verdicts(
         self, subjects: Sequence[CheckedLedger], final: bool, outcome: BatchOutcome
     ) -> list[LedgerId]:
-        """Add verdicts to the outcome; return the ledgers that changed and so have none."""
+        """Add verdicts to the outcome; return the ledgers that changed and so have none. In the
+        `final` round a ledger gets its verdict even if bookies did not answer."""
         # A ledger without any problem needs no second read.
         with_problems = [subject for subject in subjects if subject.has_problem]
         for subject in subjects:

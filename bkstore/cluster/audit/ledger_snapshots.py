@@ -100,7 +100,8 @@ class LedgerSnapshots:
     def _check_metadata(
         self, ledger: LedgerId, versioned: Versioned | CorruptionError, outcome: BatchOutcome
     ) -> CheckedLedger | None:
-        """Return the subject of a closed ledger, None for others, which the outcome counts."""
+        """Return a closed ledger as one to check; for others add the reason to the outcome, and
+        return None: what an open ledger's bookies should hold is not yet known."""
         if isinstance(versioned, CorruptionError):
             outcome.unreadable.append((ledger, str(versioned)))
             return None

@@ -124,7 +124,7 @@ class ResumeFile(Closeable):
         return None
 
     def _parse_step(self, line: bytes, offset: int) -> tuple[str, BatchOutcome]:
-        """Parse a line into the position of the run and the outcome of a batch."""
+        """Parse a line into the audit's step that it records and the outcome of that step."""
         try:
             content = parse_json(line)
             step, outcome = content["step"], BatchOutcome.from_json(content["outcome"])

@@ -107,8 +107,8 @@ class RangeReader:
     def _request_chunk(
         self, unread: range, share_entries: int, chunk_number: int, unresponsive: set[str]
     ) -> _Chunk:
-        """Request a chunk, the first of the unread entries: at most a share of about
-        `share_entries` from each bookie, and none from the next segment on."""
+        """Request a chunk, the first of the unread entries: from each bookie of the ensemble at
+        most a share of about `share_entries`. It ends where the next segment begins."""
         metadata = self._access.metadata
         # Stop at the next segment, which has another ensemble.
         segment_starts = (segment.first_entry for segment in metadata.segments)

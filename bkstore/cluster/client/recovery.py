@@ -69,8 +69,9 @@ class _WindowRead(NamedTuple):
         return entry_id not in self.entries and entry_id not in self.skipped
 
     def record_result(self, bookie: str, entry_ids: Sequence[int], result: ManyEntries) -> None:
-        """Record what a bookie returned for these entries; one that has neither a value nor an
-        error was not asked for, because of the byte limit, and is added to `skipped`."""
+        """Record what a bookie returned for these entries. One with neither a value nor an error
+        was left out, because the answer had reached its byte limit: `skipped`, to be asked for
+        again."""
         self.entries.update(result.entries)
         for entry in entry_ids:
             error = result.errors.get(entry)

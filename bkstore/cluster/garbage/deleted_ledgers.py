@@ -68,7 +68,8 @@ class DeletedLedgerFinder:
                 return
 
     def _check_cluster(self) -> None:
-        """Raise if the instance id differs: formatting a cluster changes or removes it."""
+        """Raise if the metadata are of another cluster than the bookie, or of the same after it was
+        formatted, which changes the instance id: all ledgers would look deleted."""
         read_instance_id = getattr(self._store, "instance_id", None)
         if read_instance_id is None or self._instance_id is None:
             return

@@ -108,8 +108,9 @@ class DefaultPlacement:
     def _choose_best(
         self, ensemble: list[str], gaps: Iterable[int], write_quorum: int, bookies: Collection[str]
     ) -> tuple[str, ...]:
-        """Fill the gaps one by one, each with the bookie of the lowest crowding; return the best of
-        several random orders. Raises `NotEnoughBookies`, also if the policy refuses the result."""
+        """Return the ensemble with its `gaps` (indexes) filled from `bookies`: the candidate that
+        best adheres to the policy, of several made in random orders. Raises `NotEnoughBookies`,
+        also if the policy refuses the best."""
         indexes, available = list(gaps), sorted(bookies)
         if len(available) < len(indexes):
             message = f"{len(indexes)} more bookies are needed, {len(available)} are available"

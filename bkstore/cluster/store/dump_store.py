@@ -135,9 +135,10 @@ def _parse_file_path(file_path: str) -> tuple[str, LedgerId | None]:
 
 
 def make_memory_store(metadata: ClusterMetadata) -> MemoryStore:
-    """Return a store in memory with this content; lists that are None are None in the store. Each
-    ledger keeps its format version, which may not hold all fields. Raises `InvalidArgument` for
-    values that no version can hold, `LedgerExists` for a duplicate ledger."""
+    """Return a store in memory with a dump's content. A list that is None was not dumped: the store
+    does not know it either. Each ledger is stored in its own format version, which may not hold all
+    fields. Raises `InvalidArgument` for values that no version can hold, `LedgerExists` for a
+    duplicate ledger."""
     store = MemoryStore(known_lists=frozenset())
     for ledger in metadata.ledgers:
         store.create(ledger)

@@ -117,8 +117,9 @@ class ServerSettings:
             raise type(error)(f"{path}: {error}") from None
 
     def storage_options(self, storage: StorageKind) -> StorageOptions:
-        """Return the options for this storage, whose cache has a key of its own. If frames may
-        exceed the largest entry of the default, so may entries."""
+        """Return the configured options for a kind of storage (each has its own key for the size of
+        its write cache). Entries may be as large as the largest frame, if that is configured above
+        their default limit."""
         options = _read_options(self.conf, "storage", StorageOptions(), storage)
         max_frame = self.server.max_frame
         if max_frame > options.max_entry_size:

@@ -47,8 +47,8 @@ class EntryRuns:
         other._pending, other._runs = [], _NO_RUNS
 
     def _add_rows(self, rows: Int64Array) -> None:
-        """Add runs. They are merged only once as many are pending as the last merge has left: then
-        all merges together cost little more than one."""
+        """Add rows of runs (adjacent entries) to the pending ones. These are merged only once they
+        are as many as the last merge has left: all merges together cost little more than one."""
         if not len(rows):
             return
         self._pending.append(rows)

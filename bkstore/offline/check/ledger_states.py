@@ -64,7 +64,8 @@ def _check_with_secret(
 
 
 def check_other_layout(bookie: BookieDir) -> Iterator[CheckFinding]:
-    """Yield findings on ledgers whose states differ between the two layouts, if both have any."""
+    """Yield findings on ledgers whose states differ between index files and databases, if both are
+    there, as after an interrupted conversion: the bookie uses only one of them."""
     other_layout = "rocksdb" if bookie.layout == "idx" else "idx"
     if not any(other_layout in find_holdings(current) for current in bookie.folders.index):
         return

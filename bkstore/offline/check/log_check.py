@@ -123,7 +123,9 @@ class _LogCheck:
         self._sizes = LogSizes()
 
     def run(self) -> tuple[list[CheckFinding], LogCoverage]:
-        """Join the log with its rows, and look up the rest; return findings and coverage."""
+        """Compare the log's records with the index rows that point into it; return the findings,
+        and how much was checked. Rows left over point to no record; records left over are looked up
+        in the index: it may name another copy of them, or none."""
         findings: list[CheckFinding] = []
         byte_usage = LogByteUsage()
         if self._task.exists:
@@ -266,7 +268,8 @@ class _LogCheck:
     # -- findings
 
     def _row_findings(self) -> list[CheckFinding]:
-        """Return the findings on rows that do not point to their record, or to a damaged one."""
+        """Return the findings on index rows that point to no record, to another entry's record, or
+        to one whose digest is wrong."""
         path, dangling, mismatched = self._task.log.path, self._dangling_rows, self._mismatched_rows
         if not self._task.exists:
             return list(dangling.findings("no-log", "damage", "no such entry log", path))

@@ -58,7 +58,8 @@ def open_row_writer(
     files: Files = OS_FILES,
     states: Mapping[LedgerId, LedgerState] | None = None,
 ) -> RowWriter:
-    """Return the writer for a layout; index files get `states` at once, saving a sync each."""
+    """Create `folder`; return the writer of index rows in this layout. With index files it writes
+    each ledger's state from `states` along with its rows, which saves a sync a ledger."""
     with convert_write_errors(folder):
         files.makedirs(folder)
     if layout == "idx":

@@ -49,7 +49,8 @@ class ComparedRange(NamedTuple):
 def plan_comparison(
     source: LoadSource, rows: int, ledgers: Sequence[LedgerId]
 ) -> Iterator[ComparedRange]:
-    """Yield ranges of about `rows` rows that cover a source whose files are declared sorted.
+    """Yield ranges of ledgers to compare between dump and index, each with a read of about `rows`
+    rows of the dump. Together they cover all ledgers; the dump's files must be declared sorted.
 
     `ledgers` are the ledgers of the index, in order, if it consists of index files; else none.
     """

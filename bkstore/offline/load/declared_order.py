@@ -39,9 +39,9 @@ class LoadTask(NamedTuple):
 
 
 def group_by_directory(source: LoadSource) -> list[DirectoryFiles]:
-    """Return the files of each ledger directory, by number; opens no file.
-
-    A file without a declared order may have any row: then all files are unsorted, in one item.
+    """Return the files of each ledger directory, by number, as the manifest declares them; opens
+    none. A file that it does not declare as sorted may have rows of any directory: then the result
+    is one item, with all files unsorted.
     """
     nonempty = [file for file in source.files if file.rows]
     is_declared = source.has_one_bookie and all(file.ledger_range is not None for file in nonempty)

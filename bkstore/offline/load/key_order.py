@@ -47,7 +47,8 @@ class DirectoryRows:
 
 
 def survey_order(source: LoadSource) -> list[DirectoryRows]:
-    """Return what is known of each directory's rows: from the manifest, or by reading all rows.
+    """Return of each directory's rows how many there are, in which files, and whether they are in
+    key order: as the manifest declares, or if it does not declare all files, by reading all rows.
 
     Reading takes about 40 ns a row. Raises `CorruptionError` for invalid rows.
     """

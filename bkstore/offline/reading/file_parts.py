@@ -34,7 +34,9 @@ NO_PART = FilePart(0, 0)
 
 
 def locate_part(read: FileRead, groups: Sequence[RowGroup]) -> FilePart:
-    """Return the part that `read` covers; raises `CorruptionError` if statistics contradict it."""
+    """Return the part of a file, row groups and ledgers, that `read` covers with its share (number,
+    of how many). An unsorted file is cut by row groups, a sorted one between ledgers. Raises
+    `CorruptionError` if the file's statistics contradict the declared order."""
     share, shares = read.share
     if read.is_sorted or read.ledger_range is not None:
         check_row_groups(read.path, groups, read.ledger_range)

@@ -44,7 +44,8 @@ class LedgerRange(NamedTuple):
 
     @classmethod
     def from_json(cls, file_object: Mapping[str, Any], table: str) -> LedgerRange | None:
-        """Return the range in a file's object, None if unsorted; raises `InvalidArgument`."""
+        """Return the range that the manifest's object for a file declares; None if it declares no
+        order, or another than the table's. Raises `InvalidArgument` for an invalid range."""
         if file_object.get("first_ledger") is None or table not in SORTED_BY:
             return None
         if file_object.get("sorted_by") != list(SORTED_BY[table]):

@@ -54,7 +54,8 @@ class LogNames:
             self._assign_ids(logs)
 
     def _assign_ids(self, logs: Sequence[LogFile]) -> None:
-        """Give logs of all directories distinct ids; links to one log share theirs."""
+        """Give the logs of all directories distinct ids: one keeps its id unless an earlier
+        directory has another log of that id. A log linked into several directories gets one id."""
         self._new_ids, self.distinct_logs = {}, []
         used_ids = {log.log_id for log in logs}
         for log in logs:
@@ -80,7 +81,8 @@ class LogNames:
         return free_id
 
     def new_id(self, dir_index: int, log_id: int) -> int:
-        """Return a log's id in the target; one that only rows name gets an id without a log."""
+        """Return a log's id in the target. A log that is missing, but has rows in the index, gets a
+        free id too, so that its rows do not point into another log."""
         if self._new_ids is None:
             return log_id
         key = (dir_index, log_id)
@@ -90,7 +92,8 @@ class LogNames:
         return self._new_ids[key]
 
     def relocate(self, rows: IndexBatch) -> IndexBatch:
-        """Return the source's rows with the target's locations, and note the links they need."""
+        """Return the source's index rows with the log ids of the target in their locations. Note
+        the directories into which logs must be linked for them."""
         if self._may_need_links:
             self._note_needed_links(rows)
         if self._new_ids is None:

@@ -129,7 +129,9 @@ class LedgerSelection:
         self.misplaced: set[LedgerId] = set()
 
     def select(self, ledger_id: LedgerId, dir_index: int) -> bool:
-        """Return whether a ledger's records in a directory are taken, and note the ledger."""
+        """Return whether a ledger's records in a directory go into the new index; note the ledger
+        as selected, misplaced (db storage would not look for it there), or unknown to the old
+        index."""
         if self.is_partitioned and ledger_id.ledger % self.directory_count != dir_index:
             self.misplaced.add(ledger_id)
             return False
@@ -143,7 +145,8 @@ class LedgerSelection:
 def read_log_rows(
     selection: LedgerSelection, log: LogFile, findings: list[Finding]
 ) -> Iterator[IndexBatch]:
-    """Yield index rows for a log's records that are taken, in order; damage adds findings."""
+    """Yield the index rows of a log's records, in log order, for the ledgers that `selection`
+    selects. Damage in the log adds findings."""
     select_ledger = partial(selection.select, dir_index=log.dir_index)
     try:
         for batch in scan_log(log.path, findings, select_ledger):

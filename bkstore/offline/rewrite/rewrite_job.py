@@ -223,7 +223,8 @@ class Rewrite:
             self.result.findings.append(Finding("oddity", detail))
 
     def copy_logs(self, log_names: LogNames, logs: Sequence[LogFile]) -> None:
-        """Copy or link logs into the target under new names; adds findings for other file types."""
+        """Copy or link logs into the target under their names there. One that is no regular file is
+        left out, with a finding."""
         result = self.result
         self.begin_step("entry logs", sum(log.bytes for log in logs))
         result.linked = self._link

@@ -222,7 +222,8 @@ class _Salvage:
     # -- logs
 
     def _salvage_logs(self) -> None:
-        """Take the rows of each log's records; rewrite damaged logs, then copy the others."""
+        """Add an index row for each record that is found in a log; write damaged logs anew, without
+        the damage, then copy the others."""
         job = self._job
         job.begin_step("entry logs", sum(log.bytes for log in self._logs))
         # The same log may be linked into several directories: it is written once.
@@ -277,7 +278,8 @@ class _Salvage:
         self._result.found_by_index += records.found_by_index
 
     def _add_rows(self, log: LogFile, records: LogRecords, positions: Int64Array) -> None:
-        """Add the records of the ledgers taken; a copy that the old index names has priority."""
+        """Add the new index's rows for a log's records, of the selected ledgers only. Of several
+        copies of an entry, the one that the old index names has priority."""
         rows = records.to_index_rows(log.dir_index, log.log_id, positions)
         is_taken = np.zeros(rows.entry_id.size, np.bool_)
         for ledger_id, record_indexes in rows_of_ledgers(records.scope_id, records.ledger_id):

@@ -105,7 +105,7 @@ def _walk_bookie_dirs(top: Path, depth: int) -> Iterable[Path]:
     inside those, nor behind links, which may lead in a circle."""
     try:
         inside = sorted(entry.path for entry in os.scandir(top) if entry.is_dir())
-    except PermissionError:  # as lost+found: nobody copied a bookie there for this user
+    except PermissionError:  # as for lost+found; no copy of a bookie is where the user cannot read
         return
     for path in map(Path, inside):
         if _is_bookie_dir(path):

@@ -58,7 +58,9 @@ class BookieFolders:
 
 
 def find_holdings(current: Path, file_names: Collection[str] | None = None) -> set[Holding]:
-    """Return what a ``current/`` directory holds, by its `file_names` (None: list them)."""
+    """Return which kinds of a bookie's files a ``current/`` directory holds: "logs", "journal", and
+    the index as "idx" files or "rocksdb" databases. `file_names` are its names (None: list them).
+    """
     file_names = os.listdir(current) if file_names is None else file_names
     held: set[Holding] = set()
     if not {*DATABASE_NAMES}.isdisjoint(file_names):  # even if it is not a folder, it is not absent
@@ -73,8 +75,9 @@ def find_holdings(current: Path, file_names: Collection[str] | None = None) -> s
 
 
 def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
-    """Return the directories of the bookie at `path`; `UnsupportedLayout` if it is none. `root` has
-    those of a `bk_server.conf`; `InvalidArgument` if `path` is anything else."""
+    """Return the directories of the bookie at `path`: a directory, or a `bk_server.conf` that lists
+    them. `root` is for a conf only: a folder with copies of those directories. Raises
+    `UnsupportedLayout` if this is no bookie, `InvalidArgument` for a `root` without a conf."""
     if os.path.lexists(path) and not path.is_dir():
         return _from_conf(path, root)
     if root is not None:
@@ -176,7 +179,8 @@ def _share_directories(folders: BookieFolders) -> None:
 
 
 def _from_conf(path: Path, root: Path | None) -> BookieFolders:
-    """Return the directories that a `bk_server.conf` lists, moved to `root` if it is given."""
+    """Return the directories that a `bk_server.conf` lists; if `root` is given, their copies below
+    that folder."""
     dirs_by_role = configured_directories(path)
     actual_paths = locate_directories(path, chain.from_iterable(dirs_by_role.values()), root)
     currents = {
@@ -257,10 +261,11 @@ def order_by_names(currents: list[Path], configured: Sequence[str]) -> list[Path
 
 
 def order_by_residue(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]]) -> list[int]:
-    """Return for each position the index of its directory, derived from the ledgers in them.
+    """Return the configured order of db storage's directories, as indexes into `dir_names`.
 
-    With n directories, the position of a directory is the residue of its ledgers modulo n. Empty
-    directories take the free positions, by name. Raises `UnsupportedLayout` if no order matches.
+    With n directories a bookie puts ledger L into the one at position L modulo n, so the ledgers
+    found in each, `ledgers`, tell its position. Empty directories take the free positions, by name.
+    Raises `UnsupportedLayout` if no order matches.
 
     >>> order_by_residue(["a", "b"], [[1, 3], [2]])
     [1, 0]
@@ -302,7 +307,9 @@ def check_order(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]], sour
 
 
 def pick_layout(folders: BookieFolders, requested: Layout | None) -> Layout:
-    """Return the directories' index layout; of a mix `requested`, or raise `UnsupportedLayout`."""
+    """Return the layout of the directories' index, "idx" (index files) or "rocksdb": the one they
+    have, of both or none `requested`. Raises `UnsupportedLayout` for both without `requested`, or
+    if they have only the other."""
     optional(check_layout)("layout", requested)
     examples: dict[str, Path] = {}
     for current in folders.index:

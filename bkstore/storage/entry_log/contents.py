@@ -35,7 +35,11 @@ class _Rows(NamedTuple):
     entry_id: Int64Array
 
     def groups(self) -> Iterator[tuple[LedgerId, Int64Array]]:
-        """Yield (ledger, sequence groups) of each ledger, the groups ordered and disjoint."""
+        """Yield (ledger, sequence groups) of each ledger, the groups ordered and disjoint.
+
+        A group, runs of consecutive ids at equal distances, is a row (start of the first run, start
+        of the last, size of a run, distance).
+        """
         # Sort by ledger, each ledger's rows in log order; split into runs of consecutive ids.
         order = order_by_ledger(self.scope_id, self.ledger_id)
         scopes, ledgers, entries = (column[order] for column in self)
@@ -78,7 +82,8 @@ class LogContents:
     def of(
         cls, groups_by_ledger: dict[LedgerId, Int64Array], findings: Iterable[Finding] = ()
     ) -> LogContents:
-        """Return the contents with these sequence groups by ledger."""
+        """Return a log's contents from each ledger's sequence groups, int64[n, 4]: its entries as
+        equal runs at equal distances, the form of `Availability.groups`."""
         rows = list(groups_by_ledger.values())
         signed_ids = [ledger_id.signed for ledger_id in groups_by_ledger]
         ledgers = np.array(signed_ids, np.int64).reshape(-1, 2)

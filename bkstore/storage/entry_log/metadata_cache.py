@@ -17,8 +17,9 @@ from bkstore.storage.directories.unknown_files import METADATA_CACHE
 
 
 def read_metadata_cache(current: Path, live: bool = False) -> dict[int, LogMetadata]:
-    """Return the metadata by log id; empty if `current` has no such database. Never writes there.
-    Raises `CorruptionError` for a malformed row, and the errors of opening a RocksDB database."""
+    """Return the metadata by log id (the ledgers in a log, with their bytes) that a bookie cached
+    in a database; empty if `current` has none. Never writes there. Raises `CorruptionError` for a
+    malformed row, and the errors of opening a RocksDB database."""
     path = current / METADATA_CACHE
     if not os.path.lexists(path):
         return {}

@@ -67,7 +67,7 @@ class LogBytes(Closeable):
             self._fd = -1
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return `count` bytes at offset `offset`; fewer at the end of the file."""
+        """Return `count` bytes at `offset`, fewer at the end of the file."""
         read_size = max(min(count, self.size - offset), 0)
         with convert_read_errors(self.path):
             data = read_fully(self._fd, read_size, offset)
@@ -182,7 +182,9 @@ def read_frames(log: LogBytes, offset: int) -> FrameRun:
 
 
 def classify_at(log: LogBytes, offset: int) -> Region:
-    """Classify the bytes at `offset`. One small read; padding and zeros are read to the end."""
+    """Return what begins at `offset`, and where it ends: a record's frame, padding before the next
+    page, zeros up to the log's end, garbage, or the end itself. Reads a few bytes, and all of
+    padding and zeros."""
     bytes_left = log.size - offset
     if bytes_left <= 0:
         return Region("end", offset)
@@ -318,7 +320,8 @@ class CandidateOffsets:
 
 
 def _has_valid_digest(log: LogBytes, offset: int) -> bool:
-    """Return whether the frame at `offset` has a valid digest of a type without password."""
+    """Return whether the frame at `offset` has a valid digest of a type that can be verified
+    without the ledger's password."""
     head_bytes = log.read(offset, SIZE_FIELD_BYTES + 1)
     size = int.from_bytes(head_bytes[:SIZE_FIELD_BYTES], "big", signed=True)
     if not V1_HEADER <= size <= min(_MAX_VERIFIED_SIZE, log.size - offset - SIZE_FIELD_BYTES):

@@ -243,7 +243,8 @@ class _Scan:
         return stop
 
     def _check_end(self, start: int, tail: Region, header: LogHeader) -> None:
-        """Report a missing ledgers map, or zeros at the end: only direct I/O writes them."""
+        """Report a ledgers map that the header names and the scan did not meet, or zeros at the
+        end: a bookie writes such only with direct I/O, else a crash left them."""
         if header.map_offset and not self._has_seen_map and not self._has_damage:
             place = f"{header.map_offset}, where the header places it"
             reason = f"the ledgers map is not at {place}: records may be missing"
@@ -293,7 +294,8 @@ def read_log_metadata(
 
 
 def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetadata:
-    """Read the batches of the ledgers map; raise `CorruptionError` if they are inconsistent."""
+    """Read the ledgers map, in which a closed log lists its ledgers with their bytes, in batches.
+    Raises `CorruptionError` if it is inconsistent with itself or the header."""
     metadata, batch_offset = LogMetadata(log_id), header.map_offset
     while batch_offset + SIZE_FIELD_BYTES <= log.size:
         size = int.from_bytes(log.read(batch_offset, SIZE_FIELD_BYTES), "big", signed=True)

@@ -72,7 +72,7 @@ def read_mark(path: Path) -> LogMark | None:
 
 
 def _read_first_bytes(path: Path) -> bytes | None:
-    """Return as many bytes as a mark has, or fewer; None if the file is missing."""
+    """Return the bytes of the file's mark, fewer if it is cut; None if the file is missing."""
     with convert_read_errors(path):
         try:
             fd = open_regular(path)
@@ -85,8 +85,9 @@ def _read_first_bytes(path: Path) -> bytes | None:
 
 
 def read_last_mark(ledger_currents: Sequence[Path], index: int | None = None) -> LogMark:
-    """Return the greatest mark of journal `index` (None if it is the only one) in the ledger
-    directories; (0, 0) if none has a mark. Raises what `read_mark` raises."""
+    """Return the position in journal `index` (None if it is the only one) where a replay starts:
+    the greatest of the marks that the ledger directories have, (0, 0) if none has one. Raises what
+    `read_mark` raises."""
     name = last_mark_name(index)
     marks = [read_mark(current / name) for current in ledger_currents]
     return max((mark for mark in marks if mark is not None), default=NO_MARK)
@@ -99,7 +100,8 @@ def write_last_mark(
     *,
     files: Files = OS_FILES,
 ) -> None:
-    """Write a mark to every ledger directory, durably, except where the stored one is greater.
+    """Write the mark, where a replay of the journal is to start, to every ledger directory,
+    durably, except where the stored one is greater.
 
     Each file is replaced atomically. Before the call, ledger storage must have everything before
     the mark, synced. After `WriteFailed`, the directories before the failed one have the new mark.
@@ -118,8 +120,9 @@ def delete_journals_before(
 ) -> list[Path]:
     """Delete the journal files with ids below the mark's, except the newest `keep` of them.
 
-    Returns the deleted files, oldest first. The mark must be durable. The deletions are not synced:
-    a file that reappears after a crash does no harm. After `WriteFailed` the following files stay.
+    A replay starts at the mark, which must be durable. Returns the deleted files, oldest first. The
+    deletions are not synced: a file that reappears after a crash does no harm. After `WriteFailed`
+    the following files stay.
     """
     if keep < 0:
         raise InvalidArgument(f"cannot keep {keep} journal files")

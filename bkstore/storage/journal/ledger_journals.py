@@ -138,7 +138,8 @@ class LedgerJournals:
 def journal_index_of(ledger_id: int | LedgerId, count: int) -> int:
     """Return the index of the journal directory, of `count`, that takes a ledger's records.
 
-    This is the ledger half, unsigned, modulo the count (`MathUtils.signSafeMod` on scope 0's ids).
+    This is the lower half of the id, unsigned, modulo the count, as `MathUtils.signSafeMod` gives
+    for scope 0.
 
     >>> journal_index_of(2001, 2), journal_index_of(LedgerId(5, 2000), 2)
     (1, 0)

@@ -200,7 +200,8 @@ class _LiveRecords:
         )
 
     def copy_by(self, add_batch: _AddBatch) -> list[Move]:
-        """Append the records by `add_batch`; return the moves, one per ledger."""
+        """Append the records to another log by `add_batch`; return each ledger's move: its entries
+        with their old and new locations, by which the index is updated."""
         new_locations = np.concatenate(list(add_batch(self.records, self.ledgers)))
         rows_by_ledger = self.ledgers.rows_by_ledger(len(self.records))
         return [

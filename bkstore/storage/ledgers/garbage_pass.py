@@ -102,7 +102,8 @@ class GarbagePassCounts:
 
     @contextmanager
     def counting(self, kind: CompactionKind | None) -> Iterator[None]:
-        """Count the pass that the ``with`` block runs, even if it fails; not if `kind` is None."""
+        """Count the compaction that the ``with`` block runs, and note its time, even if it fails.
+        `kind` is None for a pass that does not compact: it is not counted."""
         self.running_kind = kind
         try:
             yield

@@ -129,8 +129,8 @@ class BookieDir(Closeable):
     # -- opening
 
     def _check_logs(self) -> None:
-        """Raise `UnsupportedLayout` for equal log ids in directories of index files: they are of
-        two bookies. Not checked if a conf or cookie names the directories."""
+        """Raise `UnsupportedLayout` if two directories with index files have a log of the same id:
+        then they belong to two bookies. Not checked if a conf or cookie names the directories."""
         if self.layout == "rocksdb" or self.folders.order_source != "names":
             return
         paths: dict[int, str] = {}

@@ -106,7 +106,8 @@ class RecordReader(Closeable):
     def scan_ledger(
         self, ledger_id: LedgerId, first: int, last: int | None, findings: list[Finding] | None
     ) -> Iterator[RecordBatch]:
-        """Yield the records of first..last; see `BookieDir.scan_ledger`."""
+        """Yield the records of first..last, in batches. Damaged ones are added to `findings`, with
+        one finding for neighbours lost together; without `findings` the first one raises."""
         entries, locations = self._index.items(ledger_id, first, last)
         reader, row, batch_size = self._reader_of(ledger_id), 0, DEFAULT_BATCH
         runs = None if findings is None else DamageRuns(findings)

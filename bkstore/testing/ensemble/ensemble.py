@@ -481,7 +481,8 @@ def _choose_port(requested: int, last_port: int) -> int:
 
 
 def _plan(state: EnsembleState, count: int | None, kinds: list[StorageKind]) -> list[BookieState]:
-    """Return the bookies of the state, and new ones up to `count`, by default 3 if it has none."""
+    """Return the bookies to start: those of the saved state, and new ones up to `count` (None: no
+    more, or 3 if there are none). New ones take the storage `kinds` in turn."""
     bookies, known_count = list(state.bookies), len(state.bookies)
     if count is not None and count < known_count:
         too_few = f"{count} would be too few for their ledgers"

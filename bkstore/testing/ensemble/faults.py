@@ -94,7 +94,8 @@ def remove_faults(path: Path, fault: str | None = None) -> None:
 
 @contextmanager
 def _changing_faults(path: Path) -> Iterator[dict[str, float]]:
-    """Yield the faults of a file, and write them back: no other process changes it meanwhile."""
+    """Yield the faults in a file, for the ``with`` block to change, then write them back. A lock on
+    the folder keeps other processes from changing them meanwhile."""
     with convert_write_errors(path):
         fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -153,7 +153,8 @@ class LimitedConnection(asyncio.Protocol):
             )
 
     def data_received(self, data: bytes) -> None:
-        """Pass on the head, then the body up to its limit; drop the rest, and any body of a GET."""
+        """Pass a request's head to the HTTP server, then its body up to the limit; drop the rest,
+        and any body of a GET."""
         if self._refused:
             return
         if not self._head_complete:

@@ -89,7 +89,8 @@ class GarbageEndpoints:
         return json_response({"is_in_force_gc": str(self._collector.is_forced).lower()})
 
     def show_gc_details(self, request: HttpRequest) -> HttpResponse:
-        """Answer with the same state for each collector: one, or one a directory with db."""
+        """Answer with a row for each of the garbage collectors that a real bookie has: one, or with
+        db storage one a ledger directory. Here one does the work of all: the rows are equal."""
         passes, collector = self._bookie.storage.garbage_passes, self._collector
         row = {
             "forceCompacting": collector.is_forced,

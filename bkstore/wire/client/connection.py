@@ -163,7 +163,8 @@ class PipelinedConnection:
 
     @repair_on_interrupt
     def _send_requests(self, requests: Sequence[PendingRequest[Any]]) -> None:
-        """Register and send requests, waiting for room; those not taken end with an error."""
+        """Register and send requests, waiting for room among those in flight; if none comes in
+        time, the connection is given up, and they end with an error."""
         stop = 0
         while stop < len(requests):
             # send as many as fit at once, then wait for room for the next one

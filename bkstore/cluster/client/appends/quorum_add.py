@@ -103,7 +103,8 @@ class QuorumAdd:
                 self.unresponsive[answer.bookie] = answer
 
     def _readmit_skipped(self) -> list[int]:
-        """Remove the bookies that `_send` skipped from `unresponsive`; return their indexes."""
+        """Regard the bookies that `_send` skipped as responsive again, so that the entry is sent to
+        them after all; return their indexes."""
         skipped, self._skipped = self._skipped, []
         # The bookie at a skipped index may have been replaced since.
         indexes = [index for index in skipped if self.ensemble[index] in self.unresponsive]

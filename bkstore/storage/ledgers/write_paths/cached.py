@@ -44,7 +44,8 @@ class CachedWritePath(WritePath):
         self.snapshot = WriteCache(self.duplicates, cache_bytes)
         self._flush_lock = RLock()
         self._logged: dict[LedgerId, _LoggedEntries] = {}
-        """Records of the snapshot that are in the log; a flush after a failed one resumes."""
+        """Records of the snapshot that are in the log: a flush after a failed one goes on from here
+        instead of appending them again."""
 
     @property
     def unflushed(self) -> EntrySource:
@@ -75,7 +76,8 @@ class CachedWritePath(WritePath):
         return self.active_cache.count_fitting(batch)
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
-        """Put records into the active cache, by ledger; yield once, for all."""
+        """Put records into the active cache, by ledger. Yield their number once: all are stored at
+        once, where other write paths yield what each log took."""
         if ledgers.numbers is None:
             self.active_cache.put_batch(ledgers.ledger_ids[0], batch)
         else:
@@ -92,7 +94,8 @@ class CachedWritePath(WritePath):
         return record
 
     def get_cached_run(self, ledger_id: LedgerId, start: int, count: int) -> RecordBatch:
-        """Return consecutive records from one cache, up to a newer copy in the active one."""
+        """Return consecutive records from one cache: the active one, or, if it lacks the first, the
+        snapshot that is being flushed, up to an entry of which the active one has a newer copy."""
         batch = self.active_cache.get_run(ledger_id, start, count)
         if len(batch):
             return batch

@@ -69,8 +69,8 @@ class InterleavedWritePath(WritePath):
         return max(self.options.pending_locations - self.pending.count, 1)
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
-        """Append to the entry log, and note the locations. Yield the number of records after each
-        run that one log took: an error in the next run leaves them stored."""
+        """Append to the entry log, and note the locations. Yield the number of records in each run
+        that went to one log, once it is stored: an error in the next run leaves it so."""
         start = 0
         for locations in self.logger.add_batch(batch, ledgers):
             stop = start + locations.size
@@ -96,9 +96,10 @@ class InterleavedWritePath(WritePath):
     def read(self, ledger_id: LedgerId, entry_id: int) -> bytes | None:
         """Return one record, None if the entry is absent.
 
-        If the location comes from the index file, the read bypasses the write buffer, as logs are
-        written before the index. If it fails, `read_logged` retries: with the flush order reversed
-        the record may be in the buffer, or compaction may have moved it.
+        A location in the index file, not among the pending ones, is read from the log without a
+        look at the write buffer: logs are written before the index. If this fails, `read_logged`
+        retries: with the flush order reversed (`index_first`) the record may be in the buffer, or
+        compaction may have moved it.
         """
         pending = self.pending
         if not pending.count or pending.get(ledger_id, entry_id) is None:
@@ -139,7 +140,8 @@ class InterleavedWritePath(WritePath):
             self._slots.close()
 
     def write_index(self) -> None:
-        """Write locations and states to the index files, without a sync, as evicted pages are.
+        """Write the pending locations and ledger states to the index files, without a sync, as a
+        real bookie writes the pages that its cache evicts.
         Syncs the records first, unless `index_first`: otherwise the system may write an index page
         before its records, and a crash leave it pointing at nothing."""
         with self.lock, self.noting_failure():

@@ -200,7 +200,8 @@ class PendingValues(EntrySource, Generic[_T]):
         return table or self._tables.setdefault(ledger_id, LedgerValues(first))
 
     def put(self, ledger_id: LedgerId, entry_id: int, value: _T) -> bool:
-        """Store one value; return whether the entry is new."""
+        """Store one value; return whether the entry is new. For one that has a value, `duplicates`
+        says which stays: the "first" or the "last"."""
         table = self._tables.get(ledger_id) or self._table_of(ledger_id, entry_id)
         if entry_id > table.highest:
             table.highest = entry_id
@@ -302,7 +303,8 @@ class PendingLocations(PendingValues[int]):
                 self.put(ledger_id, entry, location)
 
     def items(self, ledger_id: LedgerId, first: int, last: int | None) -> EntryLocations:
-        """Return (entries, locations) of first..last, sorted by entry. Cost: as `entries`."""
+        """Return (entries, locations) of the ledger's pending entries in first..last (None: no
+        upper limit), sorted by entry. Cost: as `entries`."""
         table = self._tables.get(ledger_id)
         if table is None:
             return _NO_ENTRIES, _NO_ENTRIES

@@ -38,7 +38,8 @@ class SlotReader:
         self._lock = Lock()
 
     def get(self, ledger_id: LedgerId, entry_id: int) -> int | None:
-        """Return the location of one entry, None if absent, as the index does; one 8-byte read."""
+        """Return the location of one entry, None if absent, as the index does, but by one read of 8
+        bytes: from the entry's slot in the ledger's index file, if that is open."""
         file = self._files.get(ledger_id)
         if file is not None and entry_id < _ENTRY_LIMIT:
             try:

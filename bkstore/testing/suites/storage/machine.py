@@ -141,7 +141,8 @@ class _StorageRules(DirectoryMachine):
             assert bool(copies) == self.store().entry_exists(ledger_id, entry)
 
     def read_one(self, ledger_id: LedgerId, entry: int, copies: list[bytes]) -> None:
-        """Read one entry: it is one of `readable_copies`; without any the read raises."""
+        """Read one entry: any of the `copies` the model has of it may be returned; without one the
+        read raises."""
         outcome: object
         try:
             outcome = self.instance.read_entry(ledger_id, entry)
@@ -391,7 +392,8 @@ class BookieMachine(_StorageRules):
         self.read_all()
 
     def collect_ghosts(self, ghosts: dict[LedgerId, dict[int, set[bytes]]]) -> None:
-        """Check that only former records of deleted ledgers came back; delete them as garbage."""
+        """Check that of the `ghosts`, deleted ledgers that a replay of the journal may bring back,
+        only former records came back; delete those as garbage."""
         for ledger_id, former_records in ghosts.items():
             for entry in self.bookie().entries(ledger_id).tolist():
                 assert self.bookie().read_entry(ledger_id, entry) in former_records[entry]

@@ -34,7 +34,8 @@ def refuse_v3(request: Any) -> ImmediateOperation:
 def _answer_with_header_of(
     request: Any, status: Status, body: v3.Body | None = None
 ) -> ImmediateOperation:
-    """Return the operation whose answer has a copy of the request's header, as in BookKeeper."""
+    """Return an operation that answers at once. The header is a copy of the request's, as
+    BookKeeper's answers to authentication have it, others a new one."""
 
     def encode_response(status: Status) -> bytes:
         response = v3.new_response(request, status, body)

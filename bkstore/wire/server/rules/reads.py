@@ -118,7 +118,8 @@ class ReadRules:
         return reads_done.answer(Status.EOK, reads_done.ledger_ids, reads_done.entry_ids, batch)
 
     def _read_first(self, read: ReadManyOperation) -> EncodedResponse:
-        """Return the answer to a single read, in the form of many, with its own error status."""
+        """Read the first entry of a batch that failed; answer it alone, with its record or its own
+        error status. The form of the answer is that of many."""
         ledger_number, entry = int(read.ledger_ids[0]), int(read.entry_ids[0])
         try:
             record = self.bookie.read_entry(ledger_number, entry)
