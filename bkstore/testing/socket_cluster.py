@@ -95,7 +95,7 @@ class _SocketBookie(LocalBookie):
             self._port = server.address.port
 
     def _detach(self) -> Bookie | None:
-        """Inherited; also ends the server."""
+        """End the server, and return the bookie that it served, None if there is none."""
         bookie = super()._detach()
         server, self._server = self._server, None
         if server is not None:

@@ -42,7 +42,7 @@ class BatchReader:
             )
         if not self.access.context.options.batch_reads:
             return "batch reads are disabled"
-        return self.bookie_refusal
+        return self.bookie_refusal  # of an earlier batch read, None if there was none
 
     def read(
         self, start: int, max_count: int, max_size: int, last: int | None, *, fence: bool

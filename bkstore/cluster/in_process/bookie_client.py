@@ -49,7 +49,7 @@ class LocalClient:
     def add_entry(
         self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
     ) -> int:
-        """As `BookieClient.add_entry`."""
+        """Store one record and return its entry id; see `BookieClient.add_entry`."""
         return self.server.call(
             self.client_name,
             lambda b: b.add_entry(record, master_key, recovery=recovery, sync=sync),
@@ -69,7 +69,7 @@ class LocalClient:
         fence: bool = False,
         master_key: bytes | None = None,
     ) -> bytes:
-        """As `BookieClient.read_entry`."""
+        """Return one record, after fencing the ledger if asked; see `BookieClient.read_entry`."""
         key = _fencing_key(fence, master_key)
 
         def read(bookie: Bookie) -> bytes:
@@ -88,7 +88,7 @@ class LocalClient:
         fence: bool = False,
         master_key: bytes | None = None,
     ) -> RecordBatch:
-        """As `BulkReader.read_many`: one call for all."""
+        """Return the records of many entries, by one call for all; see `BulkReader.read_many`."""
         entry_ids, key = as_entry_ids(entries).tolist(), _fencing_key(fence, master_key)
 
         def read(bookie: Bookie) -> RecordBatch:
@@ -119,7 +119,7 @@ class LocalClient:
         fence: bool = False,
         master_key: bytes | None = None,
     ) -> RecordBatch:
-        """As `BookieClient.read_entries`."""
+        """Return consecutive records as one batch; see `BookieClient.read_entries`."""
         key = _fencing_key(fence, master_key)
 
         def read(bookie: Bookie) -> RecordBatch:
@@ -155,7 +155,7 @@ class LocalClient:
         self.server.call(self.client_name, lambda b: b.force(ledger))
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """As `BookieClient.availability`."""
+        """Return which entries of the ledger the bookie has; see `BookieClient.availability`."""
 
         def read_availability(bookie: Bookie) -> Availability:
             if not bookie.ledger_exists(ledger):

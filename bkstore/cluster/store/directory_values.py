@@ -130,7 +130,7 @@ class DirectoryValues:
         return f"{self.path}{key}"
 
     def get(self, key: str) -> Value | None:
-        """As `KeyValues.get`."""
+        """Return the value in the file of a key, None if there is none."""
         file = self.location_of(key)
         with convert_read_errors(file):
             try:
@@ -143,7 +143,8 @@ class DirectoryValues:
             raise error.relocate(file) from None
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
-        """As `KeyValues.put`."""
+        """Write a value into the file of its key and return its version. Raises `BadVersion` unless
+        the stored version is `expected` (None: there is no value)."""
         file = self.location_of(key)
         with self._hold_lock():
             current = self.get(key)

@@ -38,7 +38,8 @@ class DumpValues:
         return f"{self.path}{key}"
 
     def get(self, key: str) -> Value | None:
-        """As `KeyValues.get`; the version is always 0."""
+        """Return the dumped value of a key, None if there is none. Its version is always 0, as the
+        dump has none."""
         file = self.location_of(key)
         with convert_read_errors(file):
             if os.path.isdir(file) and os.listdir(file):

@@ -92,7 +92,8 @@ class KeyValueStore:
         return Versioned(self._decode_metadata(ledger_id, value), value.version)
 
     def write(self, metadata: LedgerMetadata, version: int) -> int:
-        """As `MetadataStore.write`."""
+        """Replace a ledger's metadata and return the new version. Raises `NoSuchLedger`, or
+        `BadVersion` if the stored version is not `version`."""
         key = self._key_of(metadata.ledger)
         try:
             new_version = self._values.put(key, encode(metadata, incomplete=True), version)
@@ -111,7 +112,7 @@ class KeyValueStore:
         self._notify_watchers(ledger_id)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """As `MetadataStore.ledgers`."""
+        """Return the ledgers of a scope (None: all), sorted; see `MetadataStore.ledgers`."""
         scope = check_scope(scope)
         ledger_ids = map(self._parse_key, self._values.keys(self._key_prefix(scope)))
         return sorted(
@@ -121,7 +122,8 @@ class KeyValueStore:
         )
 
     def read_many(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[Versioned]:
-        """As `MetadataStore.read_many`."""
+        """Yield (ledger, metadata and version) in order, or an error for metadata that cannot be
+        read; leave out ledgers that are not there."""
         for ledger in ledgers:
             ledger_id = LedgerId.of(ledger)
             try:
@@ -148,7 +150,7 @@ class KeyValueStore:
             return ledger_id
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """As `MetadataStore.watch`."""
+        """Call `watcher` after each change made through this object; return a call that ends it."""
         with self._lock:
             self._watchers.append(watcher)
 
@@ -188,7 +190,7 @@ class KeyValueStore:
         self._known_lists.add("registered")
 
     def set_unavailable(self, bookie: str, unavailable: bool = True) -> None:
-        """As `MetadataStore.set_unavailable`."""
+        """Record that a bookie is known to be unavailable, or no longer."""
         key = _bookie_key(UNAVAILABLE_PREFIX, bookie)
         if unavailable:
             self._overwrite(key, b"")
@@ -197,7 +199,8 @@ class KeyValueStore:
         self._known_lists.add("unavailable")  # no longer None, even if it is empty
 
     def underreplicated(self) -> Mapping[LedgerId, UnderreplicatedMark] | None:
-        """As `MetadataStore.underreplicated`."""
+        """Return all underreplicated marks, None if the store has no list of them. Raises the error
+        of a mark that cannot be read."""
         marked = self.marked()
         if marked is None:
             return None
@@ -216,7 +219,8 @@ class KeyValueStore:
         return frozenset(ledger_id for ledger_id in ledger_ids if ledger_id is not None)
 
     def marks_of(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[UnderreplicatedMark]:
-        """As `MetadataStore.marks_of`."""
+        """Yield (ledger, underreplicated mark) in order, or an error for a mark that cannot be
+        read; leave out ledgers without one."""
         for ledger_id in map(LedgerId.of, ledgers):
             try:
                 mark = self.mark_of(ledger_id)
@@ -227,7 +231,8 @@ class KeyValueStore:
                     yield ledger_id, mark
 
     def mark_of(self, ledger: int | LedgerId) -> UnderreplicatedMark | None:
-        """As `MetadataStore.mark_of`."""
+        """Return a ledger's underreplicated mark, None if it has none or the store has no list of
+        them."""
         key = mark_path(ledger)
         value = self._values.get(key) if "underreplicated" in self._known_lists else None
         try:

@@ -30,7 +30,8 @@ class MemoryValues:
         return self._values.get(key)
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
-        """As `KeyValues.put`."""
+        """Store a value and return its version. Raises `BadVersion` unless the stored version is
+        `expected` (None: there is no value)."""
         with self._lock:
             current = self._values.get(key)
             check_version(key, None if current is None else current.version, expected)
@@ -39,7 +40,8 @@ class MemoryValues:
         return version
 
     def delete(self, key: str, expected: int | None) -> bool:
-        """As `KeyValues.delete`."""
+        """Remove a key; return whether it was there. Raises `BadVersion` unless its version is
+        `expected` (None: any)."""
         with self._lock:
             current = self._values.get(key)
             if current is None:

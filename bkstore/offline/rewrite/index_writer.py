@@ -99,7 +99,8 @@ def _write_tree(
     files: Files,
     report: ReportRows,
 ) -> int:
-    """As `write_index`: index files, in one tree over all directories."""
+    """Write rows and states as `write_index` does, into index files in one tree over all
+    directories."""
     # Ledgers of other scopes are bkstore's own: a marker says so in each directory.
     if any(ledger_id.scope for ledger_id in states):
         for current in index_dirs:

@@ -160,7 +160,8 @@ class OwnedDirectories:
         return _have_data(current for current in self.all if current.is_dir())
 
     def write_cookie(self, bookie_id: str | None, instance_id: str | None, files: Files) -> Cookie:
-        """Write the cookie, a new one if needed, to every directory without one; return it."""
+        """Write the cookie, the file that names the bookie and all its directories, to every
+        directory without one; return it. A bookie that has none yet gets a new one."""
         cookie = self.cookie
         if cookie is None:
             bookie_dir = self.ledger[0].parent.parent  # the ledgers are in its ledgers/current

@@ -376,8 +376,9 @@ class Ensemble(Closeable):
             raise
 
     def _load_state(self, manager: str | None, metadata: str | None) -> EnsembleState:
-        """Return the directory's state, else write and return a new one. None: any manager, and
-        the directory's ZooKeeper."""
+        """Return the directory's state, which must have this ledger manager (None: any) and the
+        cluster at `metadata` (None: any); if it has none, write a new one. Without `metadata` a new
+        ensemble has a ZooKeeper of its own."""
         contents = StateFile.read(self.path)
         if contents is None:
             if metadata is not None:

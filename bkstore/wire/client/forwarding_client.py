@@ -38,7 +38,7 @@ class ForwardingClient(ABC):
     def add_entry(
         self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
     ) -> int:
-        """As `BookieClient.add_entry`."""
+        """Store one record and return its entry id; see `BookieClient.add_entry`."""
         return self._call_client(
             record_header(record).ledger,
             lambda wire: wire.add_entry(record, master_key, recovery=recovery, sync=sync),

@@ -107,7 +107,8 @@ class DbWritePath(CachedWritePath):
                 self.note_changed(ledger_id)
 
     def relocate_many(self, moves: Sequence[Move]) -> int:
-        """Inherited; the rows of many moves are ingested at once."""
+        """Change the index rows of compacted entries to their new locations; return how many
+        changed. With many moves their rows are written as table files, and ingested at once."""
         moved_rows = 0
         for group in _group_moves(moves):
             with self.lock:

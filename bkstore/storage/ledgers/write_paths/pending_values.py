@@ -246,7 +246,7 @@ class PendingValues(EntrySource, Generic[_T]):
     # -- as an entry source
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Inherited."""
+        """Return the ledgers that have pending values, sorted; of one scope if it is given."""
         scope = check_scope(scope)
         return sorted(
             ledger_id

@@ -246,7 +246,8 @@ class StorageMachine(_StorageRules):
         return self.instance
 
     def add_records(self, ledger_id: LedgerId, records: list[bytes], recovery: bool) -> list[int]:
-        """Inherited; sets the master key first, and adds a single record by `add_entry`."""
+        """Set the master key, then add records, a single one by `add_entry`; return the entry ids
+        that the storage returned."""
         self.store().set_master_key(ledger_id, master_key_of(ledger_id))
         self.model.open(ledger_id)
         if len(records) == 1:
@@ -322,7 +323,9 @@ class BookieMachine(_StorageRules):
         return self.bookie().storage
 
     def add_records(self, ledger_id: LedgerId, records: list[bytes], recovery: bool) -> list[int]:
-        """Inherited; adds a single record without a sync, which `crash` makes up for by `force`."""
+        """Add records, and return the entry ids that the bookie returned. A single record is added
+        without a sync, so that also such adds are tested; `crash` syncs it by `force`
+        beforehand."""
         bookie, key = self.bookie(), master_key_of(ledger_id)
         if len(records) == 1:
             entry_id = bookie.add_entry(records[0], key, recovery=recovery, sync=recovery)
