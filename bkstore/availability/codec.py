@@ -173,7 +173,7 @@ def _as_octets(data: Octets) -> memoryview:
 
 
 def decode(data: Octets) -> Groups:
-    """Return the groups, ascending and disjoint; ignores bytes after them, as upstream does. Raises
+    """Return the groups, ascending and disjoint; ignores bytes after them, as BookKeeper. Raises
     `CorruptionError` (offset, reason) if they cannot be a set of entry ids."""
     return sort_and_check(decode_unchecked(data))
 

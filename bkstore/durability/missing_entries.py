@@ -165,7 +165,9 @@ def _missing_on_axis(due: DueEntries, held: HeldEntries) -> tuple[Int64Array, Gr
     ledger_of_row = np.searchsorted(ledger_numbers, due.ledger_number)
     row_offsets = offsets[ledger_of_row]
     # Subtract what is held from what is due.
-    due_groups = expected_many(*due[1:], row_offsets)
+    due_groups = expected_many(
+        due.first, due.last, due.bookie_index, due.ensemble_size, due.write_quorum, row_offsets
+    )
     held_groups = _place_on_axis(held, ledger_numbers, offsets, spans)
     missing = combine_uncanonical(due_groups, held_groups, "sub")
     # Find the row of each group, as rows ascend on the axis. Then move the groups back to the ids

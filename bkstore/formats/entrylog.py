@@ -94,7 +94,8 @@ def encode_map_fields(map_offset: int, ledger_count: int) -> bytes:
 
 def decode_header(data: bytes | memoryview) -> LogHeader:
     """Return the header in the first bytes of a log. Raises `CorruptionError` for fewer than 20
-    bytes or a wrong signature, `UnsupportedLayout` above version 2 (upstream reads on)."""
+    bytes or a wrong signature, `UnsupportedLayout` above version 2, which BookKeeper does not
+    check."""
     if len(data) < _HEADER.size:
         raise CorruptionError(None, len(data), f"entry log header needs {HEADER_SIZE} bytes")
     signature, version, map_offset, ledgers = _HEADER.unpack_from(data)

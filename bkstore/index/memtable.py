@@ -192,7 +192,7 @@ class MemtableIndex(EntryIndex):
                 yield ledger_id, short_set if short else Availability.from_entries(entries)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Inherited."""
+        """Return the ledgers of one scope, or of all with None, in unsigned order."""
         scope = check_scope(scope)
         with self._lock:
             self._check_open()
@@ -215,7 +215,7 @@ class MemtableIndex(EntryIndex):
             (self._find_table(ledger) or self._make_table(ledger)).state = state
 
     def delete(self, ledger: LedgerLike) -> None:
-        """Inherited."""
+        """Forget a ledger with all its entries."""
         with self._lock:
             self._check_open()
             ledger_id = LedgerId.of(ledger)

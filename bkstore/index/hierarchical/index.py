@@ -156,7 +156,7 @@ def _changed_header(
     bits = header.state_bits & ~FENCED_BIT | (FENCED_BIT if state.fenced else 0)
     lac, version = state.explicit_lac, header.version
     if lac is not None and version == idxfile.VERSION_0:
-        if compat:  # upstream keeps version 0 and loses the LAC at restart
+        if compat:  # BookKeeper keeps version 0 and loses the LAC at restart
             lac = None
         elif max_version >= idxfile.VERSION_1:
             version = idxfile.VERSION_1

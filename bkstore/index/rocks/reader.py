@@ -190,7 +190,7 @@ class RocksReader(EntryIndex):
         if database is None or last < first:
             return _NO_ENTRIES
         start, stop = ledger_range(ledger_id, first, last)
-        entries: Int64Array = database.keys(start, stop, key_words(ledger_id))[-1]
+        entries: Int64Array = database.keys(start, stop, key_words(ledger_id))[-1]  # last words
         return entries
 
     def availability(self, ledger: LedgerLike) -> Availability:

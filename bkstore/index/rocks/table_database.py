@@ -67,7 +67,7 @@ class _TableDatabase:
         return [(key, None) for key in self._reader.end_keys(words)]
 
     def sizes(self) -> DatabaseSizes:
-        """Inherited."""
+        """Return the sizes of the database, from the properties of its table files."""
         tables = [table.properties for table in self._reader.tables()]
         deletions = sum(table.deletions for table in tables)
         entries = sum(table.entries for table in tables)  # rows of files, deletions among them
@@ -107,7 +107,7 @@ class TableLedgers(_TableDatabase):
         self._unknown: list[UnknownRange] = []
 
     def get(self, key: bytes) -> bytes | None:
-        """Inherited."""
+        """Return one value, None if absent. Raises `CorruptionError` if its row is unknown."""
         value = self._all_rows().get(key)
         if value is None:  # absent, unless damage makes its row unknown
             for unknown in self._unknown:
@@ -213,7 +213,8 @@ class TableLocations(_TableDatabase):
         batch: int,
         damage: Damage = None,
     ) -> Iterator[KeysAndValues]:
-        """Inherited."""
+        """Yield (keys, values) of [start, stop) in arrays of at most `batch` rows. Ranges of keys
+        that damage makes unknown are appended to `damage`, or raised if that is None."""
         for rows in self._rows(start, stop, words, _FIRST_BATCH_BYTES, damage):
             for first in range(0, len(rows), batch):
                 _ = self._reader  # raises if closed meanwhile, or by a fork
@@ -221,7 +222,7 @@ class TableLocations(_TableDatabase):
                 yield rows.keys[:, part].view(np.int64), rows.values[part]
 
     def consecutive_values(self, start: bytes, stop: bytes, words: int) -> Int64Array:
-        """Inherited."""
+        """Return the values of the keys `start`, `start` + 1, ... up to the first absent one."""
         # The last word of a key is the entry id; the ids must ascend by one, from block to block.
         next_entry = int.from_bytes(start[-_WORD_BYTES:], "big")
         parts: list[Int64Array] = []
@@ -238,7 +239,8 @@ class TableLocations(_TableDatabase):
         return self._reader.last_key(words, start, stop)
 
     def key_prefixes(self, words: int, damage: Damage = None) -> list[bytes]:
-        """Inherited."""
+        """Return the distinct prefixes of keys, all words but the last, in order. Ranges of keys
+        that damage makes unknown are appended to `damage`, or raised if that is None."""
         prefixes: list[bytes] = []
         unknown: dict[UnknownRange, None] = {}  # several reads may report a range: each once
         start: bytes | None = b""  # None: all keys were read

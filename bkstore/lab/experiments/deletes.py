@@ -113,6 +113,7 @@ def _database_openers(
         repair: Callable[[Any], None] | None,
         changes: tuple[Change, ...] = (),
     ) -> DatabaseRun:
+        """Open RocksDB with a bookie's options after `changes`."""
         store = ShrinkingRocks(directory, _ENTRIES_PER_LEDGER, rows_per_table, changes)
         return DatabaseRun(store, [], delete, repair)
 
@@ -135,7 +136,8 @@ def _database_openers(
 
 
 def measure(run: LabRun) -> Iterator[Row]:
-    """Yield a row for each step and strategy."""
+    """Yield a row for each step and strategy of deletion. A step writes ledgers to the database of
+    each strategy and deletes the oldest; then its remains and latencies are measured."""
     ledgers_per_step, databases = run.scaled(_LEDGERS_PER_STEP, minimum=4), {}
     with ExitStack() as closing:
         for number, (strategy, open_run) in enumerate(

@@ -47,6 +47,7 @@ class ImageReader:
         seed: int = 0,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
+        """Plan the loads: how long each takes, and which fail (a share, ids, or a function)."""
         instance(StreamImage)("image", image)
         if not callable(latency):
             latency = number()("latency", latency)

@@ -28,7 +28,7 @@ class RowSummary:
     last_key: bytes | None = None
 
     def add(self, rows: BatchRows) -> None:
-        """Count more rows."""
+        """Add rows of the log to the counts, and to the ranges of keys and sequence numbers."""
         if not rows.sequences.size:
             return
         self.rows += rows.sequences.size

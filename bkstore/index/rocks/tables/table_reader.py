@@ -282,9 +282,11 @@ class TableReader:
         """Return the index of the data blocks. An index of two levels has a top block, whose
         entries lead to the blocks of the index itself (its partitions); these are joined."""
         properties, handle = self.properties, self._index_handle()
-        has_user_keys, has_deltas = properties.has_user_keys, properties.has_index_deltas
-        has_first_keys = properties.index_type is IndexType.WITH_FIRST_KEYS
-        index_format = IndexFormat(has_user_keys, has_deltas, has_first_keys)
+        index_format = IndexFormat(
+            has_user_keys=properties.has_user_keys,
+            has_deltas=properties.has_index_deltas,
+            has_first_keys=properties.index_type is IndexType.WITH_FIRST_KEYS,
+        )
         top = self._read_index_block(handle, index_format)
         if properties.index_type is not IndexType.TWO_LEVEL:
             return top
