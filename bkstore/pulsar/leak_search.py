@@ -83,7 +83,7 @@ class LeakSearch:
         self._wait = wait
         # A copy does not have the ledgers that are made after it, and that running brokers list.
         self._may_miss_new = store_is_copy and nodes.is_live
-        self._owners: dict[LedgerOwner, LedgerOwner] = {}
+        self._owners: dict[tuple[tuple[str, bytes], ...], LedgerOwner] = {}
         self.findings: list[Finding] = []
 
     def run(self) -> LeakReport:
@@ -128,8 +128,11 @@ class LeakSearch:
 
     def _stored_ledger(self, ledger_id: LedgerId, versioned: Versioned) -> StoredLedger:
         metadata = versioned.metadata
-        owner = read_owner(metadata.custom_metadata)
-        owner = self._owners.setdefault(owner, owner)  # one object for all ledgers of a topic
+        # One object for all ledgers of a topic, which state the same.
+        stated = tuple(metadata.custom_metadata.items())
+        owner = self._owners.get(stated)
+        if owner is None:
+            owner = self._owners[stated] = read_owner(metadata.custom_metadata)
         length = metadata.length if metadata.closed else None
         return StoredLedger(
             ledger_id, owner, metadata.state, metadata.ctime, length, versioned.version

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 import bkstore
 from bkstore.errors import CorruptionError
-from bkstore.formats.syntax.json_text import parse_json
+from bkstore.formats.syntax.json_text import parse_json, parse_json_rows
 
 VALUES = st.recursive(
     st.none()
@@ -83,3 +84,61 @@ def test_one_place_parses() -> None:
     }
 
     assert own == found
+
+
+_ROWS = [
+    b'{"rows": [{"a": 1}, {"a": 2}], "other": [3]}',
+    b' {\n"other": "x" ,\t"rows" : [ 1 , [2] , null ] , "rows2": {} }\r\n',
+    b'{"rows": []}',
+    b'{"rows": [ ]}',
+    b"{}",
+    b"{ }",
+    b'{"rows": {"a": []}}',
+    b'{"rows": "[1]"}',
+    b"[1, 2]",
+    b'\xef\xbb\xbf{"rows": [1]}',
+    '{"rows": ["ä"]}'.encode(),
+    b'{"rows": ["\\ud83d\\ude00"]}',
+]
+_NO_ROWS = [
+    *(b"", b"{", b'{"rows": [1', b'{"rows": [1,]}', b'{"rows": [1 2]}', b'{"rows": [1], }'),
+    *(b'{"rows": [1]} x', b'{"rows": [1], "rows": [2]}', b"{1: [1]}", b'{"rows" [1]}', b"\xff"),
+    *(b'{"rows": [NaN]}', b'{"rows": ["\\ud83d"]}', b'{"rows": [{"a": 1, "a": 2}]}', b'{"a": 1}{'),
+    b'{"rows": [' + b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("text", _ROWS)
+def test_rows(text: bytes) -> None:
+    """The elements of a list are converted, with their index; everything else is as parsed."""
+    parsed = parse_json(text)
+    expected = parsed
+    if isinstance(parsed, dict) and isinstance(parsed.get("rows"), list):
+        expected = {**parsed, "rows": [(index, row) for index, row in enumerate(parsed["rows"])]}
+
+    assert expected == parse_json_rows(text, {"rows": lambda row, index: (index, row)})
+
+
+@pytest.mark.parametrize("text", _NO_ROWS)
+def test_rows_of_other_texts(text: bytes) -> None:
+    """What is no JSON is refused as without conversion, whatever a function says of its rows."""
+
+    def refuse(row: Any, index: int) -> None:
+        raise CorruptionError(None, None, f"row {index}: {row}")
+
+    with pytest.raises(CorruptionError) as expected:
+        parse_json(text, subject="file")
+    with pytest.raises(CorruptionError) as refused:
+        parse_json_rows(text, {"rows": refuse}, subject="file")
+    assert str(expected.value) == str(refused.value)
+
+
+def test_rows_that_a_function_refuses() -> None:
+    """An error of a function is raised, the first one of several."""
+
+    def refuse(row: Any, index: int) -> None:
+        if row > 1:
+            raise CorruptionError(None, None, f"row {index}: {row}")
+
+    with pytest.raises(CorruptionError, match="row 1: 5"):
+        parse_json_rows(b'{"rows": [0, 5, 6]}', {"rows": refuse})

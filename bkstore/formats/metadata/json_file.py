@@ -7,11 +7,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any
 
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.metadata.underreplication import UnderreplicatedMark
-from bkstore.formats.syntax.json_text import parse_json
+from bkstore.formats.syntax.json_text import parse_json_rows
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import NO_ENTRY, LedgerMetadata, Segment, read_owner
 
@@ -37,8 +38,9 @@ def decode_file(data: bytes) -> ClusterMetadata:
     """Return the contents of a metadata file; contradictions in a ledger's metadata are kept.
     Raises `CorruptionError` for another form, with the path of the value at fault (such as
     ``ledgers[3].state``), and for a ledger that is in it twice."""
-    document = _as_object(parse_json(data, subject="metadata file"), "the document")
-    ledgers = [_decode_ledger(*row) for row in _read_objects(document, "ledgers")]
+    parsed = parse_json_rows(data, {"ledgers": _decode_row}, subject="metadata file")
+    document = _as_object(parsed, "the document")
+    ledgers: list[LedgerMetadata] = _read_list(document, "ledgers", "")
     _check_unique([value.ledger for value in ledgers], "ledgers")
     marks = None
     if document.get("underreplicated") is not None:
@@ -51,6 +53,12 @@ def decode_file(data: bytes) -> ClusterMetadata:
         unavailable_bookies=_read_bookie_ids(document, "unavailable_bookies"),
         underreplicated=marks,
     )
+
+
+def _decode_row(value: Any, index: int) -> LedgerMetadata:
+    """Return the ledger of the element of ``ledgers`` at an index."""
+    json_path = f"ledgers[{index}]"
+    return _decode_ledger(_as_object(value, json_path), json_path)
 
 
 def encode_file(
@@ -171,10 +179,13 @@ def _read_ledger_id(fields: _Fields, json_path: str) -> LedgerId:
 
 
 def _decode_ledger(fields: _Fields, json_path: str) -> LedgerMetadata:
-    """Return the metadata in a ledger's JSON object; `json_path` locates errors."""
+    """Return the metadata in a ledger's JSON object; `json_path` locates errors. Texts that many
+    ledgers share are one object in memory."""
     ledger_id = _read_ledger_id(fields, json_path)
     write_quorum = _read_integer(fields, "write_quorum_size", json_path)
     state = fields.get("state")
+    if isinstance(state, str):
+        state = intern(state)
     is_closed = state == "CLOSED"
     rows = _read_objects(fields, "segments", f"{json_path}.")
     segments = tuple(_decode_segment(*row) for row in rows)
@@ -189,7 +200,7 @@ def _decode_ledger(fields: _Fields, json_path: str) -> LedgerMetadata:
             state=state,  # type: ignore[arg-type]
             last_entry_id=last_entry_id,
             length=_read_integer(fields, "length", json_path, default=0) if is_closed else 0,
-            digest_type=_read_optional(fields, "digest_type", json_path, str),
+            digest_type=_read_optional(fields, "digest_type", json_path, intern),
             password=_read_optional(fields, "password_hex", json_path, bytes.fromhex),
             ctime=_read_integer(fields, "ctime", json_path, default=-1),
             store_ctime=bool(_read_optional(fields, "store_ctime", json_path, bool)),
@@ -204,7 +215,7 @@ def _decode_ledger(fields: _Fields, json_path: str) -> LedgerMetadata:
 def _decode_segment(fields: _Fields, json_path: str) -> Segment:
     return Segment(
         _read_integer(fields, "first_entry", json_path),
-        tuple(_read_texts(fields, "ensemble", f"{json_path}.")),
+        tuple(map(intern, _read_texts(fields, "ensemble", f"{json_path}."))),
     )
 
 
@@ -214,7 +225,9 @@ def _decode_custom_metadata(fields: _Fields, json_path: str) -> dict[str, bytes]
     for key, value in hex_values.items():
         if value is None:  # which `_read_optional` takes for absent
             raise _wrong_type(f"{json_path}.{key}", "text", value)
-    return {key: _read_optional(hex_values, key, json_path, bytes.fromhex) for key in hex_values}
+    return {
+        intern(key): _read_optional(hex_values, key, json_path, bytes.fromhex) for key in hex_values
+    }
 
 
 def _read_optional(fields: _Fields, key: str, json_path: str, convert: Callable[[Any], Any]) -> Any:

@@ -9,11 +9,14 @@ import json
 import math
 import os
 import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from bkstore.errors import CorruptionError
 
 _BOM = "\ufeff"
+_WHITESPACE = re.compile(r"[ \t\n\r]*")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(r"\\ud[89ab]..\\ud[c-f]..|(\\ud[89a-f]..)|\\.")
 """A pair of surrogates, a lone one (the group), any other escape; as Python's encoder writes."""
@@ -56,6 +59,86 @@ def parse_json(
     except ValueError as error:  # from a number too long for Python, or from the hooks below
         raise CorruptionError(file, None, f"{prefix}: {error}") from None
     return value
+
+
+def parse_json_rows(
+    data: bytes, convert: Mapping[str, Callable[[Any, int], Any]], subject: str = ""
+) -> Any:
+    """Return the value of a JSON text as `parse_json`, but of an object the elements of the lists
+    under the keys of `convert` as these functions return them, given the element and its index.
+    Each element is converted as soon as it is parsed, so that only the results stay in memory.
+    Raises as `parse_json`, for the whole text, and then what the functions raise.
+
+    >>> parse_json_rows(b'{"ids": ["7", "9"]}', {"ids": lambda value, index: int(value)})
+    {'ids': [7, 9]}
+    """
+    with suppress(ValueError, RecursionError, UnicodeError):  # the text is then parsed as a whole
+        text = data.decode("ascii")
+        if not _SURROGATE.search(text):
+            return _parse_rows(text, convert)
+    document = parse_json(data, subject=subject)
+    if isinstance(document, dict):
+        for key, function in convert.items():
+            if isinstance(document.get(key), list):
+                rows = enumerate(document[key])
+                document[key] = [function(value, index) for index, value in rows]
+    return document
+
+
+def _parse_rows(text: str, convert: Mapping[str, Callable[[Any, int], Any]]) -> dict[str, Any]:
+    """Return the object of a text, its lists converted; `ValueError` for other texts."""
+    members: list[tuple[str, Any]] = []
+    position = _pass_mark(text, 0, "{")
+    if _skip_whitespace(text, position) == text.find("}", position):
+        raise ValueError("an empty object")  # which is as well parsed as a whole
+    while True:
+        key, position = _DECODER.raw_decode(text, _skip_whitespace(text, position))
+        if not isinstance(key, str):
+            raise ValueError("a key that is no text")
+        position = _skip_whitespace(text, _pass_mark(text, position, ":"))
+        function = convert.get(key)
+        if function is not None and text.startswith("[", position):
+            value, position = _parse_list(text, position, function)
+        else:
+            value, position = _DECODER.raw_decode(text, position)
+        members.append((key, value))
+        position = _skip_whitespace(text, position)
+        if not text.startswith(",", position):
+            break
+        position += 1
+    if _skip_whitespace(text, _pass_mark(text, position, "}")) != len(text):
+        raise ValueError("more than one value")
+    return _make_object(members)
+
+
+def _parse_list(
+    text: str, position: int, function: Callable[[Any, int], Any]
+) -> tuple[list[Any], int]:
+    """Return the converted elements of the list at a position, and the position after it."""
+    elements: list[Any] = []
+    position = _skip_whitespace(text, position + 1)
+    if text.startswith("]", position):
+        return elements, position + 1
+    while True:
+        value, position = _DECODER.raw_decode(text, _skip_whitespace(text, position))
+        elements.append(function(value, len(elements)))
+        position = _skip_whitespace(text, position)
+        if not text.startswith(",", position):
+            return elements, _pass_mark(text, position, "]")
+        position += 1
+
+
+def _skip_whitespace(text: str, position: int) -> int:
+    space = _WHITESPACE.match(text, position)
+    return position if space is None else space.end()
+
+
+def _pass_mark(text: str, position: int, mark: str) -> int:
+    """Return the position after a punctuation mark; raises `ValueError` if another follows."""
+    position = _skip_whitespace(text, position)
+    if not text.startswith(mark, position):
+        raise ValueError(f"no {mark} at {position}")
+    return position + 1
 
 
 def format_json(value: Any, indent: int | None = None) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bkstore.errors import CorruptionError
-from bkstore.formats.syntax.json_text import parse_json
+from bkstore.formats.syntax.json_text import parse_json_rows
 from bkstore.pulsar.sources.node_paths import chunks, list_managed_ledgers, list_schemas
 from bkstore.pulsar.sources.nodes import (
     MANAGED_LEDGERS,
@@ -76,7 +76,8 @@ def _node_fields(path: str, value: NodeValue | CorruptionError) -> dict[str, Any
 def decode_nodes(data: bytes, file: str = "") -> MemoryNodes | None:
     """Return the nodes in a metadata file, None if it has none. Raises `CorruptionError` for
     another form, with the path of the value at fault (such as ``pulsar.nodes[3].value_hex``)."""
-    document = parse_json(data, subject="metadata file")
+    ignored = {"ledgers": lambda *_: None}  # most of the file, in which the store's ledgers are
+    document = parse_json_rows(data, ignored, subject="metadata file")
     part = document.get("pulsar") if isinstance(document, dict) else None
     if part is None:
         return None
