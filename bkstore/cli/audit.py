@@ -20,6 +20,9 @@ from bkstore.cli.audit_settings import (
     placement_from_args,
     tls_context_from_args,
 )
+from bkstore.cli.owners.ledger_choice import read_ledger_choice
+from bkstore.cli.owners.owner_columns import add_owners, with_owner_columns
+from bkstore.cli.owners.owner_options import add_owner_options, describe_filters
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from bkstore.cluster.store.api import MetadataStore
 
 _ROWS_PER_TABLE = 1000
+_SCHEMA = with_owner_columns(VIOLATIONS)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -75,7 +79,8 @@ def add_arguments(parser: Parser) -> None:
         help="write metrics for Prometheus' textfile collector; the name must end in .prom",
     )
     add_opening_options(parser)
-    add_output(parser, VIOLATIONS)
+    add_owner_options(parser)
+    add_output(parser, _SCHEMA)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -88,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
     live = is_live(args)
     placement, options = placement_from_args(args), audit_options_from_args(args, live)
     tls, sasl_user = tls_context_from_args(args), sasl_user_from_args(args)
+    choice = read_ledger_choice(args) if describe_filters(args) else None
     with ExitStack() as stack:
         store = stack.enter_context(opened_metadata(args.metadata))
         bookie_dirs = dict(_open_bookies(args, stack))
@@ -103,7 +109,14 @@ def run(args: argparse.Namespace) -> int:
             audited = AuditedBookies(store, bookies, timeout=args.timeout, tls=tls, sasl=sasl_user)
             bookies = stack.enter_context(audited)
         wait = _announcing_sleep(options.recheck_delay)
-        auditor = Auditor(store, bookies, placement=placement, options=options, wait=wait)
+        auditor = Auditor(
+            store,
+            bookies,
+            placement=placement,
+            options=options,
+            wait=wait,
+            ledgers=None if choice is None else choice.ledgers,
+        )
         with work_progress("ledgers") as show_progress:
             report = auditor.run(
                 progress=show_progress and partial(_show_audit, show_progress),
@@ -115,10 +128,12 @@ def run(args: argparse.Namespace) -> int:
             bookie_dir.check_unchanged()
     if args.textfile is not None:
         write_file(args.textfile, audit_textfile(report))
-    write_output(args, VIOLATIONS, violation_tables(report.violations))
+    tables = add_owners(violation_tables(report.violations), report.owners)
+    write_output(args, _SCHEMA, tables)
     for line in report.summary():
         print_stderr(line)
-    return exit_code(findings=not report.clean, checked=not report.checked_nothing)
+    code = exit_code(findings=not report.clean, checked=not report.checked_nothing)
+    return code if choice is None else choice.report(code, is_empty=not report.ledgers)
 
 
 def _announcing_sleep(recheck_delay: float) -> Callable[[float], None]:
@@ -145,6 +160,7 @@ def _describe_audit(
     if isinstance(args.metadata, str):  # a URI: another cluster may have its address by then
         get_instance_id = getattr(store, "instance_id", lambda: None)
         cluster.append(f"instance {get_instance_id()}")
+    policy += filter(None, [describe_filters(args)])
     if live:
         policy.append("live")
     return " ".join([*cluster, *sorted(directories), *policy])

@@ -7,6 +7,10 @@ from bkstore.tables.columns import make_schema
 OWNERS = "application? component? tenant? namespace? topic? partition? cursor? schema?"
 """The columns of a ledger's owner (`bkstore.ledger_metadata.owners`), in this order."""
 
+OWNER_COLUMNS = make_schema("owners", f"owner? {OWNERS}").columns
+"""The columns that commands add to tables of ledgers if they have metadata: `owner` is the topic
+with its subscription, the schema, or the application, for people."""
+
 LEDGER_LIST = make_schema(
     "ledger_list",
     "bookie scope_id ledger_id qualified_name entries? first_entry? last_entry? fenced? limbo?"

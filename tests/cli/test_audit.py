@@ -75,7 +75,8 @@ def _fails(capsys: Capsys, *words: object) -> str:
 
 
 def test_a_row_says_it_all(made: Path, capsys: Capsys) -> None:
-    """A loss is a row with category, ids, segment, bookie, ranges and groups; exit code 1."""
+    """A loss is a row with category, ids, segment, bookie, ranges and groups; exit code 1. The
+    owner of the ledger is not known."""
     code, rows, err = _run(capsys, *_words(made))
 
     assert 1 == code
@@ -93,6 +94,8 @@ def test_a_row_says_it_all(made: Path, capsys: Capsys) -> None:
             "missing": [[4, 4]],
             "missing_groups": [[4, 4, 1, 0]],
             "detail": "index 2 of b1 b2 b3; W 2, A 2; entry 4 of the ledger lacks 1 of 2 replicas",
+            **dict.fromkeys(("owner", "application", "component", "tenant", "namespace")),
+            **dict.fromkeys(("topic", "partition", "cursor", "schema")),
         }
     ] == rows
     assert "below_ack_quorum: 1 ledger\n" in err

@@ -10,6 +10,11 @@ from pathlib import Path
 
 from bkstore.cli.fleet import Fleet, ShowProgress, add_directories
 from bkstore.cli.owners.ledger_choice import read_ledger_choice
+from bkstore.cli.owners.owner_columns import (
+    add_owners,
+    check_owner_columns,
+    with_owner_columns,
+)
 from bkstore.cli.owners.owner_options import add_owner_filters
 from bkstore.cli.owners.row_counter import RowCounter
 from bkstore.cli.terminal.ledger_options import add_scope_options, scope_from_args
@@ -24,14 +29,17 @@ from bkstore.index.api import Finding
 from bkstore.storage.read_only.ledgers_table import ledger_tables
 from bkstore.tables import LEDGER_LIST, Table
 
+_OWNED_SCHEMA = with_owner_columns(LEDGER_LIST)
+
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directories(parser)
     add_scope_options(parser)
     add_show_keys(parser)
-    add_owner_filters(parser, "for the filters below")
-    add_output(parser, LEDGER_LIST)
+    add_owner_filters(parser, "for owners as columns, and for the filters below")
+    add_output(parser, _OWNED_SCHEMA)
+    parser.checks += (check_owner_columns,)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,8 +53,10 @@ def run(args: argparse.Namespace) -> int:
     fleet = Fleet(args.directories, partial(_read_bookie, args, scope, chosen), args.jobs)
     counter = RowCounter()
     with nullcontext() if fleet.is_single else work_progress("bookies") as show_progress:
-        tables = counter.count(fleet.tables(show_progress))
-        write_output(args, LEDGER_LIST, tables, private=args.show_keys)
+        tables, schema = counter.count(fleet.tables(show_progress)), LEDGER_LIST
+        if choice is not None:
+            tables, schema = add_owners(tables, choice.owners), _OWNED_SCHEMA
+        write_output(args, schema, tables, private=args.show_keys)
     code = fleet.exit_code(fleet.report_findings(lambda findings: findings))
     return code if choice is None else choice.report(code, is_empty=not counter.rows)
 

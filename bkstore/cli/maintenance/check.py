@@ -18,6 +18,11 @@ from bkstore.cli.maintenance.check_totals import (
     print_fleet_coverage,
 )
 from bkstore.cli.owners.ledger_choice import LedgerChoice, read_ledger_choice
+from bkstore.cli.owners.owner_columns import (
+    add_owners,
+    check_owner_columns,
+    with_owner_columns,
+)
 from bkstore.cli.owners.owner_options import add_owner_filters
 from bkstore.cli.screen.column_choice import screen_columns
 from bkstore.cli.terminal.exit_codes import exit_code
@@ -31,6 +36,7 @@ from bkstore.cli.terminal.shared_options import open_bookie, refuse_output_in
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.cli.terminal.table_output import tables_of_rows
 from bkstore.ids import LedgerId
+from bkstore.ledger_metadata import LedgerOwners
 from bkstore.offline.check import Check, CheckFinding, Coverage
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import CHECK_COVERAGE, CHECK_FINDINGS, Schema, Table
@@ -62,7 +68,8 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="print the coverage, one row per entry log; findings go to stderr",
     )
-    add_output(parser, CHECK_FINDINGS)
+    add_output(parser, with_owner_columns(CHECK_FINDINGS))
+    parser.checks += (check_owner_columns,)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,8 +83,11 @@ def run(args: argparse.Namespace) -> int:
     schema = CHECK_COVERAGE if args.coverage else CHECK_FINDINGS
     with work_progress("records" if fleet.is_single else "bookies") as show_progress:
         tables = fleet.tables(show_progress)
+        owners = None if choice is None else choice.owners
         if args.coverage:
-            tables = _print_findings(tables, fleet)
+            tables = _print_findings(tables, fleet, owners)
+        elif owners is not None:
+            tables, schema = add_owners(tables, owners), with_owner_columns(schema)
         write_output(args, _without_bookie(schema) if fleet.is_single else schema, tables)
     outcomes = [outcome for _, outcome in fleet.outcomes]
     if fleet.is_single:
@@ -164,18 +174,22 @@ def _coverage_table(bookie_id: str, coverage: Coverage) -> Table:
     return Table(CHECK_COVERAGE, {"bookie": [bookie_id] * len(coverage.logs), **columns})
 
 
-def _print_findings(tables: Iterable[Table], fleet: Fleet[CheckOutcome]) -> Iterator[Table]:
-    """Print the rows of `CHECK_FINDINGS` to stderr, of several bookies with the directory; yield
-    the other tables."""
+def _print_findings(
+    tables: Iterable[Table], fleet: Fleet[CheckOutcome], owners: LedgerOwners | None
+) -> Iterator[Table]:
+    """Print the rows of `CHECK_FINDINGS` to stderr, of several bookies with the directory, and with
+    the owner if it is known; yield the other tables."""
     for table in tables:
         if table.schema != CHECK_FINDINGS:
             yield table
             continue
         prefix = "" if fleet.is_single else f"{fleet.current_directory}: "
-        columns = (table.columns[name] for name in ("kind", "severity", "detail", "file", "offset"))
-        for cells in zip(*columns):
+        (owned,) = add_owners([table], LedgerOwners() if owners is None else owners)
+        names = ("kind", "severity", "detail", "file", "offset", "owner")
+        for *cells, owner in zip(*(owned.columns[name] for name in names)):
             finding = CheckFinding(*cells)
-            print_stderr(f"{prefix}{finding.severity}: {finding}")
+            suffix = "" if owner is None else f" ({owner})"
+            print_stderr(f"{prefix}{finding.severity}: {finding}{suffix}")
 
 
 def _without_bookie(schema: Schema) -> Schema:

@@ -8,6 +8,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bkstore.cli.owners.ledger_choice import read_ledger_choice
+from bkstore.cli.owners.owner_columns import (
+    add_owners,
+    check_owner_columns,
+    with_owner_columns,
+)
+from bkstore.cli.owners.owner_options import add_metadata_of_owners
 from bkstore.cli.screen.cells import list_ranges
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.ledger_options import add_ledger_options, only_ledger_from_args
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from bkstore.offline.diff import Difference, DiffSide
 
 _ROWS_PER_TABLE = 1 << 8
+_OWNED_SCHEMA = with_owner_columns(DIFFERENCES)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -46,7 +54,9 @@ def add_arguments(parser: Parser) -> None:
         parser.add_argument(f"--bookie-{name}", metavar="NAME", help=what)
     add_opening_options(parser)
     add_ledger_options(parser, "only this ledger")
-    add_output(parser, DIFFERENCES)
+    add_metadata_of_owners(parser, "for owners as columns")
+    add_output(parser, _OWNED_SCHEMA)
+    parser.checks += (check_owner_columns,)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     from bkstore.offline.diff import diff
 
     only_ledger = only_ledger_from_args(args)
+    choice = read_ledger_choice(args)
+    owners = None if choice is None else choice.owners
     findings: list[Finding] = []
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
@@ -71,13 +83,17 @@ def run(args: argparse.Namespace) -> int:
 
         differences = diff(sides[0], sides[1], findings, only_ledger, count_ledger)
         tables = tables_of_rows(DIFFERENCES, map(_difference_row, differences), _ROWS_PER_TABLE)
-        write_output(args, DIFFERENCES, check_unchanged_at_end(tables, *bookies))
+        schema = DIFFERENCES
+        if owners is not None:
+            tables, schema = add_owners(tables, owners), _OWNED_SCHEMA
+        write_output(args, schema, check_unchanged_at_end(tables, *bookies))
     code = report_findings(findings)
     if only_ledger is not None and not counts["ledgers"]:
         print_stderr(f"ledger {only_ledger} is on neither bookie")
         return 1
     print_stderr(f"{format_count(counts['ledgers'], 'ledger')} compared, {counts['differ']} differ")
-    return exit_code(findings=bool(counts["differ"] or code), checked=bool(counts["ledgers"]))
+    code = exit_code(findings=bool(counts["differ"] or code), checked=bool(counts["ledgers"]))
+    return code if choice is None else choice.report(code, is_empty=False)
 
 
 def _open_side(

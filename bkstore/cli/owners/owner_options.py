@@ -31,15 +31,20 @@ def add_owner_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{field}", metavar="PATTERN", help=description)
 
 
+def add_metadata_of_owners(parser: Parser, use: str) -> None:
+    """Add --metadata, for a command whose `use` of the metadata are owners."""
+    parser.add_argument(
+        "--metadata",
+        metavar="METADATA",
+        type=parse_metadata_location,
+        help=f"ledger metadata: {METADATA_HELP}; {use}",
+    )
+
+
 def add_owner_filters(parser: Parser, use: str | None = None) -> None:
     """Add the filters, which require --metadata; it is added too if its `use` is given."""
     if use is not None:
-        parser.add_argument(
-            "--metadata",
-            metavar="METADATA",
-            type=parse_metadata_location,
-            help=f"ledger metadata: {METADATA_HELP}; {use}",
-        )
+        add_metadata_of_owners(parser, use)
     add_owner_options(parser)
     parser.checks += (_check_filters,)
 
@@ -69,7 +74,7 @@ def _check_some_ledger(parser: Parser, args: argparse.Namespace) -> None:
 
 def _given_filters(args: argparse.Namespace) -> dict[str, str]:
     """Return the patterns that were given, by the names of the options."""
-    patterns = {field: getattr(args, field) for field in _OWNER_HELP}
+    patterns = {field: getattr(args, field, None) for field in _OWNER_HELP}
     return {field: pattern for field, pattern in patterns.items() if pattern is not None}
 
 

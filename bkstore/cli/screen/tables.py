@@ -58,6 +58,9 @@ _ENTRY_COLUMNS = {
 }
 """Columns of entry ids that are shown as text, and the column that has their sequence groups."""
 
+_KEPT_ENDS = ("file", "owner")
+"""Columns whose values begin alike: if they are cut, they lose their beginning."""
+
 _MIN_WRAP_WIDTH, _INDENT = 24, "    "
 """A column that is wrapped to less than this is printed below each row instead, indented."""
 
@@ -257,7 +260,7 @@ class Screen:
                     self._widths[name] = min(self._widths[name], room)
                 else:
                     room = max(room, self._widths[name])
-                cut = partial(truncate, mark=self._out.cut_mark, keep_end=name == "file")
+                cut = partial(truncate, mark=self._out.cut_mark, keep_end=name in _KEPT_ENDS)
                 texts[name] = [cut(text, room) for text in texts[name]]
             # Rows that were written keep their place: a column widens, and only the last narrows.
             self._widths[name] = max(self._widths[name], max_width(texts[name]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -28,6 +28,7 @@ from bkstore.cluster.audit.resume_file import ResumeFile
 from bkstore.cluster.audit.throttle import Throttle
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
+from bkstore.cluster.store.owners import read_owners
 from bkstore.counts import format_count
 from bkstore.durability.violations import DURABILITY_CATEGORIES
 from bkstore.errors import BkstoreError
@@ -55,6 +56,7 @@ class Auditor:
     `DirectoryBookie`s, indexes. It is read during the run; a bookie that it lacks counts as
     unreachable. `placement` judges ensembles, `clock` returns unix seconds, `wait` sleeps between
     rounds, and between ledgers to keep the rate (by `monotonic`). `metrics` get each run's stats.
+    With `ledgers`, only these are checked; those that are not in the store are ignored.
     Memory: a batch of ledgers with their sequence groups, and the findings. Threads: one run at a
     time, with `options.concurrency` threads that query bookies.
 
@@ -82,6 +84,7 @@ class Auditor:
         wait: Callable[[float], object] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
         metrics: AuditMetrics | None = None,
+        ledgers: Iterable[LedgerId] | None = None,
     ) -> None:
         self.store = store
         self.bookies = bookies
@@ -91,6 +94,7 @@ class Auditor:
         self._wait = wait
         self._monotonic = monotonic
         self._metrics = metrics
+        self._chosen = None if ledgers is None else frozenset(ledgers)
         self.skipped_runs = 0
         """Runs that were due and were skipped (`NUM_SKIPPING_CHECK_TASK_TIMES`)."""
 
@@ -101,7 +105,7 @@ class Auditor:
         resume: StrPath | None = None,
         description: str = "",
     ) -> AuditReport:
-        """Check every ledger once and return the report.
+        """Check every ledger, or the chosen ones, once and return the report.
 
         With `resume`, a path, the run can be interrupted: the next call with the same file
         continues after the last checked batch; the file is removed when the run ends. `description`
@@ -141,7 +145,9 @@ class Auditor:
         started_at = self._clock()
         report = AuditReport(started_at if resume_file is None else resume_file.started_at)
         ledgers = self.store.ledgers()
-        report.ledgers = len(ledgers)
+        if self._chosen is not None:
+            ledgers = [ledger_id for ledger_id in ledgers if ledger_id in self._chosen]
+        report.ledgers, report.is_partial = len(ledgers), self._chosen is not None
         outcomes = _Outcomes(report, resume_file, compat=self.options.compat is not None)
         with ExitStack() as stack:
             pool = self._open_pool(stack)
@@ -153,6 +159,7 @@ class Auditor:
             self._later_rounds(checker, outcomes, wait, throttle)
         report.unchecked_rules += self._rules_not_checked(report, checker.snapshots.has_marks)
         report.finish(self._clock())
+        report.owners = read_owners(self.store, report.reported_ledgers())
         if self._metrics is not None:
             self._metrics.observe(report.stats)
         return report
@@ -241,6 +248,8 @@ class Auditor:
     def _parameters_to_match(self) -> dict[str, Any]:
         """Return the options that a resumed run must share with the interrupted one."""
         parameters = {**asdict(self.options), "placement": type(self.placement).__name__}
+        if self._chosen is not None:
+            parameters["chosen"] = True
         return {name: parameters[name] for name in sorted(parameters) if name not in _SPEED_OPTIONS}
 
     # -- periodic runs

@@ -9,10 +9,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
+import numpy as np
+
 from bkstore.counts import format_count
 from bkstore.durability.violations import CATEGORIES, Category, Violation, violations_table
 from bkstore.former_names import with_former_members
 from bkstore.ids import LedgerId
+from bkstore.ledger_metadata import LedgerOwner, LedgerOwners
 from bkstore.metrics import AUDIT_GAUGES, AUDIT_TIMERS
 from bkstore.tables import Table
 
@@ -99,7 +102,9 @@ ABSENCE_FIELDS = ("absent", "unlisted")
 @with_former_members(looks="rechecks")
 @dataclass
 class AuditReport(AuditCounts):
-    """The result of one run. `ledgers` counts those listed, `rechecks` the rounds of rechecks."""
+    """The result of one run. `ledgers` counts those listed, or with `is_partial` those of them that
+    were chosen; `rechecks` counts the rounds of rechecks. `owners` are those of the ledgers that it
+    reports (`reported_ledgers`)."""
 
     started_at: float = 0.0
     ended_at: float | None = None
@@ -108,6 +113,8 @@ class AuditReport(AuditCounts):
     violations: list[Violation] = field(default_factory=list)
     unchecked_rules: list[str] = field(default_factory=list)
     rechecks: int = 0
+    is_partial: bool = False
+    owners: LedgerOwners = field(default_factory=LedgerOwners, repr=False)
 
     @property
     def clean(self) -> bool:
@@ -134,6 +141,11 @@ class AuditReport(AuditCounts):
         gauges = {gauge: self.counts[category] for gauge, category in _GAUGES.items()}
         timers = {timer: round(self.seconds[timer] * 1000, 3) for timer in AUDIT_TIMERS}
         return {**gauges, **timers}
+
+    def reported_ledgers(self) -> list[LedgerId]:
+        """Return the ledgers that have a violation or could not be judged, in unsigned order."""
+        reported = {violation.ledger for violation in self.violations if violation.ledger}
+        return sorted({*reported, *self.unsettled, *(ledger for ledger, _ in self.unreadable)})
 
     def add(self, violations: list[Violation]) -> None:
         """Add all violations of one ledger, and count it once in each category; if a segment fails
@@ -164,20 +176,20 @@ class AuditReport(AuditCounts):
         self.unanswered = dict(sorted(self.unanswered.items()))
 
     def verdict(self) -> str:
-        """Return the result in a sentence: whether replicas are missing, of how much."""
+        """Return the result in a sentence: whether replicas are missing, of how much, and whose."""
         # Something is missing: name the worst shortage, which comes first in `_SHORTAGES`.
-        affected = {
-            violation.ledger for violation in self.violations if violation.category in _SHORTAGES
-        }
+        affected = self._affected_ledgers()
         if affected:
             worst = next(
                 (text for category, text in _SHORTAGES.items() if self.counts[category]), ""
             )
             ledgers = f"{len(affected):,} of {_ledger_count(self.checked)}"
+            ledgers += self._describe_owners(affected)
             return f"Replicas are missing of {ledgers}; at worst, {worst}"
         # Nothing was checked: why.
         if not self.ledgers:
-            return "Nothing was judged: the metadata list no ledger"
+            reason = "no ledger was chosen" if self.is_partial else "the metadata list no ledger"
+            return f"Nothing was judged: {reason}"
         if not self.checked:
             skipped = self.skipped["open"] + self.skipped["in_recovery"]
             reason = "no ledger is closed" if skipped == self.ledgers else "see below"
@@ -190,6 +202,31 @@ class AuditReport(AuditCounts):
         is_partial = not self.clean or self.excused or self.absent
         scope = " of what could be judged" if is_partial else ""
         return f"Nothing is missing{scope}: {_ledger_count(self.checked)}, {entries}, {bookies}"
+
+    def _affected_ledgers(self) -> list[LedgerId]:
+        """Return the ledgers of which replicas are missing, the worst first."""
+        ranks = {category: rank for rank, category in enumerate(_SHORTAGES)}
+        shortages = [each for each in self.violations if each.category in ranks and each.ledger]
+        shortages.sort(key=lambda violation: ranks[violation.category])  # stable
+        return list(dict.fromkeys(each.ledger for each in shortages if each.ledger))
+
+    def _describe_owners(self, affected: list[LedgerId]) -> str:
+        """Return the first owner of these ledgers and the number of others, in brackets; an empty
+        text if none is known."""
+        pairs = np.array([ledger.signed for ledger in affected], np.int64)
+        numbers = dict.fromkeys(self.owners.numbers_of(*pairs.T).tolist())
+        owners = [self.owners.owners[number] for number in numbers if number >= 0]
+        subjects = dict.fromkeys(filter(None, map(_owner_subject, owners)))
+        if not subjects:
+            return ""
+        first, *others = subjects
+        more = f" and {format_count(len(others), 'other', grouped=True)}" if others else ""
+        return f" ({first}{more})"
+
+    def _describe_ledger(self, ledger: LedgerId) -> str:
+        owner = self.owners.get(ledger)
+        subject = None if owner is None else _owner_subject(owner)
+        return f"ledger {ledger}" if subject is None else f"ledger {ledger} ({subject})"
 
     def describe_unjudged(self) -> list[str]:
         """Return a line for each bookie and ledger that was not judged, or only in part."""
@@ -206,8 +243,14 @@ class AuditReport(AuditCounts):
             f"{_ledger_count(count)} judged in part: {name} is known to be unavailable"
             for name, count in sorted(self.excused.items())
         ]
-        lines += [f"ledger {ledger} not judged: {reason}" for ledger, reason in self.unreadable]
-        lines += [f"ledger {ledger} not judged: it kept changing" for ledger in self.unsettled]
+        lines += [
+            f"{self._describe_ledger(ledger)} not judged: {reason}"
+            for ledger, reason in self.unreadable
+        ]
+        lines += [
+            f"{self._describe_ledger(ledger)} not judged: it kept changing"
+            for ledger in self.unsettled
+        ]
         return lines
 
     def summary(self) -> list[str]:
@@ -223,6 +266,11 @@ class AuditReport(AuditCounts):
         checked = f"{ledgers} checked ({self.empty} of them empty)"
         answers = f"{format_count(self.replicas, 'answer')} of bookies"
         return [*lines, f"{checked}, {answers}; skipped: {skips or 'none'}"]
+
+
+def _owner_subject(owner: LedgerOwner) -> str | None:
+    """Return the topic, also of a cursor's ledger, or the schema; None if neither is known."""
+    return owner.topic or owner.subject
 
 
 def _ledger_count(count: int) -> str:

@@ -396,7 +396,21 @@ def test_wide_audit(audited: Path, capsys: Capsys) -> None:
     record = _said(capsys, *_audit(audited), "--wide", code=1)
     named = _said(capsys, *_audit(audited), "--columns", "bookie,missing_entries", code=1)
 
-    assert tables.VIOLATIONS.names == [line.split()[0] for line in record[2 : record.index("")]]
+    owners = [
+        "owner",
+        "application",
+        "component",
+        "tenant",
+        "namespace",
+        "topic",
+        "partition",
+        "cursor",
+        "schema",
+    ]
+
+    assert [*tables.VIOLATIONS.names, *owners] == [
+        line.split()[0] for line in record[2 : record.index("")]
+    ]
     assert ["bookie   missing_entries", "b3                     2"] == [named[0], named[2]]
 
 
