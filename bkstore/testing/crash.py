@@ -45,12 +45,12 @@ from bkstore import forks
 from bkstore.arguments import integer
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import Files, StrPath
+from bkstore.index.rocks.files.running_copies import copy_running_database
 from bkstore.testing.crash_image import (
     CrashImage,
     FileKey,
     UnsyncedBytes,
     UnsyncedState,
-    copy_database,
     key_of,
     log_lengths,
     name_key_of,
@@ -148,7 +148,7 @@ class CrashFiles(Files):
             self.calls += 1
             for key, (path, synced_lengths) in self._state.databases.items():
                 self._copies.append(tempfile.mkdtemp(prefix="bkstore-crash-"))
-                copy_database(path, self._copies[-1])
+                copy_running_database(path, self._copies[-1])
                 self._state.databases[key] = (self._copies[-1], synced_lengths)
         raise PowerLoss
 

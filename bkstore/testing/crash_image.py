@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from bkstore.files.disk_changes import StrPath
-from bkstore.index.rocks.files.database_directory import in_use_error
+from bkstore.index.rocks.files.running_copies import copy_running_database
 
 SECTOR_BYTES = 512
 """Number of bytes that a disk writes whole or not at all."""
-
-_MAX_COPY_ATTEMPTS = 20
 
 FileKey = tuple[int, int]
 """A file or directory: device and inode number."""
@@ -207,33 +204,6 @@ def log_lengths(path: StrPath) -> dict[str, int]:
     return {log.name: log.stat().st_size for log in Path(path).glob("*.log")}
 
 
-def copy_database(source: str, target: str) -> None:
-    """Copy a database; start over if RocksDB added, changed or removed a file meanwhile. Raises
-    `DirectoryInUse` if each attempt meets a change."""
-    for _ in range(_MAX_COPY_ATTEMPTS):
-        for name in os.listdir(target):
-            os.unlink(os.path.join(target, name))
-        try:
-            sizes = _list_sizes(source)
-            for name in sizes:
-                shutil.copyfile(os.path.join(source, name), os.path.join(target, name))
-            if sizes == _list_sizes(source):
-                return
-        except FileNotFoundError:
-            continue
-    raise in_use_error(Path(source), "changes faster than it can be copied")
-
-
-def _list_sizes(folder: str) -> dict[str, int]:
-    """Return the files of a database with their lengths; 0 for write-ahead logs, which may grow."""
-    sizes = {}
-    for name in os.listdir(folder):
-        if not name.startswith("LOG"):  # RocksDB's information log
-            size = os.stat(os.path.join(folder, name)).st_size
-            sizes[name] = 0 if name.endswith(".log") else size
-    return sizes
-
-
 def _truncate_logs(folder: Path, synced_lengths: dict[str, int], rng: random.Random | None) -> None:
     """Truncate write-ahead logs to their synced lengths; with `rng`, some keep unsynced bytes, too.
     A log keeps any only if all earlier ones are whole.
@@ -294,7 +264,7 @@ class CrashImage:
         source_key = stat_key(os.stat(source))
         if source_key in self._state.databases:
             path, synced_lengths = self._state.databases[source_key]
-            copy_database(path, str(target))
+            copy_running_database(path, target)
             _truncate_logs(target, synced_lengths, self._rng)
             return
         # The present names, with the surviving version of those that have unsynced changes.

@@ -6,7 +6,6 @@ a path or an object. Usable without pytest, too.
 
 from __future__ import annotations
 
-import shutil
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from bkstore.cluster.store.api import MetadataStore
 from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath
+from bkstore.index.rocks.files.running_copies import copy_running_tree
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
@@ -208,7 +208,7 @@ class BookieFactory(_JournaledFactory[Bookie]):
         """
         instance = self._find_instance(bookie)
         copy = self._new_path("bookie")
-        shutil.copytree(instance.path, copy)
+        copy_running_tree(instance.path, copy)
         bookie.close(checkpoint=False)
         return self._open(copy, instance.open_at, instance.files)
 

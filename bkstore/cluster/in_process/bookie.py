@@ -25,6 +25,7 @@ from bkstore.cluster.in_process.damage_at_rest import (
 from bkstore.errors import BookieUnavailable, IllegalOperation
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import LedgerLike
+from bkstore.index.rocks.files.running_copies import copy_running_tree
 from bkstore.storage.bookie import Bookie
 
 ALL_CLIENTS = "*"
@@ -107,7 +108,7 @@ class LocalBookie:
         copy, replaced = scratch / "left", scratch / "gone"
         try:
             try:
-                shutil.copytree(bookie_dir, copy, symlinks=True)
+                copy_running_tree(bookie_dir, copy)
             finally:
                 bookie.close(checkpoint=False)
             os.rename(bookie_dir, replaced)

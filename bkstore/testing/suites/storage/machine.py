@@ -21,6 +21,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from bkstore.errors import LedgerFenced, NoSuchEntry, NoSuchLedger, UnauthorizedAccess
 from bkstore.ids import LedgerId
 from bkstore.index.api import LedgerState
+from bkstore.index.rocks.files.running_copies import copy_running_tree
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.index.machine import DirectoryMachine
@@ -383,7 +384,7 @@ class BookieMachine(_StorageRules):
         if copy:
             self.copy_count += 1
             self.path = old_path.with_name(f"life-{self.copy_count}")
-            shutil.copytree(old_path, self.path)
+            copy_running_tree(old_path, self.path)
         self.bookie().close(checkpoint=False)
         if copy:
             shutil.rmtree(old_path)
