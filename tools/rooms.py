@@ -119,6 +119,7 @@ ROOMS = (
     "lab.experiment",
     "lab.number_format",
     "lab.measuring",
+    "lab.simulation",
     "lab.workloads",
     "lab.stores",
     "lab.load_generator",
