@@ -7,7 +7,8 @@ summarizes the rows in sentences. Read `experiment` first; `docs/lab.md` has a c
 `catalog` finds experiments by name or file, `command` is their command line, `progress` shows how
 far a measurement is, `number_format` formats figures. Measurements use `measuring` (time, CPU and
 bytes of implementations and queries), `workloads` (rows to write, reads to replay), `stores`
-(indexes and other stores to compare) and `load_generator` (threads with a mix of operations).
+(indexes and other stores to compare), `load_generator` (threads with a mix of operations) and
+`simulation` (years of clusters that lose replicas).
 `documents` saves results as JSON and compares them, `presentation` shows them as tables, pictures
 and pages.
 """

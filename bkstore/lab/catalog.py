@@ -20,8 +20,8 @@ QUESTIONS = {
     "availability": "In which form should a bookie say which entries it has?",
     "cache": "How far should a bookie read ahead, and what does its write cache answer?",
     "batch": "How large should a batch of reads or adds be?",
-    "losses": "How many entries does a cluster lose over years, and which repair prevents it?",
     "lookups": "How many objects does a look-up load, by which strategy?",
+    "losses": "How many entries does a cluster lose over years, and which repair prevents it?",
     "workload": "What does an index or a storage bear, and how late are its slowest answers?",
 }
 """The question of each experiment, by its name: listing them imports none."""

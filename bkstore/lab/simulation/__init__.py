@@ -1,6 +1,7 @@
 """Simulated years of clusters: replicas that bookies lose, bookies that fail, and what is repaired.
 
-Read first: `simulate` in `cluster_years`. The rules of loss and repair are in `replicas`.
+Read first: `simulate` in `cluster_years`. The rules of loss and repair are in `replicas`;
+`loss_formulas` has what can be computed without a simulation.
 """
 
 from bkstore.lab.simulation.cluster_years import LossRecord, simulate
