@@ -83,6 +83,7 @@ ROOMS = (
     "wire.admin",
     "network",
     "network.settings",
+    "repair.planning",
     "repair",
     "offline.staging_directory",
     "offline.worker_pool",

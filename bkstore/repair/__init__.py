@@ -1,22 +1,23 @@
 """Repair of a running cluster: missing replicas are planned, copied from sound ones, and verified.
 
-Read `planner` (`RepairPlanner`) first: it audits a cluster and makes a `RepairPlan`, whose rows are
-`replica_repairs`. The audit sees the ledgers as `finished_segments` shows them; `ledger_planner`
-turns what it found about a ledger into rows, by what is known of the bookies of each segment
-(`segment_replicas`) and the bookies that `replacement_choice` finds by the placement policy.
-`reported_losses` reads the output of an earlier audit. `options` has the settings. Page:
+`planning` has plans: read its `planner` first. `repairer` (`Repairer`) carries a plan out, several
+ledgers at a time: `ledger_repair` repairs one of them under its lock (`ledger_locks`). It has
+`entry_copier` copy entries, and gives a segment other bookies by `ensemble_replacement`. Page:
 `docs/repair.md`.
 """
 
-from bkstore.repair.options import RepairOptions
-from bkstore.repair.planner import RepairPlan, RepairPlanner
-from bkstore.repair.replica_repairs import ReplicaRepair, repairs_table
-from bkstore.repair.reported_losses import read_violations
+from bkstore.repair.planning.options import RepairOptions
+from bkstore.repair.planning.planner import RepairPlan, RepairPlanner
+from bkstore.repair.planning.replica_repairs import ReplicaRepair, repairs_table
+from bkstore.repair.planning.reported_losses import read_violations
+from bkstore.repair.repairer import Repairer, RepairReport
 
 __all__ = [
     "RepairOptions",
     "RepairPlan",
     "RepairPlanner",
+    "RepairReport",
+    "Repairer",
     "ReplicaRepair",
     "read_violations",
     "repairs_table",

@@ -62,7 +62,7 @@ def _read_in_calls(
     largest_record = 1
     while start < len(entry_ids) and (not start or received_bytes + largest_record <= max_bytes):
         requested = entry_ids[start : start + count]
-        batch = _read_records(access, client, requested, result.errors, fence)
+        batch = read_records(access, client, requested, result.errors, fence)
         verify_batch(access, batch, result)
         for error in result.errors.values():
             if isinstance(error, BookieUnavailable):
@@ -73,7 +73,7 @@ def _read_in_calls(
         count = max(1, min(_MAX_CALL_ENTRIES, (max_bytes - received_bytes) // largest_record))
 
 
-def _read_records(
+def read_records(
     access: LedgerAccess,
     client: BookieClient,
     requested_ids: Sequence[int],

@@ -117,12 +117,15 @@ class Underreplication:
                 return LedgerLock(ledger_id, mark_value.version, self._nodes.connection.session)
         return None
 
-    def lock(self, ledger: int | LedgerId) -> LedgerLock | None:
-        """Lock a ledger, marked or not; None if it is locked. `mark_replicated` leaves its mark."""
+    def lock(self, ledger: int | LedgerId, *, read_mark: bool = False) -> LedgerLock | None:
+        """Lock a ledger, marked or not; None if it is locked. `mark_replicated` leaves its mark,
+        unless `read_mark` has it read first."""
         ledger_id = LedgerId.of(ledger)
+        mark_value = self._nodes.get(mark_path(ledger_id)) if read_mark else None
         if not self._create_lock(ledger_id):
             return None
-        return LedgerLock(ledger_id, None, self._nodes.connection.session)
+        version = None if mark_value is None else mark_value.version
+        return LedgerLock(ledger_id, version, self._nodes.connection.session)
 
     def _create_lock(self, ledger: LedgerId) -> bool:
         """Create a ledger's lock; return False if another session, or an earlier call, has it."""
@@ -150,7 +153,7 @@ class Underreplication:
         Returns False, and leaves the mark, if it has changed since the lock. Raises
         `IllegalOperation` if the lock ended with its session: another worker may have the ledger.
         """
-        self._check_held(lock)
+        self.check_held(lock)
         removed = False
         if lock.version is not None:  # else `lock` took it without reading the mark
             with suppress(BadVersion):
@@ -165,7 +168,8 @@ class Underreplication:
             with suppress(NoNodeError):
                 self._ask(path, "delete")
 
-    def _check_held(self, lock: LedgerLock) -> None:
+    def check_held(self, lock: LedgerLock) -> None:
+        """Raise `IllegalOperation` if a lock was lost with its session."""
         path = self._nodes.location_of(lock_path(lock.ledger))
         if not self._is_own_node(path) or lock.session != self._nodes.connection.session:
             raise IllegalOperation(f"{path}: the lock was lost with its session")

@@ -13,15 +13,15 @@ from bkstore.cluster.store.api import MetadataStore
 from bkstore.counts import format_count
 from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
-from bkstore.repair.finished_segments import FinishedSegments
-from bkstore.repair.ledger_planner import (
+from bkstore.repair.planning.finished_segments import FinishedSegments
+from bkstore.repair.planning.ledger_planner import (
     ClusterBookies,
     LedgerFindings,
     LedgerPlanner,
     findings_by_ledger,
 )
-from bkstore.repair.options import RepairOptions
-from bkstore.repair.replica_repairs import ReplicaRepair
+from bkstore.repair.planning.options import RepairOptions
+from bkstore.repair.planning.replica_repairs import ReplicaRepair
 
 _BATCH_LEDGERS = 1000
 

@@ -13,11 +13,11 @@ from bkstore.errors import NotEnoughBookies
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.ledger_metadata.owners import LedgerOwner, read_owner
-from bkstore.repair.finished_segments import finished_part
-from bkstore.repair.options import RepairOptions
-from bkstore.repair.replacement_choice import meet_placement, policy_for
-from bkstore.repair.replica_repairs import RepairAction, ReplicaRepair
-from bkstore.repair.segment_replicas import SegmentReplicas
+from bkstore.repair.planning.finished_segments import finished_part
+from bkstore.repair.planning.options import RepairOptions
+from bkstore.repair.planning.replacement_choice import meet_placement, policy_for
+from bkstore.repair.planning.replica_repairs import RepairAction, ReplicaRepair
+from bkstore.repair.planning.segment_replicas import SegmentReplicas
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ class LedgerPlanner:
         for index in sorted(changed):
             action: RepairAction = "replace" if index in replaced else "move"
             needed, target = replicas.due_at(index), ensemble[index]
-            yield from plan.copies(action, index, needed, target, include_own=index not in replaced)
+            include_own = index not in replicas.departed
+            yield from plan.copies(action, index, needed, target, include_own=include_own)
         for index in sorted(replaced - changed):
             yield plan.impossible("replace", index, replicas.due_at(index), reason)
         if is_misplaced and not changed - replaced and reason:
