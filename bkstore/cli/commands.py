@@ -172,7 +172,8 @@ COMMAND_GROUPS = {
             "repair.repair",
             "missing replicas of a running cluster: a plan, and with --apply their repair",
             "bkstore repair zk+hierarchical://localhost:2181/ledgers\n"
-            "bkstore repair zk://localhost:2181/ledgers --from audit.json -o plan.json",
+            "bkstore repair zk://localhost:2181/ledgers --from audit.json -o plan.json\n"
+            "bkstore repair zk://localhost:2181/ledgers --apply --bytes-per-second 20e6",
         ),
         "metadata": Command(
             "metadata",

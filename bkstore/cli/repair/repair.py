@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.audit_settings import placement_from_args, tls_context_from_args
@@ -20,11 +21,13 @@ from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.secrets import sasl_user_from_args
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.cli.terminal.table_output import tables_of_rows
+from bkstore.counts import size_text
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.tables import REPAIRS
 
 if TYPE_CHECKING:
-    from bkstore.repair import RepairPlan, ReplicaRepair
+    from bkstore.cluster.audit import Violation
+    from bkstore.repair import Repairer, RepairPlan
 
 _ROWS_PER_TABLE = 1000
 
@@ -36,37 +39,87 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan, a summary to stderr; return 1 if there is something to repair, or something
-    could not be judged, 3 if nothing was judged."""
+    """Print the plan, with --apply what became of it, and a summary to stderr; return 1 if there is
+    something left to repair, or something could not be judged, 3 if nothing was judged."""
     if args.output is not None:
         refuse_inputs(args.output, local_paths(args.metadata, args.report, args.places))
         check_output(args.output)
-    plan = _make_plan(args)
-    _choose_owners(args, plan)
-    write_output(args, REPAIRS, tables_of_rows(REPAIRS, _rows(plan.repairs), _ROWS_PER_TABLE))
-    for line in plan.summary():
-        print_stderr(line)
+    with opened_repairer(args) as repairer:
+        reported = [] if args.report is None else read_reported(args.report)
+        plan = make_plan(args, repairer, reported)
+        if args.apply:
+            plan = _apply_plan(args, repairer, plan, reported)
+    _write_plan(args, plan)
     return exit_code(findings=not plan.is_clean, checked=not plan.checked_nothing)
 
 
-def _make_plan(args: argparse.Namespace) -> RepairPlan:
-    """Audit the cluster, or read the audit's output, and plan."""
-    from bkstore.cluster.store.opening import opened_metadata
-    from bkstore.network import AuditedBookies
-    from bkstore.repair import RepairPlanner, read_violations
+def _write_plan(args: argparse.Namespace, plan: RepairPlan) -> None:
+    rows = (repair.row() for repair in plan.repairs)
+    write_output(args, REPAIRS, tables_of_rows(REPAIRS, rows, _ROWS_PER_TABLE))
+    for line in plan.summary():
+        print_stderr(line)
+
+
+@contextmanager
+def opened_repairer(args: argparse.Namespace) -> Iterator[Repairer]:
+    """Yield the repairer of the cluster; without --apply its store is opened for reading."""
+    from bkstore.cluster.store.opening import opened_metadata, opened_store
+    from bkstore.network import AuditedBookies, Client
+    from bkstore.repair import Repairer
 
     options, placement = repair_options_from_args(args), placement_from_args(args)
-    tls, sasl_user = tls_context_from_args(args), sasl_user_from_args(args)
+    connection = {
+        "timeout": args.timeout,
+        "tls": tls_context_from_args(args),
+        "sasl": sasl_user_from_args(args),
+    }
+    open_cluster = opened_store if args.apply else opened_metadata
     with ExitStack() as stack:
-        store = stack.enter_context(opened_metadata(args.metadata))
-        audited = AuditedBookies(store, timeout=args.timeout, tls=tls, sasl=sasl_user)
-        bookies = stack.enter_context(audited)
+        store = stack.enter_context(open_cluster(args.metadata))
+        client = stack.enter_context(Client(store, placement=placement, **connection))
+        sources = stack.enter_context(AuditedBookies(store, **connection))
         wait = _announcing_sleep(options.audit.recheck_delay)
-        planner = RepairPlanner(store, bookies, placement=placement, options=options, wait=wait)
-        if args.report is not None:
-            return planner.plan_reported(read_violations(args.report))
+        yield Repairer(client.context, sources, options=options, wait=wait)
+
+
+def read_reported(path: Path) -> list[Violation]:
+    """Return the violations of the file of --from."""
+    from bkstore.repair import read_violations
+
+    return read_violations(path)
+
+
+def make_plan(
+    args: argparse.Namespace, repairer: Repairer, reported: list[Violation]
+) -> RepairPlan:
+    """Audit the cluster, or take the audit's output, and plan for the chosen owners."""
+    if args.report is not None:
+        plan = repairer.planner.plan_reported(reported)
+    else:
         with work_progress("ledgers") as show_progress:
-            return planner.plan(progress=show_progress and partial(_show_audit, show_progress))
+            show_audit = show_progress and partial(_show_audit, show_progress)
+            plan = repairer.planner.plan(progress=show_audit)
+    owner_filter = owner_filter_from_args(args)
+    plan.repairs = [repair for repair in plan.repairs if owner_filter.matches(repair.owner)]
+    return plan
+
+
+def _apply_plan(
+    args: argparse.Namespace, repairer: Repairer, plan: RepairPlan, reported: list[Violation]
+) -> RepairPlan:
+    """Repair what is planned. If that is interrupted, what was done until then is printed first."""
+    chooses_ledgers = args.report is not None or bool(owner_filter_from_args(args))
+    with work_progress("replicas") as show_progress:
+        try:
+            return repairer.run(
+                plan,
+                reported=reported,
+                remove_marks=not chooses_ledgers,
+                progress=show_progress and partial(_show_repair, show_progress),
+            )
+        except (KeyboardInterrupt, SystemExit):
+            _write_plan(args, repairer.report)
+            raise
 
 
 def _announcing_sleep(recheck_delay: float) -> Callable[[float], None]:
@@ -84,11 +137,7 @@ def _show_audit(show: Callable[[str, int, int, int], None], done: int, total: in
     show("audit", done, total, done)
 
 
-def _choose_owners(args: argparse.Namespace, plan: RepairPlan) -> None:
-    """Keep the repairs of the ledgers that the options choose by their owners."""
-    owner_filter = owner_filter_from_args(args)
-    plan.repairs = [repair for repair in plan.repairs if owner_filter.matches(repair.owner)]
-
-
-def _rows(repairs: list[ReplicaRepair]) -> list[tuple[object, ...]]:
-    return [repair.row() for repair in repairs]
+def _show_repair(
+    show: Callable[[str, int, int, int], None], done: int, total: int, byte_count: int
+) -> None:
+    show(f"repair, {size_text(byte_count)}", done, total, done)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bkstore.repair import RepairOptions
 
 _AUDIT_CONCURRENCY = 64
+_PARALLEL_LEDGERS = 4
 
 
 def add_repair_options(parser: Parser) -> None:
@@ -39,6 +40,20 @@ def add_repair_options(parser: Parser) -> None:
         metavar="FILE",
         type=Path,
         help="plan by the output of an audit (.json or .jsonl) instead of asking the bookies",
+    )
+    add("--apply", action="store_true", help="repair what is planned; without it nothing changes")
+    add(
+        "--bytes-per-second",
+        metavar="N",
+        type=float,
+        help="copy at most N bytes of records in a second (default: no limit)",
+    )
+    add(
+        "--parallel",
+        metavar="N",
+        type=int,
+        default=_PARALLEL_LEDGERS,
+        help=f"repair N ledgers at a time (default {_PARALLEL_LEDGERS})",
     )
     add("--recover", action="store_true", help="close open ledgers whose last segment is affected")
     add(
@@ -70,5 +85,7 @@ def repair_options_from_args(args: argparse.Namespace) -> RepairOptions:
         digest_type=args.digest_type,
         recover=args.recover,
         replace_read_only=args.replace_read_only,
+        parallel=args.parallel,
+        bytes_per_second=args.bytes_per_second,
         audit=audit,
     )

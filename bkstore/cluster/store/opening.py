@@ -87,7 +87,19 @@ def _open_zookeeper(uri: str, *, make_layout: bool) -> MetadataStore:
 @contextmanager
 def opened_metadata(location: str | os.PathLike[str]) -> Iterator[MetadataStore]:
     """Yield the store that `open_metadata` opens; close it afterwards if it needs that."""
-    store = open_metadata(location)
+    with _closing_store(open_metadata(location)) as store:
+        yield store
+
+
+@contextmanager
+def opened_store(location: str | os.PathLike[str]) -> Iterator[MetadataStore]:
+    """Yield the store that `open_store` opens; close it afterwards if it needs that."""
+    with _closing_store(open_store(location)) as store:
+        yield store
+
+
+@contextmanager
+def _closing_store(store: MetadataStore) -> Iterator[MetadataStore]:
     try:
         yield store
     finally:

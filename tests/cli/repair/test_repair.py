@@ -80,6 +80,49 @@ def test_plan(made: MadeCluster, capsys: Capsys) -> None:
     assert 1 == _run(capsys, made.folder)[0]
 
 
+def test_apply(made: MadeCluster, capsys: Capsys) -> None:
+    """With --apply the entries are back, the rows say so, and nothing is left to repair."""
+    made.lose(made.ensemble[0])
+    code, rows, err = _run(capsys, made.folder, "--apply", "--bytes-per-second", "1e6")
+
+    assert 0 == code
+    assert {"repaired"} == {row["status"] for row in rows}
+    assert "repaired: 4 replicas of entries in 1 ledger" in err
+    assert [0, 2, 3, 5] == made.served.running[made.ensemble[0]][0].entries(made.ledger).tolist()
+    assert (0, []) == _run(capsys, made.folder)[:2]
+
+
+def test_apply_to_what_has_no_copy(made: MadeCluster, capsys: Capsys) -> None:
+    """What no bookie has stays in the rows, with exit code 1."""
+    for bookie in made.ensemble[:2]:
+        made.lose(bookie)
+    code, rows, _ = _run(capsys, made.folder, "--apply")
+    left = [row for row in rows if row["status"] == "impossible"]
+
+    assert 1 == code
+    assert {str([[0, 0], [3, 3]])} == {str(row["missing"]) for row in left}
+    assert {None} == {row["source_bookie"] for row in left}
+    assert left == _run(capsys, made.folder)[1]
+
+
+def test_apply_to_a_bookie_that_is_gone(made: MadeCluster, capsys: Capsys) -> None:
+    """The fourth bookie takes the place of one that is not registered, also from a report."""
+    gone = made.ensemble[1]
+    made.served.kill(gone)
+    DirectoryStore(made.folder).unregister_bookie(gone)
+    code, rows, _ = _run(capsys, made.folder, "--apply")
+    (target,) = {row["target_bookie"] for row in rows}
+    segments = DirectoryStore(made.folder).read(made.ledger).metadata.segments
+
+    assert 0 == code
+    assert {("replace", "repaired", gone)} == {
+        (row["action"], row["status"], row["bookie"]) for row in rows
+    }
+    assert target not in made.ensemble
+    assert [(0, (made.ensemble[0], target, made.ensemble[2]))] == list(segments)
+    assert [0, 1, 3, 4] == made.served.running[target][0].entries(made.ledger).tolist()
+
+
 def test_plan_of_a_report(made: MadeCluster, tmp_path: Path, capsys: Capsys) -> None:
     """The output of an audit leads to the same plan, without asking bookies."""
     made.lose(made.ensemble[0])
