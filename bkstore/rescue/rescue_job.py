@@ -158,6 +158,15 @@ class RescueJob:
                 keys.setdefault(ledger_id, facts.master_key)
         return keys
 
+    @property
+    def fenced_ledgers(self) -> frozenset[LedgerId]:
+        """The ledgers that were not closed, or are fenced on any disk."""
+        fenced = {ledger_id for ledger_id, plan in self.plans.items() if not plan.metadata.closed}
+        for bookie in self.bookies:
+            fenced |= {ledger_id for ledger_id, state in bookie.states.items() if state.fenced}
+        fenced |= {ledger for ledger, each in self._surveyed.states.items() if each.fenced}
+        return frozenset(fenced)
+
     # -- the result
 
     def account(self) -> Iterator[AccountRow]:

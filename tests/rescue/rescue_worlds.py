@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,7 +45,16 @@ class WrittenLedger:
 class RescueWorld:
     """Bookies with some ledgers, each in a folder of its own below `top`, by a seed."""
 
-    def __init__(self, top: Path, seed: int) -> None:
+    def __init__(
+        self,
+        top: Path,
+        seed: int,
+        *,
+        scopes: bool = True,
+        digests: Sequence[str] = _DIGESTS,
+        password: bytes | None = None,
+    ) -> None:
+        self._scopes, self._digests, self._password = (0, 0, 0, 5 * scopes), digests, password
         self.random = random.Random(seed)
         self.top = top
         self.bookies = [f"bookie-{number}:3181" for number in range(self.random.randint(1, 5))]
@@ -70,9 +80,9 @@ class RescueWorld:
             for start in starts
             if start <= count
         ]
-        ledger_id = LedgerId(self.random.choice((0, 0, 0, 5)), 10 * number + choose(0, 9))
-        password = f"password {number}".encode()
-        digest_type = self.random.choice(_DIGESTS)
+        ledger_id = LedgerId(self.random.choice(self._scopes), 10 * number + choose(0, 9))
+        password = self._password or f"password {number}".encode()
+        digest_type = self.random.choice(self._digests)
         payloads = [self.random.randbytes(choose(16, 200)) for _ in range(count)]
         metadata = LedgerMetadata(
             ledger_id,

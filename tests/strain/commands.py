@@ -54,6 +54,7 @@ _REWRITING = {
     "rebuild-index": "rebuild-index DIR OUT/new --to OTHER",
     "salvage": "salvage DIR OUT/new",
     "rescue": "rescue METADATA bookie-1:3181=DIR OUT/new",
+    "rescue-bookies": "rescue METADATA bookie-1:3181=DIR OUT/new --as bookies",
 }
 _LOADING = {
     "dump": "dump DIR OUT/new --length",

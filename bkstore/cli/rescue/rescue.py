@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from bkstore.cli.rescue.rescue_arguments import (
@@ -20,15 +21,12 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.cli.terminal.standard_streams import print_stderr
-from bkstore.errors import InvalidArgument
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.tables import RESCUE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from bkstore.rescue import RescueJob, RescueOutput, SourceBookie
+    from bkstore.cluster.store.api import MetadataStore
+    from bkstore.rescue import RescueJob, SourceBookie
 
 
 def add_arguments(parser: Parser) -> None:
@@ -67,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _refuse_outputs(args: argparse.Namespace, sources: list[SourceBookie]) -> None:
     """Raise `InvalidArgument` if OUT or -o is an input or lies in one."""
-    targets = [path for path in (args.out, args.output) if path is not None]
+    targets = local_paths(args.out, args.output)
     for index, target in enumerate(targets):
         refuse_inputs(target, [*local_paths(args.metadata), *targets[:index]])
         for source in sources:
@@ -84,15 +82,73 @@ def _rescue(args: argparse.Namespace, job: RescueJob) -> None:
 
     if args.out is None:
         job.run_without_output()
+    elif isinstance(args.out, str):
+        _write_to_cluster(args.out, job)
+    elif args.form == "bookies":
+        with _opened_store(args, job) as store:
+            _write_bookies(args, job, store)
+    else:
+        with staged_output(args.out) as staging:
+            job.survey(staging.surveys, staging.work)
+            make_output = ParquetOutput if args.form == "parquet" else FolderOutput
+            with make_output(staging.data) as output:
+                job.write_to(output)
+            staging.finish()
+
+
+def _write_to_cluster(uri: str, job: RescueJob) -> None:
+    """Survey the disks, then write the ledgers to the bookies of a cluster that runs."""
+    from bkstore.files.scratch import scratch_directory
+    from bkstore.network import Client
+    from bkstore.rescue.outputs import RunningClusterOutput
+
+    with Client(uri) as client, scratch_directory("rescue") as scratch:
+        job.survey(scratch / "surveys", scratch)
+        with RunningClusterOutput(client) as output:
+            job.write_to(output)
+
+
+@contextmanager
+def _opened_store(args: argparse.Namespace, job: RescueJob) -> Iterator[MetadataStore | None]:
+    """Yield the store of --store, which has none of the ledgers; None without the option."""
+    from bkstore.cluster.store.opening import open_store
+    from bkstore.rescue.outputs.registration import check_store
+
+    if args.store is None:
+        yield None
         return
-    forms: dict[str, Callable[[Path], RescueOutput]] = {
-        "folders": FolderOutput,
-        "parquet": ParquetOutput,
-    }
-    if args.form not in forms:
-        raise InvalidArgument(f"--as {args.form} is not one of {', '.join(forms)}")
+    store = open_store(args.store)
+    try:
+        check_store(store, job.wanted.metadata)
+        yield store
+    finally:
+        close = getattr(store, "close", None)
+        if close is not None:
+            close()
+
+
+def _write_bookies(args: argparse.Namespace, job: RescueJob, store: MetadataStore | None) -> None:
+    """Write the directories of bookies, then make them known to the store."""
+    from bkstore.rescue import staged_output
+    from bkstore.rescue.outputs import BookieDirectoriesOutput
+    from bkstore.rescue.outputs.placement import old_bookies
+    from bkstore.rescue.outputs.registration import register
+
+    bookies = args.new_bookies
+    if isinstance(bookies, int):
+        bookies = old_bookies(job.wanted.metadata.values())[:bookies]
+    get_instance_id = getattr(store, "instance_id", lambda: None)
     with staged_output(args.out) as staging:
         job.survey(staging.surveys, staging.work)
-        with forms[args.form](staging.data) as output:
+        output = BookieDirectoriesOutput(
+            staging.data,
+            staging.out,
+            bookies=bookies,
+            storage=args.storage,
+            instance_id=get_instance_id(),
+        )
+        with output:
             job.write_to(output)
         staging.finish()
+    if store is not None:
+        register(store, output.ledgers, output.cookies)

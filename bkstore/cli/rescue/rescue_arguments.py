@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bkstore.ledger_metadata import LedgerMetadata
     from bkstore.rescue import LedgerSecret, SourceBookie
 
-FORMS = ("folders", "parquet")
+FORMS = ("folders", "parquet", "bookies")
 
 
 def add_rescue_arguments(parser: Parser) -> None:
@@ -42,16 +42,9 @@ def add_rescue_arguments(parser: Parser) -> None:
         metavar="BOOKIE=DIR... OUT",
         nargs="+",
         help="a bookie's id, as in ensembles, and its directory (DIR alone: the id in its cookie), "
-        "for each disk that there is; then the new folder",
+        "for each disk that there is; then the new folder, or a running cluster's service URI",
     )
-    add(
-        "--as",
-        dest="form",
-        choices=FORMS,
-        default="folders",
-        help="folders: a folder for each ledger, with its payloads; parquet: a table of all "
-        "payloads (default: %(default)s)",
-    )
+    _add_output_forms(parser)
     add(
         "--dry-run",
         action="store_true",
@@ -70,16 +63,71 @@ def add_rescue_arguments(parser: Parser) -> None:
     add_output(parser, RESCUE)
 
 
+def _add_output_forms(parser: Parser) -> None:
+    """Add the options that say what OUT becomes."""
+    add = parser.add_argument
+    add(
+        "--as",
+        dest="form",
+        choices=FORMS,
+        default="folders",
+        help="folders: a folder for each ledger, with its payloads; parquet: a table of all "
+        "payloads; bookies: directories on which a cluster starts (default: %(default)s)",
+    )
+    add(
+        "--bookies",
+        metavar="N|ID,ID",
+        type=_parse_bookies,
+        dest="new_bookies",
+        help="with --as bookies: place all ledgers on the first N bookies of the metadata, or on "
+        "these (default: on the bookies that they had)",
+    )
+    add(
+        "--storage",
+        choices=("sorted", "interleaved", "db"),
+        help="with --as bookies: their storage (default: that of the old disks)",
+    )
+    add(
+        "--store",
+        metavar="URI",
+        type=parse_metadata_location,
+        help="with --as bookies: write the ledgers' metadata and the new cookies into this store, "
+        "of a cluster that has none of them",
+    )
+
+
 def _check_words(parser: Parser, args: argparse.Namespace) -> None:
     """Take OUT from the words; exit with a usage error if there is none, or no bookie."""
     args.bookies, args.out = list(args.words), None
+    if args.form != "bookies":
+        for option in ("new_bookies", "storage", "store"):
+            if getattr(args, option) is not None:
+                parser.error(f"argument --{option.removeprefix('new_')}: requires --as bookies")
     if not args.dry_run:
         word = args.bookies.pop()
         if "=" in word and not os.path.lexists(word):
             parser.error(f"OUT is missing after {word} (or pass --dry-run)")
-        args.out = Path(word)
+        args.out = _parse_out(parser, word)
         if not args.bookies:
             parser.error("the arguments BOOKIE=DIR... are required")
+
+
+def _parse_out(parser: Parser, word: str) -> str | Path:
+    """Return OUT, a path or a service URI; exit with a usage error if it is malformed."""
+    try:
+        return parse_metadata_location(word)
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"argument OUT: {error}")
+
+
+def _parse_bookies(text: str) -> int | list[str]:
+    """Return a number of bookies or their ids; raises `ArgumentTypeError`."""
+    if text.isdecimal() and len(text) < 6 and int(text):
+        return int(text)
+    bookies = text.split(",")
+    if "" in bookies or len(set(bookies)) < len(bookies) or text.isdecimal():
+        raise argparse.ArgumentTypeError(f"not a number of bookies, or different ids: {text!r}")
+    return bookies
 
 
 def open_sources(args: argparse.Namespace, stack: ExitStack) -> list[SourceBookie]:

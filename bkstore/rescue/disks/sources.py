@@ -178,12 +178,22 @@ def _bookie_files(bookie: SourceBookie, number: int, rows: RowsByLog) -> list[So
             index_rows = (rows.path, rows.segments(dir_index, log_id))
             sources.append(SourceFile(0, number, "log", path, 0, index_rows))
     try:
-        for journal in directory.journals:
-            size = journal.stat().st_size if journal.is_file() else 0
-            sources.append(SourceFile(0, number, "journal", str(journal), size))
+        sources += [
+            SourceFile(0, number, "journal", str(journal), _stored_bytes(journal))
+            for journal in directory.journals
+        ]
     except CorruptionError as error:
         bookie.add_damage(error)
     return sources
+
+
+def _stored_bytes(path: Path) -> int:
+    """Return how many bytes of a file are on the disk: journals end in preallocated holes."""
+    try:
+        status = path.stat()
+    except OSError:  # reading it reports that
+        return 0
+    return min(status.st_size, 512 * status.st_blocks)
 
 
 def highest_explicit_lacs(
