@@ -8,7 +8,7 @@ Source: BookKeeper's clients (keys ``application`` and ``component``), Pulsar's
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from bkstore.ledger_metadata.topic_names import (
     TopicName,
@@ -22,6 +22,10 @@ PULSAR = "pulsar"
 """The `application` of Pulsar's ledgers."""
 
 MANAGED_LEDGER, COMPACTED_LEDGER, SCHEMA = "managed-ledger", "compacted-ledger", "schema"
+
+
+OwnerKind = Literal["topic", "namespace", "tenant", "component"]
+"""By what ledgers are summed up."""
 
 
 class LedgerOwner(NamedTuple):
@@ -59,6 +63,21 @@ class LedgerOwner(NamedTuple):
             return f"schema {self.schema}"
         topic = self.topic or self.managed_ledger
         return topic if self.cursor is None else f"{topic or 'unknown'}, cursor {self.cursor}"
+
+    def name_by(self, kind: OwnerKind) -> str | None:
+        """Return the topic, namespace, tenant or component; the application where the metadata do
+        not state it, None if they state nothing. A schema belongs to its topic.
+
+        >>> owner_of_schema("shop/orders/paid").name_by("topic")
+        'persistent://shop/orders/paid'
+        """
+        names = {
+            "topic": self.topic or _topic_of_schema(self) or self.subject,
+            "namespace": self.namespace,
+            "tenant": self.tenant,
+            "component": self.component,
+        }
+        return names[kind] or self.application
 
     def __str__(self) -> str:
         words = " ".join(filter(None, (self.application, self.component)))
@@ -132,6 +151,11 @@ def owner_of_schema(schema: str | None) -> LedgerOwner:
     if topic is None:
         return owner
     return owner._replace(tenant=topic.tenant, namespace=topic.namespace)
+
+
+def _topic_of_schema(owner: LedgerOwner) -> str | None:
+    topic = parse_topic_path(owner.schema or "")
+    return None if topic is None else topic.url
 
 
 def _decode_schema_id(schema_id: str | None) -> str | None:

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         USAGE_BY_LEDGER,
         USAGE_BY_LOG,
         USAGE_BY_LOG_AND_LEDGER,
+        USAGE_BY_OWNER,
         USAGE_BY_SCOPE,
         USAGE_OF_CACHES,
         USAGE_OF_INDEX,
@@ -139,6 +140,7 @@ __all__ = [
     "USAGE_BY_LEDGER",
     "USAGE_BY_LOG",
     "USAGE_BY_LOG_AND_LEDGER",
+    "USAGE_BY_OWNER",
     "USAGE_BY_SCOPE",
     "USAGE_OF_CACHES",
     "USAGE_OF_INDEX",
@@ -165,8 +167,8 @@ _NAMES = {
     "dump": "BOOKIE_FINDINGS ENTRIES ENTRIES_WITH_MESSAGES ENTRY_LOGS GROUPS LEDGERS LOG_LEDGERS",
     "table": "Column ConstantColumn Schema Table require_pyarrow",
     "usage": (
-        "USAGE USAGE_BY_LEDGER USAGE_BY_LOG USAGE_BY_LOG_AND_LEDGER USAGE_BY_SCOPE USAGE_OF_CACHES "
-        "USAGE_OF_INDEX"
+        "USAGE USAGE_BY_LEDGER USAGE_BY_LOG USAGE_BY_LOG_AND_LEDGER USAGE_BY_OWNER USAGE_BY_SCOPE "
+        "USAGE_OF_CACHES USAGE_OF_INDEX"
     ),
 }
 """The public names by their module."""

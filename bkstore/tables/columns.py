@@ -45,7 +45,7 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
     {
         # -- bookies, directories, files
         "bookie": _text("the bookie's id"),
-        "bookies": _number("bookies that have entries of the ledger"),
+        "bookies": _number("bookies that have entries of the ledger, or ledgers of the owner"),
         "layout": _text("idx or rocksdb: the layout of the index"),
         "layout_before": _text("the layout of the source"),
         "storage": _text("sorted, interleaved or db"),
@@ -171,6 +171,7 @@ COLUMNS: Mapping[str, ColumnSpec] = MappingProxyType(
         "fate": _text("what garbage collection would do: keep, compact, remove; or damaged"),
         "moved_bytes": _bytes("bytes that compaction would rewrite"),
         "removable_bytes": _bytes("bytes that are freed without compaction", "Removable"),
+        "freed_bytes": _bytes("bytes that deleting the owner's ledgers would free", "Freed"),
         "bytes_by_bookie": _long("the bytes on each bookie"),
         "given_back_bytes": _bytes("bytes that garbage collection would free"),
         "journal_bytes": _bytes("bytes of journal files"),

@@ -41,6 +41,21 @@ USAGE_BY_LEDGER = make_schema(
 """One row per ledger in the index or in a log. `entries` is null if the index does not have the
 ledger or cannot be read; `pinned_logs` is the number of pinned logs that it keeps alive."""
 
+USAGE_BY_OWNER = make_schema(
+    "usage_by_owner",
+    "owner? application? ledgers entries replicas bookies bytes live_bytes garbage_bytes logs"
+    " pinned_logs pinned_bytes freed_bytes removable_bytes",
+    hide="application bookies live_bytes pinned_bytes",
+    hide_idle="pinned_logs garbage_bytes",
+    drop_first="bookies entries logs pinned_logs removable_bytes replicas ledgers garbage_bytes",
+    nothing="",
+)
+"""One row per topic, namespace, tenant or component, the most bytes first: `owner` is its name, the
+application where the metadata state no other, null if they state nothing or lack the ledgers.
+`entries` are those of closed ledgers by the metadata. `freed_bytes` are freed if all of the owner's
+ledgers are deleted, beside what garbage collection frees anyway; `removable_bytes` of them without
+compaction."""
+
 USAGE_BY_SCOPE = make_schema(
     "usage_by_scope", "bookie scope_id ledgers live_ledgers entries bytes live_bytes garbage_bytes"
 )

@@ -68,6 +68,7 @@ _COMPARING = {
     "rocks-log": "rocks DB --log",
     "rocks-rows": "rocks DB --rows",
     "audit": "audit METADATA bookie-1:3181=DB",
+    "topics": "usage DB IDX --by topic --metadata METADATA",
     "metadata": "metadata list METADATA",
     "leaks": "leaks METADATA",
     "streams": "streams lookup IMAGE --stream 7 --start 5 --end 25",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bkstore.cli.fleet import Fleet, ShowProgress, add_directories
+from bkstore.cli.owners.owner_options import add_owner_filters, describe_filters
+from bkstore.cli.owners.row_counter import RowCounter
 from bkstore.cli.terminal.output_options import (
     add_output,
     describe_column_problem,
@@ -22,12 +24,16 @@ from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.counts import format_count
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
-from bkstore.tables import Table
+from bkstore.tables import Schema, Table
 
 if TYPE_CHECKING:
-    from bkstore.cli.maintenance.usage_tables import UsageTable
+    from bkstore.cli.owners.ledger_choice import LedgerChoice
+    from bkstore.offline.usage import OwnerNumbers
+    from bkstore.offline.usage.owner_usage import BookieShares
 
-_ROW_KINDS = ("bookie", "log", "ledger", "scope", "log-and-ledger", "index", "cache")
+_OWNER_KINDS = ("topic", "namespace", "tenant", "component")
+_LEDGER_KINDS = ("ledger", "log-and-ledger")
+_ROW_KINDS = ("bookie", "log", *_LEDGER_KINDS, "scope", "index", "cache", *_OWNER_KINDS)
 _MAJOR_THRESHOLD, _MINOR_THRESHOLD = 0.8, 0.2  # a bookie's thresholds
 _READ_AHEAD = 100
 """Copies of the library's values, so that --help need not import it."""
@@ -38,6 +44,7 @@ class _Outcome(NamedTuple):
 
     findings: list[Finding]
     unknown_count: int  # ids of --live-ledgers that its index does not have
+    shares: BookieShares | None = None  # of owners, if --by sums up by owner
 
 
 def add_arguments(parser: Parser) -> None:
@@ -48,7 +55,8 @@ def add_arguments(parser: Parser) -> None:
         "--by",
         choices=_ROW_KINDS,
         default="bookie",
-        help="what each row stands for (default: bookie)",
+        help="what each row stands for (default: bookie); topic, namespace, tenant and component "
+        "sum up all DIRs by the owners in --metadata",
     )
     add(
         "--detail",
@@ -65,7 +73,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         type=Path,
         help="file of the ledgers to keep, one id per line; all others are garbage "
-        "(default: keep the ledgers in the index)",
+        "(default: keep those in the index, with --metadata those of them in the metadata)",
     )
     add(
         "--threshold",
@@ -83,6 +91,7 @@ def add_arguments(parser: Parser) -> None:
         help=f"a log with a smaller live part counts as pinned (default {_MINOR_THRESHOLD:g})",
     )
     _add_readers(parser)
+    add_owner_filters(parser, "for --by topic and others, owners as columns, and the filters below")
     add_output(parser, None)
     parser.checks += (_check_options,)
 
@@ -107,56 +116,112 @@ def _add_readers(parser: Parser) -> None:
 
 def _check_options(parser: Parser, args: argparse.Namespace) -> None:
     """End with a usage error if the options contradict each other."""
-    problem = describe_column_problem(args.columns or [], _requested_table(args).schema.names)
+    problem = describe_column_problem(args.columns or [], _requested_schema(args).names)
     if problem is not None:
         parser.error(f"argument --columns: {problem}")
+    if args.by in _OWNER_KINDS and args.metadata is None:
+        parser.error(f"argument --by: {args.by} requires --metadata METADATA")
+    if describe_filters(args) and args.by not in (*_OWNER_KINDS, *_LEDGER_KINDS):
+        kinds = ", ".join((*_OWNER_KINDS, *_LEDGER_KINDS))
+        parser.error(f"argument --by: with filters by owner, one of {kinds}")
     if args.detail and args.by != "bookie":
         parser.error("argument --detail: requires --by bookie")
     if args.detail and args.columns:
         parser.error("argument --detail: shows all columns; omit --columns")
 
 
-def _requested_table(args: argparse.Namespace) -> UsageTable:
+def _requested_schema(args: argparse.Namespace) -> Schema:
+    """Return the schema of the rows: with owners for ledgers, if there are metadata."""
     from bkstore.cli.maintenance.usage_tables import TABLES_BY_KIND
+    from bkstore.cli.owners.owner_columns import with_owner_columns
+    from bkstore.tables import USAGE_BY_OWNER
 
-    return TABLES_BY_KIND[args.by]
+    if args.by in _OWNER_KINDS:
+        return USAGE_BY_OWNER
+    schema = TABLES_BY_KIND[args.by].schema
+    has_owners = args.metadata is not None and args.by in _LEDGER_KINDS
+    return with_owner_columns(schema) if has_owners else schema
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the rows asked for by --by for each DIR; the exit code is 1 if part of a directory
-    could not be read, 2 if a whole one could not: it is left out, with a message."""
+    """Print the rows asked for by --by for each DIR, or for all together; the exit code is 1 if
+    part of a directory could not be read, 2 if a whole one could not: it is left out, with a
+    message; 3 if the filters choose nothing that is there."""
+    from bkstore.cli.maintenance.owner_sums import owner_numbers
     from bkstore.cli.maintenance.screen_totals import DETAIL, for_screen
+    from bkstore.cli.owners.ledger_choice import read_ledger_choice
     from bkstore.offline.usage import read_live_list
 
     live_ledgers = None if args.live_ledgers is None else read_live_list(args.live_ledgers)
     refuse_output_in(args, args.directories)
-    fleet = Fleet(args.directories, partial(_read_bookie, args, live_ledgers), args.jobs)
-    schema = _requested_table(args).schema
+    choice = read_ledger_choice(args)
+    if live_ledgers is None and choice is not None:
+        live_ledgers = set(choice.owners.ledgers())
+    numbers = owner_numbers(args, choice)
+    fleet = Fleet(args.directories, partial(_read_bookie, args, live_ledgers, numbers), args.jobs)
+    schema, counter = _requested_schema(args), RowCounter()
+    is_screen = output_format_from_args(args) == "table"
     with work_progress("logs" if fleet.is_single else "bookies") as show_progress:
         tables = fleet.tables(show_progress)
-        if output_format_from_args(args) == "table":
+        tables = counter.count(_with_owners(args, tables, fleet, choice, numbers, is_screen))
+        if is_screen:
             has_total = args.by == "bookie" and not (fleet.is_single or args.detail)
             tables = for_screen(tables, exact=args.bytes, has_total=has_total)
             schema = DETAIL if args.detail else schema
         write_output(args, schema, tables)
+    if args.live_ledgers is not None:
+        _print_unknown_ledgers(args, fleet)
+    code = fleet.exit_code(fleet.report_findings(lambda outcome: outcome.findings))
+    return code if choice is None else choice.report(code, is_empty=not counter.rows)
+
+
+def _with_owners(
+    args: argparse.Namespace,
+    tables: Iterable[Table],
+    fleet: Fleet[_Outcome],
+    choice: LedgerChoice | None,
+    numbers: OwnerNumbers | None,
+    has_total: bool,
+) -> Iterator[Table]:
+    """Yield the tables, with metadata: rows of chosen ledgers with their owners, or the sums of
+    owners over all directories, on the screen with a total."""
+    from bkstore.cli.maintenance.owner_sums import keep_chosen, owner_table
+    from bkstore.cli.owners.owner_columns import add_owners
+
+    if choice is not None and args.by in _LEDGER_KINDS:
+        if choice.chosen is not None:
+            tables = keep_chosen(tables, choice.chosen)
+        tables = add_owners(tables, choice.owners)
+    yield from tables
+    if numbers is not None:
+        shares = (each.shares for _, each in fleet.outcomes if each.shares is not None)
+        yield owner_table(numbers, shares, has_total=has_total)
+
+
+def _print_unknown_ledgers(args: argparse.Namespace, fleet: Fleet[_Outcome]) -> None:
     for directory, outcome in fleet.outcomes:
         if outcome.unknown_count:
             unknown = format_count(outcome.unknown_count, "ledger")
             print_stderr(f"{directory}: its index lacks {unknown} of {args.live_ledgers}")
-    return fleet.exit_code(fleet.report_findings(lambda outcome: outcome.findings))
 
 
 def _read_bookie(
     args: argparse.Namespace,
     live_ledgers: set[LedgerId] | None,
+    numbers: OwnerNumbers | None,
     directory: Path,
     show_progress: ShowProgress | None,
 ) -> Generator[Table, None, _Outcome]:
     """Yield the tables of one bookie; return what is told beside them."""
-    from bkstore.offline.usage import Usage
+    from bkstore.cli.maintenance.usage_tables import TABLES_BY_KIND
+    from bkstore.offline.usage import Usage, bookie_shares
 
+    shares = None
     with open_bookie(args, directory) as bookie:
         usage = Usage(bookie, live_ledgers, args.threshold, args.pinned, show_progress)
-        yield from _requested_table(args).tables(bookie, usage, args)
+        if numbers is None:
+            yield from TABLES_BY_KIND[args.by].tables(bookie, usage, args)
+        else:
+            shares = bookie_shares(usage, numbers)
         bookie.check_unchanged()
-        return _Outcome(usage.findings, usage.live_ledgers.unknown_count)
+        return _Outcome(usage.findings, usage.live_ledgers.unknown_count, shares)

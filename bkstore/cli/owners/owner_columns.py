@@ -39,9 +39,9 @@ def with_owner_columns(schema: Schema) -> Schema:
 
 def check_owner_columns(parser: Parser, args: argparse.Namespace) -> None:
     """End with a usage error for a column of owners in --columns without --metadata."""
-    for name in args.columns or ():
-        if name in _NAMES and args.metadata is None:
-            parser.error(f"argument --columns: {name} requires --metadata METADATA")
+    for column in args.columns or ():
+        if column in _NAMES and args.metadata is None:
+            parser.error(f"argument --columns: {column} requires --metadata METADATA")
 
 
 def add_owners(tables: Iterable[Table], owners: LedgerOwners) -> Iterator[Table]:

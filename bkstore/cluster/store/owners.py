@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 
 from bkstore.cluster.store.api import MetadataStore
@@ -18,8 +19,8 @@ def read_owners(
 ) -> LedgerOwners:
     """Return the owners of ledgers (None: all) that are in the store. O(ledgers), a read of each.
 
-    A ledger whose metadata cannot be read has an unknown owner; with `unreadable`, it is appended
-    there with its error.
+    `entry_counts` are those of closed ledgers, 0 for others. A ledger whose metadata cannot be
+    read has an unknown owner; with `unreadable`, it is appended there with its error.
 
     >>> from bkstore.cluster import MemoryStore
     >>> from bkstore.ledger_metadata import LedgerMetadata
@@ -31,15 +32,19 @@ def read_owners(
     'shop/orders'
     """
 
+    entry_counts = array("q")
+
     def owner_pairs() -> Iterator[tuple[LedgerId, LedgerOwner]]:
-        for ledger_id, versioned in store.read_many(
-            store.ledgers() if ledgers is None else ledgers
-        ):
+        ledger_ids = store.ledgers() if ledgers is None else ledgers
+        for ledger_id, versioned in store.read_many(ledger_ids):
             if isinstance(versioned, CorruptionError):
                 if unreadable is not None:
                     unreadable.append((ledger_id, versioned))
+                entry_counts.append(0)
                 yield ledger_id, UNKNOWN_OWNER
-            else:
-                yield ledger_id, read_owner(versioned.metadata.custom_metadata)
+                continue
+            metadata = versioned.metadata
+            entry_counts.append(max(metadata.last_entry_id + 1, 0) if metadata.closed else 0)
+            yield ledger_id, read_owner(metadata.custom_metadata)
 
-    return LedgerOwners(owner_pairs())
+    return LedgerOwners(owner_pairs(), entry_counts)

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from bkstore.arguments import integer, number
 from bkstore.errors import BkstoreError
 from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE, check_page_size
-from bkstore.ids import LedgerId
+from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.bulk_listing import iterate_results
 from bkstore.offline.usage.cache_needs import DEFAULT_READ_AHEAD, CacheNeed, cache_needs
@@ -150,6 +152,17 @@ class Usage:
             if self._progress is not None:
                 self._progress(f"log {file.log_id}", done_bytes, total_bytes, self.totals.logs)
             yield usage
+
+    def freed_by_deleting(self, log: LogUsage, sizes: Int64Array) -> Int64Array:
+        """Return int64[n]: how many bytes of a log garbage collection frees if ledgers with `sizes`
+        of its live bytes are deleted, each for itself, beside what it frees anyway. A damaged log
+        is left alone."""
+        if log.fate == "damaged":
+            return np.zeros(sizes.size, np.int64)
+        remaining = log.live_bytes - sizes
+        is_freed = (remaining == 0) | (remaining < self._threshold * log.record_bytes)
+        freed = np.maximum(log.log.bytes - remaining, 0) - log.given_back
+        return np.where(is_freed & (sizes > 0), freed, 0)
 
     def is_pinned(self, log: LogUsage) -> bool:
         """Return whether a few live bytes keep a log."""
