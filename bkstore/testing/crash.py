@@ -218,7 +218,7 @@ class CrashFiles(Files):
     # -- names
 
     def mkdir(self, path: StrPath) -> None:
-        """As `Files.mkdir`; records the new name."""
+        """Create a directory, as `Files.mkdir`, and record its name as not yet durable."""
         with self._lock:
             if key_of(path) is not None:
                 super().mkdir(path)  # changes nothing, or raises
@@ -228,7 +228,8 @@ class CrashFiles(Files):
             self._record_creation(path)
 
     def replace(self, source: StrPath, target: StrPath) -> None:
-        """As `Files.replace`; records a rename as one change of both names."""
+        """Rename a file, as `Files.replace`, and record the rename as one change of both names: a
+        power loss keeps or loses them together."""
         with self._lock:
             self._count_call_or_lose_power()
             moved_file, replaced_file = key_of(source), key_of(target)
@@ -249,7 +250,7 @@ class CrashFiles(Files):
             self._state.names.add({name_key_of(target): key_of(source)}, old_files={})
 
     def unlink(self, path: StrPath) -> None:
-        """As `Files.unlink`; records that the name is gone."""
+        """Remove a file's name, as `Files.unlink`, and record the removal as not yet durable."""
         with self._lock:
             self._count_call_or_lose_power()
             if os.path.islink(path):  # no writer makes one: its removal counts as durable

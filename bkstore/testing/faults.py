@@ -109,7 +109,8 @@ class FaultPlan(Files):
                 self._free_bytes += size
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """As `Files.pwrite`, unless planned to fail."""
+        """Write, as `Files.pwrite` does, unless this write is planned to fail or the disk is full;
+        then write only a part of the bytes, and raise."""
         with self._lock, memoryview(data) as buffer, buffer.cast("B") as view:
             self.writes += 1
             # What is planned: the kind of failure, the bytes written in spite of it, the errno.
@@ -126,7 +127,7 @@ class FaultPlan(Files):
                 self._raise_fault(failure, self._path_of(fd), offset + size, error)
 
     def truncate(self, fd: int, size: int) -> None:
-        """As `Files.truncate`; extending a file needs free bytes."""
+        """Set a file's length, as `Files.truncate` does; extending it needs free bytes."""
         with self._lock:
             length = os.fstat(fd).st_size
             added = size - length

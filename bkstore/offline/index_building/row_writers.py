@@ -177,7 +177,8 @@ class TreeWriter(RowWriter):
         self._row_count += rows.entry_id.size
 
     def _begin_file(self, ledger: LedgerId) -> None:
-        """Begin the index file of a ledger with its state; flush after many ledgers."""
+        """Begin the index file of a ledger with its state. Flush after many ledgers, so that
+        the index does not note ever more unsynced files."""
         self._last_ledger = ledger
         self._ledger_count += 1
         if self._ledger_count % _LEDGERS_PER_FLUSH == 0:

@@ -243,8 +243,10 @@ def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
 
     The search starts after `start`, the offset of the first doubtful frame before `bad_offset`
     (`bad_offset` if there is none); a result below `bad_offset` confirms that this frame is wrong.
-    An offset is accepted if its record has a valid digest; else if a chain of records leads from it
-    past `bad_offset` and two records further, or in order to the end, and none before it is better.
+    An offset is accepted if the record there has a valid digest. Without such it is the first one
+    that begins a chain, records each of which begins where the one before ends, that leads past
+    `bad_offset` and two records further, or to the log's end if all are in order (LAC below entry
+    id). A chain that begins with a record in order is preferred.
     """
     dead_ends: set[int] = set()  # offsets from which no chain leads far enough
     record_end = _end_by_size_field(log, bad_offset, dead_ends)

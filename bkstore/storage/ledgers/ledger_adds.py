@@ -60,6 +60,7 @@ class LedgerAdds(KnownLedgers):
     def add_record(self, record: bytes, key: bytes | None, recovery: bool) -> tuple[LedgerId, int]:
         """Add one record as `add_entry` does; return its ledger id and its entry id."""
         size = len(record)
+        # A first byte below 0x80 begins a ledger number, others tell that the ledger has a scope.
         if V1_HEADER <= size <= self.options.max_entry_size and record[0] < 0x80:
             ledger_number, entry_id, lac = _unpack_v1_header(record)
             path = self.write_paths[ledger_number % len(self.write_paths)]
@@ -159,7 +160,7 @@ class LedgerAdds(KnownLedgers):
         if len(record) > self.options.max_entry_size:
             limit = self.options.max_entry_size
             raise InvalidArgument(f"record of {len(record)} bytes, the limit is {limit}")
-        if len(record) >= V1_HEADER and record[0] < 0x80:
+        if len(record) >= V1_HEADER and record[0] < 0x80:  # without a scope: the quick way
             ledger_number, entry_id, lac = _unpack_v1_header(record)
             ledger_id = LedgerId.of(ledger_number)
         else:

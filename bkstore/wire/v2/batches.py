@@ -179,6 +179,7 @@ def _group_headers(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64
 
 
 def _have_valid_ids(data: Bytes, id_offsets: Int64Array) -> npt.NDArray[np.bool_]:
+    """Return whether the ledger and the entry id at each offset are not negative."""
     is_valid: npt.NDArray[np.bool_] = (data[id_offsets] < 0x80) & (data[id_offsets + 8] < 0x80)
     return is_valid
 
@@ -207,7 +208,9 @@ def _starts_group(data: Bytes, offsets: Int64Array, headers: Int64Array) -> npt.
 def _decode_group(
     data: Bytes, buffer: bytes, header: int, offsets: Int64Array, sizes: Int64Array
 ) -> AddRequests | ReadRequests:
-    """Return the requests of messages with one packet header; `data` is an array of `buffer`."""
+    """Return the requests of messages, at `offsets` of `buffer`, that have the same packet header
+    and, for adds, the same master key. `data` is `buffer` as an array."""
+    # The header has version (8 bits), opcode (8) and flags (16).
     version, opcode, flags = header >> 24, header >> 16 & 0xFF, header & 0xFFFF
     ids_offset = _HEADER_SIZE if opcode == Opcode.READ_ENTRY else _RECORD_OFFSET
     ledgers = read_int64s(data, offsets, ids_offset)
