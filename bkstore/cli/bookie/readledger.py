@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bkstore.cli.owners.ledger_choice import read_ledger_choice
+from bkstore.cli.owners.owner_options import add_ledger_or_filters, describe_filters
 from bkstore.cli.terminal.ledger_options import (
     add_ledger_argument,
     ledger_from_args,
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
-    add_ledger_argument(parser)
+    add_ledger_argument(parser, is_required=False)
     add = parser.add_argument
     add("--first", metavar="E", type=int, default=0, help="first entry (0)")
     add("--last", metavar="E", type=int, help="last entry (the ledger's last)")
@@ -65,6 +68,7 @@ def add_arguments(parser: Parser) -> None:
     add("--payload", action="store_true", help="with --as: show the payloads, too, as stored")
     add_digest_options(parser, "the type of the digests to verify (default: found by trial)")
     add_digest_metadata(parser)
+    add_ledger_or_filters(parser)
     add_output(parser, None)
     parser.checks += (_check_columns,)
 
@@ -83,37 +87,62 @@ def _schema(args: argparse.Namespace) -> Schema:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each entry; entries that cannot be read or verified go to stderr."""
-    ledger = ledger_from_args(args)
+    """Print a row for each entry of the ledger, or of those that the filters choose, one after the
+    other; entries that cannot be read or verified go to stderr."""
     first, last = check_entry_id(args.first), args.last
     if last is not None and last < first:
         raise InvalidArgument(f"--last {last} is less than --first {first}")
+    choice = read_ledger_choice(args) if describe_filters(args) else None
     password = password_from_args(args)
-    digest = _LedgerDigest(password)
-    if args.digest_type is not None:
-        digest.coder = Coder(args.digest_type, password)
     findings: list[Finding] = []
+    notes: dict[str, None] = {}  # ordered
     with open_bookie(args) as bookie, opened_digests(args.metadata) as read_digest:
-        if digest.coder is None:
-            digest.take_metadata(*read_digest(ledger))
-        batches = _read_batches(bookie, ledger, args, findings)
-        pulsar_rows = None
-        if args.kind is not None:
-            from bkstore.cli.pulsar.entry_rows import PulsarEntryRows
+        if choice is None or choice.ledgers is None:
+            ledgers = [ledger_from_args(args)]
+        else:
+            ledgers = [each for each in bookie.index.ledgers() if each in choice.ledgers]
 
-            pulsar_rows = PulsarEntryRows(ledger, findings, with_payload=args.payload)
-        tables = _entry_tables(bookie, ledger, batches, digest, findings, pulsar_rows)
-        is_known = bookie.index.has_ledger(ledger)
+        def ledger_tables(ledger: LedgerId) -> Iterator[Table]:
+            digest = _LedgerDigest(password)
+            if args.digest_type is not None:
+                digest.coder = Coder(args.digest_type, password)
+            else:
+                digest.take_metadata(*read_digest(ledger))
+            yield from _ledger_tables(bookie, ledger, args, digest, findings)
+            if digest.note:
+                notes[digest.note] = None
+
+        known_ledgers = [each for each in ledgers if bookie.index.has_ledger(each)]
+        tables = chain.from_iterable(map(ledger_tables, ledgers))
         write_output(
             args,
             _schema(args),
             check_unchanged_at_end(tables, bookie),
-            reports_no_rows=lambda: is_known,
+            reports_no_rows=lambda: bool(known_ledgers),
         )
-    if digest.note:
-        print_stderr(digest.note)
-    unknown = 0 if is_known else print_unknown_ledger(ledger)
+    for note in notes:
+        print_stderr(note)
+    if choice is not None:
+        return choice.report(report_findings(findings), is_empty=not ledgers)
+    unknown = 0 if known_ledgers else print_unknown_ledger(ledgers[0])
     return report_findings(findings) or unknown
+
+
+def _ledger_tables(
+    bookie: BookieDir,
+    ledger: LedgerId,
+    args: argparse.Namespace,
+    digest: _LedgerDigest,
+    findings: list[Finding],
+) -> Iterator[Table]:
+    """Yield the rows of a ledger's entries, or of Pulsar's messages in them."""
+    batches = _read_batches(bookie, ledger, args, findings)
+    pulsar_rows = None
+    if args.kind is not None:
+        from bkstore.cli.pulsar.entry_rows import PulsarEntryRows
+
+        pulsar_rows = PulsarEntryRows(ledger, findings, with_payload=args.payload)
+    yield from _entry_tables(bookie, ledger, batches, digest, findings, pulsar_rows)
 
 
 class _LedgerDigest:

@@ -104,6 +104,24 @@ def test_records_of_a_topic(copies: Copies, capsys: Capsys) -> None:
     ]
 
 
+def test_entries_of_a_topic(copies: Copies, capsys: Capsys) -> None:
+    """`readledger` reads all ledgers of the topic, one after the other, verified by the digests and
+    passwords of the metadata; a topic without a ledger here is exit 3."""
+    args = ["readledger", copies.b1, "--metadata", copies.metadata]
+    rows, err = _run(capsys, *args, "--topic", "shop/orders/paid")
+    expected = [(each, entry) for each in (1, 2, 3, 4) for entry in range(LEDGERS[each].entries)]
+
+    assert expected == [(row["ledger_id"], row["entry_id"]) for row in rows]
+    assert {True} == {row["digest_ok"] for row in rows}
+    assert "00" * LEDGERS[3].payload_bytes == rows[30]["payload"]
+    assert "" == err
+    rows, _ = _run(capsys, *args, "--topic", "*-partition-?", "--first", "2", "--last", "2")
+
+    assert [(1, 2), (2, 2), (3, 2)] == [(row["ledger_id"], row["entry_id"]) for row in rows]
+    assert [] == _run(capsys, *args, "--topic", "*refunds*", code=3)[0]
+    assert [] == _run(capsys, *args, "--topic", "nothing", code=3)[0]
+
+
 def test_check_of_a_topic(copies: Copies, capsys: Capsys) -> None:
     """`check` looks at the rows, states and records of the chosen ledgers, on all bookies."""
     words = ["--topic", "shop/orders/paid", "--metadata", copies.metadata]
@@ -138,7 +156,7 @@ def test_damage_of_a_topic_and_of_others(tmp_path: Path, capsys: Capsys, copies:
     assert [] == rows
 
 
-@pytest.mark.parametrize("command", ["ledgers", "check", "readlog", "availability"])
+@pytest.mark.parametrize("command", ["ledgers", "check", "readlog", "readledger", "availability"])
 def test_wrong_uses(copies: Copies, capsys: Capsys, command: str) -> None:
     """A filter needs metadata, and names no ledger beside it."""
     with pytest.raises(SystemExit) as exit_info:
