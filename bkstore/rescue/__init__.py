@@ -2,18 +2,20 @@
 
 `RescueJob` in `rescue_job` has the steps: read it first. The room `disks` finds all copies;
 `choice` orders the copies of an entry, `ledger_end` decides where an open ledger ends,
-`ledger_plans` what can be rescued, `records` reads it, and `account` states what is lost. The room
-`outputs` writes it.
+`ledger_plans` what can be rescued, `inferred_metadata` makes metadata from disks, `records` reads
+it, and `account` states what is lost. The room `outputs` writes it.
 """
 
 from bkstore.rescue.account import AccountRow, account_tables, summarize
 from bkstore.rescue.disks.sources import SourceBookie, open_source
 from bkstore.rescue.disks.wanted_ledgers import LedgerSecret, WantedLedgers, read_wanted_ledgers
+from bkstore.rescue.inferred_metadata import InferredLedgers, infer_metadata
 from bkstore.rescue.ledger_plans import LedgerPlan
 from bkstore.rescue.rescue_job import RescueJob, RescueOutput, staged_output
 
 __all__ = [
     "AccountRow",
+    "InferredLedgers",
     "LedgerPlan",
     "LedgerSecret",
     "RescueJob",
@@ -21,6 +23,7 @@ __all__ = [
     "SourceBookie",
     "WantedLedgers",
     "account_tables",
+    "infer_metadata",
     "open_source",
     "read_wanted_ledgers",
     "staged_output",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,15 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.cli.terminal.standard_streams import print_stderr
+from bkstore.counts import format_count
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.tables import RESCUE
 
 if TYPE_CHECKING:
     from bkstore.cluster.store.api import MetadataStore
-    from bkstore.rescue import RescueJob, SourceBookie
+    from bkstore.ids import LedgerId
+    from bkstore.ledger_metadata import LedgerMetadata
+    from bkstore.rescue import LedgerSecret, RescueJob, SourceBookie, WantedLedgers
 
 
 def add_arguments(parser: Parser) -> None:
@@ -44,10 +47,13 @@ def run(args: argparse.Namespace) -> int:
         require_packages("--as parquet", "pyarrow")
     is_wanted, secret = ledger_choice(args), secret_from_args(args)
     with ExitStack() as stack:
-        with opened_metadata(args.metadata) as store:
-            wanted = read_wanted_ledgers(store, is_wanted)
         sources = open_sources(args, stack)
         _refuse_outputs(args, sources)
+        if args.without_metadata:
+            wanted = _infer_wanted(sources, secret, is_wanted)
+        else:
+            with opened_metadata(args.metadata) as store:
+                wanted = read_wanted_ledgers(store, is_wanted)
         with work_progress("copies") as show_progress:
             job = RescueJob(sources, wanted, secret, args.jobs, show_progress)
             if wanted.metadata:
@@ -61,6 +67,29 @@ def run(args: argparse.Namespace) -> int:
         if job.plans:
             print_stderr(summarize(job.plans))
     return exit_code(findings=not job.is_whole, checked=bool(job.plans))
+
+
+def _infer_wanted(
+    sources: list[SourceBookie],
+    secret: LedgerSecret | None,
+    is_wanted: Callable[[LedgerMetadata], bool],
+) -> WantedLedgers:
+    """Return the wanted ledgers on the disks; print what is inferred of each, and what assumed."""
+    from bkstore.rescue import infer_metadata
+
+    inferred = infer_metadata(sources, secret)
+    ledgers = inferred.wanted.metadata
+    for ledger_id in [each for each in ledgers if not is_wanted(ledgers[each])]:
+        del ledgers[ledger_id]
+    notes: dict[str, list[LedgerId]] = {}
+    for ledger_id in ledgers:
+        notes.setdefault(inferred.notes[ledger_id], []).append(ledger_id)
+    for note, ledger_ids in notes.items():
+        subject = f"ledger {ledger_ids[0]}"
+        if len(ledger_ids) > 1:
+            subject = f"{format_count(len(ledger_ids), 'ledger')}, from {ledger_ids[0]} on"
+        print_stderr(f"{subject}: {note}")
+    return inferred.wanted
 
 
 def _refuse_outputs(args: argparse.Namespace, sources: list[SourceBookie]) -> None:

@@ -46,6 +46,11 @@ def add_rescue_arguments(parser: Parser) -> None:
     )
     _add_output_forms(parser)
     add(
+        "--without-metadata",
+        action="store_true",
+        help="without METADATA: infer the ledgers and their ensembles from the disks",
+    )
+    add(
         "--dry-run",
         action="store_true",
         help="write nothing, without OUT: only state what can be rescued and what is lost",
@@ -99,6 +104,11 @@ def _add_output_forms(parser: Parser) -> None:
 def _check_words(parser: Parser, args: argparse.Namespace) -> None:
     """Take OUT from the words; exit with a usage error if there is none, or no bookie."""
     args.bookies, args.out = list(args.words), None
+    if args.without_metadata:  # then the first word is a bookie, too
+        args.bookies.insert(0, str(args.metadata))
+        args.metadata = None
+        if any(getattr(args, field) for field in ("topic", "namespace", "tenant", "component")):
+            parser.error("argument --without-metadata: the disks do not tell the owners of ledgers")
     if args.form != "bookies":
         for option in ("new_bookies", "storage", "store"):
             if getattr(args, option) is not None:
