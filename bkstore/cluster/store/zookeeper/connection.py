@@ -23,6 +23,7 @@ from bkstore.cluster.store.zookeeper.kazoo_client import (
     KazooException,
     KazooState,
     KazooTimeoutError,
+    tls_settings,
 )
 from bkstore.errors import MetadataUnavailable, UnauthorizedAccess
 
@@ -38,7 +39,8 @@ _RETRY_SETTINGS = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0}
 
 class ZooKeeperConnection:
     """A session with ZooKeeper that is replaced when it expires. Thread-safe; closed in a forked
-    child. `timeout` is how long a request is retried; the server grants `session_timeout`."""
+    child. `timeout` is how long a request is retried; the server grants `session_timeout`. TLS is
+    used if the environment says so (`kazoo_client.tls_settings`)."""
 
     def __init__(self, servers: Iterable[str], *, timeout: float, session_timeout: float) -> None:
         self.timeout = timeout
@@ -46,6 +48,7 @@ class ZooKeeperConnection:
         self.closed = False
         self._final_deadline = math.inf  # of all requests, set by `finish_within`
         self._servers = ";".join(servers)
+        tls = tls_settings()
         # With a logger of ours: kazoo's warnings of broken connections would appear on stderr.
         self.client = KazooClient(
             hosts=self._servers.replace(";", ","),
@@ -53,11 +56,13 @@ class ZooKeeperConnection:
             connection_retry=dict(_RETRY_SETTINGS),
             command_retry=dict(_RETRY_SETTINGS),
             logger=_log,
+            **tls,
         )
         try:
             self.client.start(timeout)
         except KazooTimeoutError:
-            message = f"no ZooKeeper at {self._servers} answered within {timeout:g} s"
+            protocol = " by TLS" if tls else ""
+            message = f"no ZooKeeper at {self._servers} answered{protocol} within {timeout:g} s"
             raise MetadataUnavailable(message) from None
         forks.register(self)
 
