@@ -143,7 +143,7 @@ def ledgers_chart(table: pa.Table) -> Chart | None:
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.set_xticks([], minor=True)
         axes.set_yticks(range(0, 101, 25))
-        axes.set_xlabel("how many of the biggest ledgers (logarithmic)")
+        axes.set_xlabel("number of biggest ledgers (logarithmic)")
         axes.set_ylabel("share of record bytes, %")
 
     words = f"Share of all record bytes in the biggest of {len(sizes):,} ledgers"

@@ -167,7 +167,7 @@ def test_charts_name_their_axes(tmp_path: Path) -> None:
         "bytes_by_bookie": ["bookies, the fullest first", "bytes of records, MiB"],
         "log_occupancy": ["live part of the entry log, %", "bytes of records, GiB"],
         "bytes_by_ledger": [
-            "how many of the biggest ledgers (logarithmic)",
+            "number of biggest ledgers (logarithmic)",
             "share of record bytes, %",
         ],
     }
@@ -197,7 +197,7 @@ def test_ticks_of_few_and_many(ledgers: int, ticks: str) -> None:
         written_in = re.findall(r"<text[^>]*>([^<]*)</text>", drawing.inside)
 
         assert ticks.split() == written_in[: len(ticks.split())]
-        assert "how many of the biggest" in written_in[len(ticks.split())]
+        assert "number of biggest" in written_in[len(ticks.split())]
 
 
 def test_everything_is_escaped(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from bkstore.arguments import boolean, check_batch, check_compat, optional, path as as_path, text
 from bkstore.errors import (
     BkstoreError,
+    CorruptionError,
     DirectoryInUse,
     IllegalOperation,
     InvalidArgument,
@@ -244,9 +245,17 @@ class BookieDir(Closeable):
         return list_journals(self.folders.journal)
 
     def findings(self) -> list[Finding]:
-        """Return the index's oddities, and this directory's own."""
+        """Return the index's oddities, and this directory's own; damage that keeps the index from
+        listing its ledgers, too."""
         findings = self.index.findings()
-        if not self.index.ledgers() and self.entry_logs:
+        try:
+            has_ledgers = bool(self.index.ledgers())
+        except CorruptionError as error:
+            has_ledgers = True  # or had some
+            damage = Finding.of(error)
+            if (damage.file, damage.offset) not in [(each.file, each.offset) for each in findings]:
+                findings.append(damage)
+        if not has_ledgers and self.entry_logs:
             detail = "entry logs but no ledger in the index: unflushed, lost, or stored elsewhere"
             findings.append(Finding("oddity", detail, str(self.folders.index[0])))
         cookie, dir_count = self.folders.cookie, len(self.folders.ledger)

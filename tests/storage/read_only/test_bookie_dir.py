@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from bkstore import BookieDir, InvalidArgument
+from bkstore.errors import CorruptionError
+from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.index.rocks import RocksIndex
 from bkstore.spark.source.filters import Bounds
 from bkstore.storage.bookie import Bookie
 
@@ -32,6 +35,24 @@ def test_a_location_whose_log_is_nowhere(tmp_path: Path) -> None:
         locations = np.array([(1 << 32) + 1028, (2 << 32) + 1028, 1028])
 
         assert [0, -1, -1] == bookie.dir_indexes(7, locations).tolist()
+
+
+def test_damage_that_hides_ledgers_is_a_finding(tmp_path: Path) -> None:
+    """It names the table file, and nothing says that the index has no ledger."""
+    with RocksIndex(tmp_path / "b", writable=True) as index:
+        index.put_many(7, [0], [1028])
+        index.set_state(7, LedgerState(b"k" * 20))
+    (tmp_path / "b/current/0.log").write_bytes(bytes(1024))
+    (table,) = (tmp_path / "b/current/ledgers").glob("*.sst")
+    table.write_bytes(bytes([table.read_bytes()[0] ^ 1]) + table.read_bytes()[1:])
+    with BookieDir(tmp_path / "b") as bookie:
+        with pytest.raises(CorruptionError):
+            bookie.index.ledgers()
+        findings = bookie.findings()
+
+    assert [("damage", str(table), 0)] == [
+        (finding.severity, finding.file, finding.offset) for finding in findings
+    ]
 
 
 def test_two_conditions_on_bookies_hold_both() -> None:
