@@ -7,6 +7,8 @@ has changed meanwhile. Source: `replication/ReplicationWorker`. Other stores hav
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from bkstore.cluster.store.api import MetadataStore
@@ -39,6 +41,9 @@ class _Underreplication(Protocol):
     def mark_replicated(self, lock: Any) -> bool: ...
     def release(self, lock: Any) -> None: ...
     def holder(self, ledger: int | LedgerId) -> str | None: ...
+    def lock_repairs(self) -> bool: ...
+    def release_repairs(self) -> None: ...
+    def repairs_holder(self) -> str | None: ...
 
 
 class LedgerLocks:
@@ -54,6 +59,21 @@ class LedgerLocks:
         if self._manager is not None and not self._manager.enabled:
             reason = "replication is disabled in this cluster (bkctl autorecovery, or the shell's"
             raise IllegalOperation(f"{reason} autorecovery command): enable it before a repair")
+
+    @contextmanager
+    def only_repair(self) -> Iterator[None]:
+        """Keep other repairs out of the cluster during the block; raises `IllegalOperation` if one
+        runs. Stores without locks keep none out."""
+        if self._manager is None:
+            yield
+            return
+        if not self._manager.lock_repairs():
+            holder = self._manager.repairs_holder() or "another host"
+            raise IllegalOperation(f"another repair of this cluster runs on {holder}")
+        try:
+            yield
+        finally:
+            self._manager.release_repairs()
 
     def acquire(self, ledger: LedgerId) -> RepairLock | None:
         """Lock a ledger; None if another worker has locked it."""

@@ -105,16 +105,19 @@ class Repairer:
         two batches; an interrupt does too, and is raised again. Marks of closed ledgers that lack
         nothing are removed, with `remove_marks` also of ledgers that the plan does not have.
 
-        Raises `IllegalOperation` if replication is disabled, and what the metadata store raises.
+        Raises `IllegalOperation` if replication is disabled or another repair of the cluster runs,
+        and what the metadata store raises.
         Memory: as of a plan, and some MiB for each ledger that is repaired.
         """
+        self.report = RepairReport()
         self._locks.check_enabled()
-        plan = plan or self.planner.plan()
-        planned = {repair.ledger for repair in plan.repairs}
-        marked = self.context.store.marked() if remove_marks else None
-        self.report = RepairReport(audit=plan.audit)
-        run = _RepairRun(self, plan, list(reported), stop or threading.Event(), progress)
-        run.run(sorted(planned | (marked or frozenset())))
+        with self._locks.only_repair():
+            plan = plan or self.planner.plan()
+            planned = {repair.ledger for repair in plan.repairs}
+            marked = self.context.store.marked() if remove_marks else None
+            self.report.audit = plan.audit
+            run = _RepairRun(self, plan, list(reported), stop or threading.Event(), progress)
+            run.run(sorted(planned | (marked or frozenset())))
         return self.report
 
     def repairer_of_ledgers(
@@ -130,6 +133,7 @@ class Repairer:
             clock=self._clock,
             wait=self._wait,
         )
+        planner.is_spared = self.planner.is_spared
         rate = ByteRate(self.options.bytes_per_second, wait=stop.wait)
         return LedgerRepairer(self.context, planner, self._locks, rate, stop, on_copied)
 

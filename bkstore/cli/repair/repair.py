@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from bkstore.cli.audit_settings import placement_from_args, tls_context_from_args
 from bkstore.cli.owners.owner_options import owner_filter_from_args
 from bkstore.cli.repair.repair_options import add_repair_options, repair_options_from_args
+from bkstore.cli.repair.repair_service import RepairResults, run_service
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.metadata_options import local_paths
+from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
@@ -41,16 +43,28 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the plan, with --apply what became of it, and a summary to stderr; return 1 if there is
     something left to repair, or something could not be judged, 3 if nothing was judged."""
-    if args.output is not None:
-        refuse_inputs(args.output, local_paths(args.metadata, args.report, args.places))
-        check_output(args.output)
+    _refuse_outputs(args)
+    if args.textfile is not None:
+        require_packages("--textfile", "prometheus_client")
     with opened_repairer(args) as repairer:
+        if args.every is not None:
+            return run_service(args, repairer, _write_plan)
         reported = [] if args.report is None else read_reported(args.report)
         plan = make_plan(args, repairer, reported)
         if args.apply:
             plan = _apply_plan(args, repairer, plan, reported)
+            RepairResults(args.textfile).observe(repairer.report)
     _write_plan(args, plan)
     return exit_code(findings=not plan.is_clean, checked=not plan.checked_nothing)
+
+
+def _refuse_outputs(args: argparse.Namespace) -> None:
+    """Raise for an output that is an input or the other output, or that cannot be written."""
+    inputs = local_paths(args.metadata, args.report, args.places)
+    targets = [path for path in (args.output, args.textfile) if path is not None]
+    for index, target in enumerate(targets):
+        refuse_inputs(target, [*inputs, *targets[:index]])
+        check_output(target)
 
 
 def _write_plan(args: argparse.Namespace, plan: RepairPlan) -> None:

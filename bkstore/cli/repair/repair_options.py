@@ -12,6 +12,7 @@ from bkstore.cli.audit_settings import (
     check_tls_arguments,
 )
 from bkstore.cli.owners.owner_options import add_owner_options
+from bkstore.cli.pulsar.durations import parse_duration
 from bkstore.cli.terminal.metadata_options import parse_metadata_location
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_digest_options, password_from_args
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 
 _AUDIT_CONCURRENCY = 64
 _PARALLEL_LEDGERS = 4
+_OWNER_OPTIONS = ("topic", "namespace", "tenant", "component")
 
 
 def add_repair_options(parser: Parser) -> None:
     """Declare the command's arguments, but for the output."""
-    parser.checks += (check_tls_arguments,)
+    parser.checks += (check_tls_arguments, _check_repair_arguments)
     add = parser.add_argument
     add(
         "metadata",
@@ -42,6 +44,20 @@ def add_repair_options(parser: Parser) -> None:
         help="plan by the output of an audit (.json or .jsonl) instead of asking the bookies",
     )
     add("--apply", action="store_true", help="repair what is planned; without it nothing changes")
+    add(
+        "--every",
+        metavar="TIME",
+        type=parse_duration,
+        help="with --apply: repair again and again, TIME (30m, 1h) after the end of the last "
+        "repair, until a signal ends the command; bookies that are gone are replaced in the second "
+        "repair that does not find them",
+    )
+    add(
+        "--textfile",
+        metavar="FILE",
+        type=Path,
+        help="with --apply: write metrics for Prometheus' textfile collector after each repair",
+    )
     add(
         "--bytes-per-second",
         metavar="N",
@@ -65,6 +81,18 @@ def add_repair_options(parser: Parser) -> None:
     add_owner_options(parser)
     add_digest_options(parser, "the type of digests, where the metadata have none")
     add_connection_options(parser)
+
+
+def _check_repair_arguments(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Exit with a usage error if an option has no effect, or cannot be repeated."""
+    if not args.apply and (args.every is not None or args.textfile is not None):
+        parser.error("--every and --textfile need --apply")
+    if args.every is None:
+        return
+    if args.every <= 0:
+        parser.error("--every needs a time above 0")
+    if args.report is not None or any(getattr(args, each) for each in _OWNER_OPTIONS):
+        parser.error("--every repairs all ledgers: it takes no --from and no owners")
 
 
 def repair_options_from_args(args: argparse.Namespace) -> RepairOptions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bkstore.availability import Availability
@@ -22,14 +22,20 @@ from bkstore.repair.planning.segment_replicas import SegmentReplicas
 
 @dataclass(frozen=True)
 class ClusterBookies:
-    """The bookies that are registered, and those of them that take entries; None = unknown."""
+    """The bookies that are registered (None = unknown), and those of them that take entries. A
+    bookie that is not registered, but `is_spared`, may come back soon."""
 
     registered: frozenset[str] | None
     writable: frozenset[str]
+    is_spared: Callable[[str], bool] = lambda _: False
 
-    def is_departed(self, bookie: str) -> bool:
+    def is_absent(self, bookie: str) -> bool:
         """Return whether a bookie is known not to be registered."""
         return self.registered is not None and bookie not in self.registered
+
+    def is_departed(self, bookie: str) -> bool:
+        """Return whether a bookie is known not to be registered, and is to be replaced."""
+        return self.is_absent(bookie) and not self.is_spared(bookie)
 
 
 @dataclass
@@ -77,6 +83,8 @@ class LedgerPlanner:
         for index, bookie in enumerate(replicas.segment.ensemble):
             if self._bookies.is_departed(bookie):
                 replicas.departed.add(index)
+            elif self._bookies.is_absent(bookie):
+                replicas.silent[index] = "the bookie is not registered since a short time only"
             elif bookie in findings.unlisted:
                 replicas.unlisted[index] = findings.unlisted[bookie]
 

@@ -112,6 +112,8 @@ class RepairPlanner:
         self.bookies = bookies
         self.placement = placement or DefaultPlacement()
         self.options = options or RepairOptions()
+        self.is_spared: Callable[[str], bool] = lambda _: False
+        """Whether a bookie that is not registered may come back soon, and is not replaced yet."""
         self._clock = clock
         self._wait = wait
 
@@ -169,7 +171,8 @@ class RepairPlanner:
     def read_bookies(self) -> ClusterBookies:
         """Return which bookies are registered and writable now."""
         registered, writable = self.store.registered_bookies(), self.store.writable_bookies()
-        return ClusterBookies(registered, frozenset(self.bookies) if writable is None else writable)
+        takes_entries = frozenset(self.bookies) if writable is None else writable
+        return ClusterBookies(registered, takes_entries, self.is_spared)
 
     def _plan_ledgers(
         self, cluster: ClusterBookies, findings: Mapping[LedgerId, LedgerFindings]

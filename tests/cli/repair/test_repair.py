@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,6 +125,29 @@ def test_apply_to_a_bookie_that_is_gone(made: MadeCluster, capsys: Capsys) -> No
     assert [0, 1, 3, 4] == made.served.running[target][0].entries(made.ledger).tolist()
 
 
+def test_service(made: MadeCluster, tmp_path: Path) -> None:
+    """With --every it repairs until a signal ends it, and writes metrics after each repair."""
+    made.lose(made.ensemble[0])
+    textfile = tmp_path / "repair.prom"
+    words = [made.folder, "--apply", "--every", "1s", "--retries", "0", "--textfile", str(textfile)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bkstore", "repair", *words], stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    clean_runs = 'bkstore_repair_runs_total{result="clean"} 2.0'
+    while not (textfile.exists() and clean_runs in textfile.read_text()):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.terminate()
+    out, _ = process.communicate(timeout=30)
+
+    assert 143 == process.returncode
+    assert 2 == out.count("repaired")
+    assert "bkstore_repair_copied_entries_total 4.0" in textfile.read_text()
+    assert [0, 2, 3, 5] == made.served.running[made.ensemble[0]][0].entries(made.ledger).tolist()
+
+
 def test_plan_of_a_report(made: MadeCluster, tmp_path: Path, capsys: Capsys) -> None:
     """The output of an audit leads to the same plan, without asking bookies."""
     made.lose(made.ensemble[0])
@@ -167,6 +192,10 @@ def test_owners(made: MadeCluster, capsys: Capsys) -> None:
     ("words", "message"),
     [
         (["--from", "absent.json"], "absent.json"),
+        (["--every", "1h"], "--every and --textfile need --apply"),
+        (["--apply", "--every", "0"], "--every needs a time above 0"),
+        (["--apply", "--every", "1h", "--topic", "x"], "it takes no --from and no owners"),
+        (["--apply", "--parallel", "0"], "parallel"),
         (["--places", "x"], "--places requires --placement rack or region"),
         (["--tls-ca", "x"], "need --tls"),
         (["--retry-delay", "-1"], "retry_delay"),

@@ -46,6 +46,7 @@ _MARKS_KEY = f"{_ROOT_KEY}/ledgers"
 _ELECTION_KEY = f"{_ROOT_KEY}/auditorelection"
 _DISABLE_KEY = f"{_ROOT_KEY}/disable"
 _VOTE_PATTERN = re.compile(r"V_(-?[0-9]{10,11})")
+_REPAIR_KEY = f"{_ROOT_KEY}/bkstore-repair"
 _DELAY_KEY = f"{_ROOT_KEY}/lostBookieRecoveryDelay"
 
 
@@ -130,7 +131,10 @@ class Underreplication:
     def _create_lock(self, ledger: LedgerId) -> bool:
         """Create a ledger's lock; return False if another session, or an earlier call, has it."""
         self.create_layout()
-        path = self._nodes.location_of(lock_path(ledger))
+        return self._create_holder(self._nodes.location_of(lock_path(ledger)))
+
+    def _create_holder(self, path: str) -> bool:
+        """Create an ephemeral node with this host's name; return False if there is one."""
         request = RetriedRequest(self._nodes.connection, path)
         while True:
             try:
@@ -177,6 +181,26 @@ class Underreplication:
     def holder(self, ledger: int | LedgerId) -> str | None:
         """Return the host name of the worker that has locked a ledger; None if none has."""
         return self._nodes.read(lock_path(ledger), decode_holder)
+
+    # -- repairs by bkstore
+
+    def lock_repairs(self) -> bool:
+        """Take the lock of repairs, of which one at a time runs in a cluster (`bkstore.repair`);
+        return False if another session, or an earlier call, has it. It ends with the session. The
+        node is bkstore's own; BookKeeper does not read it."""
+        self.create_layout()
+        return self._create_holder(self._nodes.location_of(_REPAIR_KEY))
+
+    def release_repairs(self) -> None:
+        """End the lock of repairs; one that does not exist any more is no error."""
+        path = self._nodes.location_of(_REPAIR_KEY)
+        if self._is_own_node(path):
+            with suppress(NoNodeError):
+                self._ask(path, "delete")
+
+    def repairs_holder(self) -> str | None:
+        """Return the host name of the process that has the lock of repairs; None if none has."""
+        return self._nodes.read(_REPAIR_KEY, decode_holder)
 
     # -- settings
 
