@@ -1,7 +1,7 @@
 """`bkstore repair`: plans and repairs the missing replicas of a running cluster.
 
-`repair` is the command; `repair_options` declares its options and turns them into settings, and
-`repair_service` repeats the repair (``--every``).
+`repair` is the command; `options` declares its options and turns them into settings, and
+`service` repeats the repair (``--every``).
 """
 
-__all__ = ["repair", "repair_options", "repair_service"]
+__all__ = ["options", "repair", "service"]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from bkstore.cli.audit_settings import placement_from_args, tls_context_from_args
 from bkstore.cli.owners.owner_options import owner_filter_from_args
-from bkstore.cli.repair.repair_options import add_repair_options, repair_options_from_args
-from bkstore.cli.repair.repair_service import RepairResults, run_service
+from bkstore.cli.repair.options import add_repair_options, repair_options_from_args
+from bkstore.cli.repair.service import RepairResults, run_service
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.metadata_options import local_paths
 from bkstore.cli.terminal.needed_packages import require_packages
