@@ -105,9 +105,11 @@ class _SessionViews:
     view_names: set[str] = field(default_factory=set)
 
     def has_inputs(self, inputs: Inputs) -> bool:
-        """Return whether `inputs` has the same dumps and metadata; the options do not matter."""
+        """Return whether `inputs` has the same dumps and metadata, and chooses the same owners."""
         own, same_dump = self.inputs, inputs.dump is self.inputs.dump
-        return same_dump and inputs.metadata is own.metadata and inputs.other is own.other
+        same_metadata = inputs.metadata is own.metadata
+        same_owners = inputs.options.owners == own.options.owners
+        return same_dump and same_metadata and same_owners and inputs.other is own.other
 
     def create_views_for(self, sql_text: str) -> None:
         """Create the views that a SQL text names, of the dumps' tables and of the metadata."""
@@ -119,10 +121,14 @@ class _SessionViews:
             if view_name not in self.view_names:
                 _create_view(self.spark, view_name, dump, DUMP_TABLES[table])
                 self.view_names.add(view_name)
-        metadata, reads_metadata = self.inputs.metadata, re.search(r"\bmetadata\b", sql_text)
-        if metadata is not None and reads_metadata and "metadata" not in self.view_names:
-            _create_rows_view(self.spark, "metadata", metadata.table)
-            self.view_names.add("metadata")
+        for name, metadata in (
+            ("metadata", self.inputs.metadata),
+            ("chosen", self.inputs.chosen_metadata),
+        ):
+            is_read = re.search(rf"\b{name}\b", sql_text) and name not in self.view_names
+            if metadata is not None and is_read:
+                _create_rows_view(self.spark, name, metadata.table)
+                self.view_names.add(name)
 
 
 class _TopRows:
@@ -159,6 +165,7 @@ class SparkEngine:
         Raises `InvalidArgument` for a missing input, a one-line `BkstoreError` for Spark's errors.
         """
         engine_steps.check_inputs(analysis, inputs)
+        inputs = engine_steps.limit_to_owners(analysis, inputs)
         sql_or_job, options = analysis.sql_or_job(inputs), inputs.options
         with convert_spark_errors(f"the analysis {analysis.name}"):
             plan = (
@@ -166,11 +173,12 @@ class SparkEngine:
                 if isinstance(sql_or_job, str)
                 else self._plan_tasks(analysis, sql_or_job, inputs)
             )
-            if plan is not None and not plan.unsorted_files:
+            is_filtered = engine_steps.filters_rows(analysis, options)
+            if plan is not None and not plan.unsorted_files and not is_filtered:
                 table = self._collect_table(analysis, plan, options)
             else:
                 table = self._make_frame(analysis, sql_or_job, plan, inputs).toArrow()
-        return engine_steps.finish_table(table, analysis, options)
+        return engine_steps.finish_table(table, analysis, inputs)
 
     def frame(self, analysis: Analysis, inputs: Inputs) -> DataFrame:
         """Return the analysis as a DataFrame of the declared columns.
@@ -182,6 +190,7 @@ class SparkEngine:
         compared. Raises as `run` does; later errors are Spark's own.
         """
         engine_steps.check_inputs(analysis, inputs)
+        inputs = engine_steps.limit_to_owners(analysis, inputs)
         sql_or_job = analysis.sql_or_job(inputs)
         with convert_spark_errors(f"the analysis {analysis.name}"):
             plan = (
@@ -213,6 +222,10 @@ class SparkEngine:
     ) -> DataFrame:
         """Return all rows, or the top rows in order if `Options.top` is set."""
         frame, options = self._select_rows(analysis, sql_or_job, plan, inputs), inputs.options
+        if engine_steps.filters_rows(analysis, options):
+            chosen = self._session_for(inputs, "chosen").table("chosen")
+            frame = frame.join(chosen, ["scope_id", "ledger_id"], "leftsemi")
+            frame = frame.select(*analysis.schema.names)
         if options.top is None:
             return frame
         return _top_rows(frame, analysis.rank_column(options), analysis, options.top)
@@ -257,8 +270,14 @@ class SparkEngine:
         session of the last inputs is kept and reused."""
         if self._views is None or not self._views.has_inputs(inputs):
             self._views = _SessionViews(inputs, self._new_session(inputs))
-        self._views.create_views_for(sql_text)
-        return self._views.spark
+        views = self._views
+        views.create_views_for(sql_text)
+        for needed in engine_steps.analyses_of_query(sql_text):
+            if needed.name not in views.view_names:
+                frame = self.frame(needed, engine_steps.without_top(inputs))
+                frame.createOrReplaceTempView(needed.name)
+                views.view_names.add(needed.name)
+        return views.spark
 
     def _new_session(self, inputs: Inputs) -> SparkSession:
         """Return a new session with the SQL functions and the bookies of the inputs."""
@@ -281,17 +300,22 @@ class SparkEngine:
 def _task_function_of(analysis: Analysis, plan: _Plan, options: Options) -> TaskFunction:
     """Return the function that yields a task's result rows, only the top ones if `top` is set."""
     run_task: TaskFunction = plan.job.sorted_reader.run_task
-    return run_task if options.top is None else _TopRows(run_task, analysis, options)
+    if options.top is None or engine_steps.filters_rows(analysis, options):
+        return run_task
+    return _TopRows(run_task, analysis, options)
 
 
 def _top_rows(frame: DataFrame, rank_column: str, analysis: Analysis, top: int) -> DataFrame:
     """Return the top rows by the column `rank_column`, ties in the declared order."""
     from pyspark.sql import functions as f
 
-    columns = [name for name in analysis.order if name != "scope_id"]
-    terms = [f.desc_nulls_last(rank_column), *map(f.col, columns)]
-    if "scope_id" in analysis.order:  # unsigned, by a flipped sign bit
-        terms.append(f.col("scope_id").bitwiseXOR(f.lit(-(1 << 63))))
+    terms = [f.desc_nulls_last(rank_column)]
+    for name, direction in engine_steps.declared_order(analysis):
+        if name == "scope_id":  # unsigned, by a flipped sign bit
+            terms.append(f.col(name).bitwiseXOR(f.lit(-(1 << 63))))
+        else:
+            in_order = f.asc_nulls_last if direction == "ascending" else f.desc_nulls_last
+            terms.append(in_order(name))
     return frame.orderBy(*terms).limit(top)
 
 

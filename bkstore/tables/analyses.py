@@ -47,9 +47,10 @@ HEALTH = make_schema(
     "ledger_health",
     "scope_id ledger_id qualified_name state ensemble_size write_quorum_size ack_quorum_size"
     " segments last_entry_id replicas_due? replicas_missing? replicas_surplus? fewest_replicas?"
-    " category? not_judged?",
-    show="ledger_id state replicas_due replicas_missing fewest_replicas category not_judged",
-    hide_idle="category not_judged",
+    " lost_entries? category? not_judged?",
+    show="ledger_id state replicas_due replicas_missing fewest_replicas lost_entries category"
+    " not_judged",
+    hide_idle="lost_entries category not_judged",
     drop_first="state replicas_due",
     may_cut="not_judged",
 )
@@ -90,6 +91,30 @@ LEDGER_BYTES = make_schema(
     "bytes_by_ledger", "scope_id ledger_id qualified_name bookies replicas bytes"
 )
 """One row per ledger; `bytes` are those of its records in the bookies' entry logs."""
+
+OWNER_BYTES = make_schema(
+    "bytes_by_owner",
+    "owner? application? ledgers entries bookies replicas bytes live_bytes garbage_bytes logs"
+    " pinned_logs pinned_bytes",
+    hide="application bookies live_bytes logs pinned_bytes",
+    hide_idle="pinned_logs",
+    drop_first="entries ledgers replicas garbage_bytes",
+)
+"""One row per topic, namespace, tenant or component, the largest first; `owner` is its name, the
+application where the metadata state no other, null if nothing is stated or the ledgers are not in
+the metadata. `entries` are those of closed ledgers. Live records are those of ledgers in the
+metadata, and the logs those that have live records of the owner."""
+
+OWNER_VIOLATIONS = make_schema(
+    "violations_by_owner",
+    "owner? application? ledgers no_replica below_ack_quorum below_write_quorum lost_entries"
+    " replicas_missing replicas_due",
+    hide="application replicas_due",
+    drop_first="below_write_quorum below_ack_quorum no_replica ledgers",
+    nothing="",
+)
+"""One row per owner, as in `bytes_by_owner`, of ledgers that lack replicas, the most lost entries
+first. The columns named as categories count the ledgers of each."""
 
 SCOPE_BYTES = make_schema("bytes_by_scope", "scope_id ledgers replicas bytes")
 """One row per scope; `bytes` are those of its records in the bookies' entry logs."""

@@ -15,7 +15,7 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from tests.models.audit import category, segments, stores
 from tests.models.sequence_groups import bytes_of, groups_of, runs_of
-from tests.worlds.random_dumps import DumpWorld, Place, Row, finding_rows
+from tests.worlds.random_dumps import DumpWorld, Place, Row, finding_rows, owner_of
 
 
 def rows_of(table: Any) -> list[Row]:
@@ -116,6 +116,54 @@ class Expected:
             (*each.signed, each.qualified_name, len(bookies[each]), replicas[each], size[each])
             for each in sorted(bookies)
         ]
+
+    def _owner(self, ledger: LedgerId, group_by: str) -> tuple[str | None, str | None]:
+        """(name, application) of a ledger's owner; of one that has no metadata nothing is known."""
+        for metadata in self.world.metadata:
+            if metadata.ledger == ledger:
+                owner = owner_of(metadata)
+                return getattr(owner, group_by), owner.application
+        return None, None
+
+    def bytes_by_owner(self, group_by: str = "topic") -> list[Row]:
+        """Ledgers, entries, and records in logs, put together owner by owner."""
+        held = {(name, ledger): has for name, ledger, has in self._each()}
+        known = {metadata.ledger: metadata for metadata in self.world.metadata}
+        logged = [(key, each) for key, (_, _, told) in self.logs.items() for each in (told or {})]
+        pinned = {row[:3] for row in self.log_occupancy() if row[-1]}
+        owners: dict[Any, set[LedgerId]] = defaultdict(set)
+        for ledger in {*known, *(each for _, each in held), *(each for _, each in logged)}:
+            owners[self._owner(ledger, group_by)].add(ledger)
+        rows = []
+        for owner, mine in owners.items():
+            ends = [known[each].last_entry_id for each in mine if each in known]
+            bookies = {name for name, each in held if each in mine}
+            bookies |= {key[0] for key, each in logged if each in mine}
+            here = [key for key in held if key[1] in mine and key not in self.world.unread]
+            sizes = [self.logs[key][2][each] for key, each in logged if each in mine]  # type: ignore[index]
+            live = [(key, each) for key, each in logged if each in mine and each in known]
+            used = sum(self.logs[key][2][each] for key, each in live)  # type: ignore[index]
+            logs = {key for key, _ in live}
+            counts = (len(mine), sum(end + 1 for end in ends), len(bookies))
+            replicas = sum(len(held[key]) for key in here)
+            space = (sum(sizes), used, sum(sizes) - used, len(logs), len(logs & pinned))
+            pins = sum(self.logs[key][0] for key in logs & pinned)
+            rows.append((*owner, *counts, replicas, *space, pins))
+        return sorted(rows, key=lambda row: (-row[6], *_nulls_last(row[:2])))
+
+    def violations_by_owner(self, group_by: str = "topic") -> list[Row]:
+        """The judged ledgers that lack replicas, put together owner by owner."""
+        owners: dict[Any, list[Row]] = defaultdict(list)
+        for each in self.ledgers():
+            if each.lacking:
+                owners[self._owner(each.metadata.ledger, group_by)].append(each.health())
+        rows = []
+        for owner, health in owners.items():
+            due, missing, _, _, lost, category, _ = zip(*(row[9:] for row in health))
+            names = ("no_replica", "below_ack_quorum", "below_write_quorum")
+            counts = (len(health), *(category.count(each) for each in names))
+            rows.append((*owner, *counts, sum(lost), sum(missing), sum(due)))
+        return sorted(rows, key=lambda row: (-row[6], -row[7], *_nulls_last(row[:2])))
 
     def bytes_by_scope(self) -> list[Row]:
         """The same by scope, scopes unsigned."""
@@ -283,16 +331,21 @@ class Judged:
         ids = (*ledger.signed, ledger.qualified_name, said.state, *sizes)
         ids = (*ids, len(said.segments), said.last_entry_id)
         if self.skip is not None:
-            return (*ids, None, None, None, None, None, self.skip)
+            return (*ids, None, None, None, None, None, None, self.skip)
         why = [f"bookies not in the dump: {' '.join(sorted(self.absent))}"] if self.absent else []
         if self.unread:
             why.append(f"could not be read on: {' '.join(sorted(self.unread))}")
         most = max(self.lacking.values(), default=0)
         fewest = said.write_quorum_size - most if self.due else None
+        lost = sum(lacking == said.write_quorum_size for lacking in self.lacking.values())
         missing = sum(map(len, self.gone.values()))
         extra = sum(map(len, self.extra.values()))
-        counts = (self.due, missing, extra, fewest, self._category())
+        counts = (self.due, missing, extra, fewest, lost, self._category())
         return (*ids, *counts, "; ".join(why) or None)
+
+
+def _nulls_last(values: Iterable[str | None]) -> Iterator[tuple[bool, str]]:
+    return ((value is None, value or "") for value in values)
 
 
 def _skip(world: DumpWorld, metadata: LedgerMetadata) -> str | None:

@@ -9,9 +9,9 @@ import json
 import random
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bkstore.cluster import MemoryStore
 from bkstore.formats.metadata.underreplication import UnderreplicatedMark
@@ -26,6 +26,72 @@ from tests.models.sequence_groups import groups_of
 
 Row = tuple[Any, ...]
 Place = tuple[int, int, int]  # dir_index, log_id, position
+
+
+def _of_pulsar(component: str, **keys: str) -> dict[str, bytes]:
+    keys = {f"pulsar/{key.replace('_', '-')}": text for key, text in keys.items()}
+    texts = {"application": "pulsar", "component": component, **keys}
+    return {key: text.encode() for key, text in texts.items()}
+
+
+class Owned(NamedTuple):
+    """An owner as a test knows it: names by what a row may stand for, None where unknown."""
+
+    application: str | None = None
+    topic: str | None = None
+    namespace: str | None = None
+    tenant: str | None = None
+    component: str | None = None
+
+
+_PAID = "persistent://shop/orders/paid today"
+_OWNERS: list[tuple[dict[str, bytes], Owned]] = [
+    (
+        _of_pulsar("managed-ledger", managed_ledger="shop/orders/persistent/paid+today"),
+        Owned("pulsar", _PAID, "shop/orders", "shop", "managed-ledger"),
+    ),
+    (
+        _of_pulsar(
+            "managed-ledger", managed_ledger="shop/orders/persistent/paid+today", cursor="billing"
+        ),
+        Owned("pulsar", _PAID, "shop/orders", "shop", "managed-ledger"),
+    ),
+    (
+        _of_pulsar("schema", schemaId="shop/orders/paid today"),
+        Owned("pulsar", _PAID, "shop/orders", "shop", "schema"),
+    ),
+    (
+        _of_pulsar("compacted-ledger", compactedTopic="persistent://shop/stock/a-partition-7"),
+        Owned(
+            "pulsar",
+            "persistent://shop/stock/a-partition-7",
+            "shop/stock",
+            "shop",
+            "compacted-ledger",
+        ),
+    ),
+    (
+        _of_pulsar("managed-ledger", managed_ledger="bank/orders/persistent/" + "ü" * 99),
+        Owned(
+            "pulsar",
+            f"persistent://bank/orders/{'ü' * 99}",
+            "bank/orders",
+            "bank",
+            "managed-ledger",
+        ),
+    ),
+    (_of_pulsar("managed-ledger"), Owned("pulsar", *["pulsar"] * 3, "managed-ledger")),
+    ({"application": b"distributedlog"}, Owned("distributedlog", *["distributedlog"] * 4)),
+    ({"application": b"\xff"}, Owned()),
+    ({}, Owned()),
+]
+"""Custom metadata, and the owner that Pulsar's table of keys makes of it."""
+
+
+def owner_of(metadata: LedgerMetadata) -> Owned:
+    """Return the owner of a ledger of a random dump."""
+    (owner,) = (owner for custom, owner in _OWNERS if custom == metadata.custom_metadata)
+    return owner
 
 
 @dataclass
@@ -79,6 +145,8 @@ def random_dump(seed: int, ledgers: int = 12) -> DumpWorld:
     made.unread = set(chance.sample(known, min(len(known), chance.choice([0, 0, 1, 3]))))
     made.lost = set(chance.sample(sorted(made.held), chance.choice([0, 0, 1, 2])))
     _make_logs(chance, made)
+    custom = [random.Random(f"{seed} {each.ledger}").choice(_OWNERS)[0] for each in made.metadata]
+    made.metadata = [replace(m, custom_metadata=c) for m, c in zip(made.metadata, custom)]
     return made
 
 

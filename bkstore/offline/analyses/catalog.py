@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
+from typing import Literal, TypedDict
 
-from bkstore.arguments import check_fields, instance, integer, number, optional
+from bkstore.arguments import check_fields, choice, instance, integer, number, optional
 from bkstore.errors import InvalidArgument
-from bkstore.offline.analyses import sql
+from bkstore.ledger_metadata import OwnerFilter
+from bkstore.offline.analyses import owner_sql, sql
 from bkstore.offline.analyses.kernels import sequences
 from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
 from bkstore.offline.analyses.kernels.holes import Holes
@@ -31,6 +34,8 @@ from bkstore.tables import (
     LEDGER_BYTES,
     LOG_OCCUPANCY,
     ORPHANS,
+    OWNER_BYTES,
+    OWNER_VIOLATIONS,
     SCOPE_BYTES,
     SEQUENCES,
     SURPLUS,
@@ -46,18 +51,27 @@ PINNED_OCCUPANCY = 0.2
 class Options:
     """Options of an analysis: `top` limits the result to the rows with the largest values. `by` is
     their column (default: the rank column of the analysis), largest first. An entry log of
-    occupancy below `pinned` counts as pinned."""
+    occupancy below `pinned` counts as pinned. The analyses by owner have a row for each `group_by`:
+    topic, namespace, tenant or component. `owners` chooses ledgers by their owners."""
 
     top: int | None = None
     by: str | None = None
     pinned: float = PINNED_OCCUPANCY
+    group_by: str = "topic"
+    owners: OwnerFilter = field(default_factory=OwnerFilter)
 
     def __post_init__(self) -> None:
         """Validate the options, except `by`: whether that column exists depends on the analysis."""
         check_fields(self, _CHECKS)
 
 
-_CHECKS = {"top": optional(integer(1)), "by": optional(instance(str)), "pinned": number(0, 1)}
+_CHECKS = {
+    "top": optional(integer(1)),
+    "by": optional(instance(str)),
+    "pinned": number(0, 1),
+    "group_by": choice(*owner_sql.OWNER_NAMES),
+    "owners": instance(OwnerFilter),
+}
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,13 @@ class Inputs:
     metadata: Metadata | None = None
     other: Dump | None = None
     options: Options = field(default_factory=Options)
+
+    @cached_property
+    def chosen_metadata(self) -> Metadata | None:
+        """The metadata of the ledgers that `options.owners` chooses."""
+        if self.metadata is None or not self.options.owners:
+            return self.metadata
+        return self.metadata.choose(self.options.owners)
 
 
 @dataclass(frozen=True)
@@ -92,10 +113,16 @@ class KernelJob:
     condenser: SortedFileScan | None = None
 
 
+ChoosesBy = Literal["metadata", "rows", "definition"] | None
+"""How an analysis is limited to the ledgers that `Options.owners` chooses: it reads the metadata of
+these alone, its rows are filtered, its definition does it, or it cannot be limited (None)."""
+
+
 @dataclass(frozen=True)
 class Analysis:
     """One analysis: its SQL text, or a function from the inputs to that or to a `KernelJob`. Rows
-    are sorted by `order`, ids unsigned; with `Options.top` by `rank`, largest first."""
+    are sorted by `order` ("-": descending), ids unsigned; with `Options.top` by `rank`, largest
+    first. `chooses_by` says how it is limited to the ledgers of some owners."""
 
     schema: Schema
     definition: str | Callable[[Inputs], str | KernelJob]
@@ -103,6 +130,7 @@ class Analysis:
     rank: str
     needs_metadata: bool = False
     needs_other: bool = False
+    chooses_by: ChoosesBy = None
 
     @property
     def name(self) -> str:
@@ -115,7 +143,8 @@ class Analysis:
 
     def missing_input(self, inputs: Inputs) -> str | None:
         """Return the name of a required input that is missing, or None."""
-        if self.needs_metadata and inputs.metadata is None:
+        needs_metadata = self.needs_metadata or bool(inputs.options.owners)
+        if needs_metadata and inputs.metadata is None:
             return "ledger metadata"
         if self.needs_other and inputs.other is None:
             return "a second dump"
@@ -134,6 +163,13 @@ class Analysis:
         return name
 
 
+class _ForJudged(TypedDict):
+    """Arguments of analyses that judge ledgers of the metadata."""
+
+    needs_metadata: bool
+    chooses_by: ChoosesBy
+
+
 def _live_records_sql(inputs: Inputs) -> str:
     """Return the SQL for live log records: by the metadata if given, else by the bookies' index."""
     return sql.LIVE_BY_INDEX if inputs.metadata is None else sql.LIVE_BY_METADATA
@@ -146,6 +182,17 @@ def _log_occupancy_sql(inputs: Inputs) -> str:
 
 def _bookie_bytes_sql(inputs: Inputs) -> str:
     return sql.BOOKIE_BYTES_SQL.format(live=_live_records_sql(inputs))
+
+
+def _owner_bytes_sql(inputs: Inputs) -> str:
+    options, live = inputs.options, _live_records_sql(inputs)
+    return owner_sql.owner_bytes_sql(
+        options.group_by, live, float(options.pinned), is_filtered=bool(options.owners)
+    )
+
+
+def _owner_violations_sql(inputs: Inputs) -> str:
+    return owner_sql.owner_violations_sql(inputs.options.group_by)
 
 
 _BOOKIE_LEDGER = ("bookie", "scope_id", "ledger_id")
@@ -198,6 +245,8 @@ def _comparison_job(_: Inputs) -> KernelJob:
 
 _BY_BOOKIE = ("bookie", "qualified_name")
 _BY_LEDGER = ("qualified_name",)
+_BY_OWNER = ("owner", "application")
+_JUDGED = _ForJudged(needs_metadata=True, chooses_by="metadata")
 
 _ANALYSES = (
     Analysis(
@@ -205,22 +254,35 @@ _ANALYSES = (
         _judge_job("violations"),
         ("qualified_name", "first_entry", "bookie"),
         "missing_entries",
-        needs_metadata=True,
+        **_JUDGED,
     ),
-    Analysis(HOMELESS, _judge_job("homeless"), _BY_LEDGER, "last_entry_id", needs_metadata=True),
     Analysis(
-        HEALTH, _judge_job("ledger_health"), _BY_LEDGER, "replicas_missing", needs_metadata=True
+        OWNER_VIOLATIONS,
+        _owner_violations_sql,
+        ("-lost_entries", "-replicas_missing", *_BY_OWNER),
+        "lost_entries",
+        **_JUDGED,
     ),
-    Analysis(SURPLUS, _judge_job("surplus"), _BY_BOOKIE, "surplus_entries", needs_metadata=True),
+    Analysis(HOMELESS, _judge_job("homeless"), _BY_LEDGER, "last_entry_id", **_JUDGED),
+    Analysis(HEALTH, _judge_job("ledger_health"), _BY_LEDGER, "replicas_missing", **_JUDGED),
+    Analysis(SURPLUS, _judge_job("surplus"), _BY_BOOKIE, "surplus_entries", **_JUDGED),
     Analysis(ORPHANS, sql.ORPHANS_SQL, _BY_BOOKIE, "bytes", needs_metadata=True),
-    Analysis(HOLES, _holes_job, _BY_BOOKIE, "holes"),
+    Analysis(HOLES, _holes_job, _BY_BOOKIE, "holes", chooses_by="rows"),
     Analysis(BOOKIE_BYTES, _bookie_bytes_sql, ("bookie",), "log_file_bytes"),
     Analysis(SCOPE_BYTES, sql.SCOPE_BYTES_SQL, ("scope_id",), "bytes"),
-    Analysis(LEDGER_BYTES, sql.LEDGER_BYTES_SQL, _BY_LEDGER, "bytes"),
+    Analysis(
+        OWNER_BYTES,
+        _owner_bytes_sql,
+        ("-bytes", *_BY_OWNER),
+        "bytes",
+        needs_metadata=True,
+        chooses_by="definition",
+    ),
+    Analysis(LEDGER_BYTES, sql.LEDGER_BYTES_SQL, _BY_LEDGER, "bytes", chooses_by="rows"),
     Analysis(LOG_OCCUPANCY, _log_occupancy_sql, ("bookie", "dir_index", "log_id"), "garbage_bytes"),
-    Analysis(FRAGMENTATION, _fragmentation_job, _BY_BOOKIE, "stretches"),
-    Analysis(SEQUENCES, _sequences_job, _BY_BOOKIE, "sequences"),
-    Analysis(COMPARISON, _comparison_job, _BY_BOOKIE, "added", needs_other=True),
+    Analysis(FRAGMENTATION, _fragmentation_job, _BY_BOOKIE, "stretches", chooses_by="rows"),
+    Analysis(SEQUENCES, _sequences_job, _BY_BOOKIE, "sequences", chooses_by="rows"),
+    Analysis(COMPARISON, _comparison_job, _BY_BOOKIE, "added", needs_other=True, chooses_by="rows"),
 )
 
 ANALYSES = MappingProxyType({each.name: each for each in _ANALYSES})

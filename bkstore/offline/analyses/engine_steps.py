@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import InvalidArgument
-from bkstore.offline.analyses.catalog import Analysis, Inputs, Options
+from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options
 from bkstore.offline.analyses.metadata_table import Metadata, read_metadata
-from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, ledger_keys
 from bkstore.offline.reading.open_dump import Dump, open_dump
 from bkstore.tables.dump import DUMP_TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_ANALYSIS_PATTERN = re.compile(rf"\b(?:from|join)\s+({'|'.join(ANALYSES)})\b")
 _TABLE_PATTERN = re.compile(rf"\b(?:from|join)\s+(other_)?({'|'.join(DUMP_TABLES)})\b")
 
 
@@ -46,7 +48,10 @@ def open_inputs(
 
 
 def check_inputs(analysis: Analysis, inputs: Inputs) -> None:
-    """Raise `InvalidArgument` if an input that the analysis needs is missing."""
+    """Raise `InvalidArgument` if an input that the analysis needs is missing, or if it cannot be
+    limited to the ledgers of some owners, as the options ask."""
+    if inputs.options.owners and analysis.chooses_by is None:
+        raise InvalidArgument(f"{analysis.name} cannot be limited to the ledgers of some owners")
     missing_input = analysis.missing_input(inputs)
     if missing_input is not None:
         raise InvalidArgument(f"{analysis.name} needs {missing_input}")
@@ -65,24 +70,72 @@ def tables_of_query(text: str) -> tuple[list[str], list[str]]:
     return own_tables, [name for name in DUMP_TABLES if ("other_", name) in matches]
 
 
+def analyses_of_query(text: str) -> list[Analysis]:
+    """Return the analyses whose tables a SQL text reads.
+
+    >>> [each.name for each in analyses_of_query("select count(*) from ledger_health h")]
+    ['ledger_health']
+    """
+    return [ANALYSES[name] for name in sorted(set(_ANALYSIS_PATTERN.findall(text)))]
+
+
+def limit_to_owners(analysis: Analysis, inputs: Inputs) -> Inputs:
+    """Return the inputs, with the metadata of the chosen ledgers alone if that limits it."""
+    if analysis.chooses_by != "metadata" or not inputs.options.owners:
+        return inputs
+    return replace(inputs, metadata=inputs.chosen_metadata)
+
+
+def without_top(inputs: Inputs) -> Inputs:
+    """Return the inputs for an analysis of which another one needs all rows."""
+    return replace(inputs, options=replace(inputs.options, top=None, by=None))
+
+
+def filters_rows(analysis: Analysis, options: Options) -> bool:
+    """Return whether only those rows of the analysis count whose ledgers are chosen."""
+    return analysis.chooses_by == "rows" and bool(options.owners)
+
+
 def order_terms(names: Iterable[str]) -> list[str]:
     """Return the SQL terms to sort by, with ids in unsigned order."""
     return [f"bk_unsigned({name})" if name in LEDGER_COLUMNS else name for name in names]
 
 
-def finish_table(table: pa.Table, analysis: Analysis, options: Options) -> pa.Table:
-    """Return the table with the declared schema, sorted, and cut to the top rows if requested."""
+def finish_table(table: pa.Table, analysis: Analysis, inputs: Inputs) -> pa.Table:
+    """Return the table with the declared schema, with the rows of the chosen ledgers, sorted, and
+    cut to the top rows if requested."""
+    options = inputs.options
     table = table.select(analysis.schema.names).cast(analysis.schema.to_arrow())
+    if filters_rows(analysis, options) and inputs.chosen_metadata is not None:
+        table = _rows_of_ledgers(table, inputs.chosen_metadata.table)
     if options.top is not None:
         return top_rows(table, analysis, options)
-    return _sort_rows(table, [(name, "ascending") for name in analysis.order], table.num_rows)
+    return _sort_rows(table, declared_order(analysis), table.num_rows)
+
+
+def _rows_of_ledgers(table: pa.Table, ledgers: pa.Table) -> pa.Table:
+    """Return the rows of a table whose ledgers are among the rows of `ledgers`."""
+    import pyarrow as pa
+
+    pairs = ([each.column(name).to_numpy() for name in LEDGER_COLUMNS] for each in (table, ledgers))
+    row_keys, chosen_keys = (ledger_keys(*columns) for columns in pairs)
+    return table.filter(pa.array(np.isin(row_keys, chosen_keys)))
+
+
+def declared_order(analysis: Analysis) -> list[tuple[str, str]]:
+    """Return the columns by which rows are sorted, with "ascending" or "descending"."""
+    return [
+        (name.lstrip("-"), "descending" if name.startswith("-") else "ascending")
+        for name in analysis.order
+    ]
 
 
 def top_rows(table: pa.Table, analysis: Analysis, options: Options) -> pa.Table:
     """Return the `options.top` rows with the largest values in the rank column, largest first. Ties
     are broken by the declared order. Rows with a null in that column come last."""
-    keys = [(name, "ascending") for name in analysis.order]
-    keys.insert(0, (analysis.rank_column(options), "descending"))
+    rank_column = analysis.rank_column(options)
+    keys = [(rank_column, "descending")]
+    keys += [key for key in declared_order(analysis) if key[0] != rank_column]
     return _sort_rows(table, keys, table.num_rows if options.top is None else options.top)
 
 

@@ -55,13 +55,14 @@ class LocalEngine:
         """Return the analysis's table, with the declared schema and in the declared order. Raises
         `InvalidArgument` for a missing input, `BkstoreError` if DuckDB fails (a full disk)."""
         engine_steps.check_inputs(analysis, inputs)
+        inputs = engine_steps.limit_to_owners(analysis, inputs)
         sql_or_job = analysis.sql_or_job(inputs)
         if isinstance(sql_or_job, str):
             with self._connect(inputs, sql_or_job) as connection:
                 table = connection.sql(sql_or_job).to_arrow_table()
         else:
             table = self._run_job(analysis, sql_or_job, inputs)
-        return engine_steps.finish_table(table, analysis, inputs.options)
+        return engine_steps.finish_table(table, analysis, inputs)
 
     def _run_job(self, analysis: Analysis, job: KernelJob, inputs: Inputs) -> pa.Table:
         """Run a kernel over sorted files directly, over other rows after DuckDB sorted them."""
@@ -100,6 +101,10 @@ class LocalEngine:
             try:
                 with open_duckdb(self.settings(scratch)) as connection:
                     _create_views(connection, inputs, sql_text)
+                    for needed in engine_steps.analyses_of_query(sql_text):
+                        connection.register(
+                            needed.name, self.run(needed, engine_steps.without_top(inputs))
+                        )
                     yield connection
             except self._duckdb.Error as error:
                 line = str(error).splitlines()[0]
@@ -167,6 +172,8 @@ def _create_views(connection: Any, inputs: Inputs, sql_text: str) -> None:
         connection.register(f"{prefix}bookies", dump.bookie_rows())
     if inputs.metadata is not None:
         connection.register("metadata", inputs.metadata.table)
+    if inputs.chosen_metadata is not None:
+        connection.register("chosen", inputs.chosen_metadata.table)
 
 
 def _sort_query(sql_text: str, kernel_input: KernelInput) -> str:

@@ -21,7 +21,7 @@ from bkstore.offline import analyses
 from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, metadata_tasks
 from bkstore.offline.analyses.catalog import KernelJob
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner, fold_many
-from bkstore.offline.analyses.kernels.ledger_verdicts import worst_shortages
+from bkstore.offline.analyses.kernels.ledger_verdicts import shortage_layers, worst_shortages
 from bkstore.offline.analyses.metadata_tasks import JudgeTask, SortedGroupScan
 from tests.models.analyses import Expected, rows_of
 from tests.models.sequence_groups import groups_of
@@ -205,7 +205,8 @@ def test_the_worst_of_many_ledgers(seed: int) -> None:
     rows = [(n, *group) for n, has in enumerate(sets) for group in groups_of(has)]
     owner, *groups = np.array(rows, np.int64).reshape(-1, 5).T
     lacks = fold_many(GroupsByOwner(owner, Groups(*groups)))
-    found = worst_shortages(np.array(ledger, np.int64), np.array(place, np.int64), lacks)
+    columns = (np.array(ledger, np.int64), np.array(place, np.int64))
+    found = worst_shortages(shortage_layers(*columns, lacks))
     expected = {}
     for number in set(ledger):
         mine = [sorted(has) for has, name in zip(sets, ledger) if name == number]

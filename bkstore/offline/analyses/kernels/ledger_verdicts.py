@@ -5,7 +5,7 @@ on one axis, so that each array operation runs once per block."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -31,12 +31,14 @@ from bkstore.schedule import expected_many
 @dataclass(slots=True)
 class LedgerVerdict:
     """A ledger: its facts, and the verdict that `judge_ledgers` fills in. The counts are of
-    replicas. `unread_bookies` could not read it, `undumped_bookies` are not in the dump."""
+    replicas, except `lost_count`, of entries without any. `unread_bookies` could not read it,
+    `undumped_bookies` are not in the dump."""
 
     ledger: LedgerId
     facts: LedgerFacts
     due_count: int = 0
     missing_count: int = 0
+    lost_count: int = 0
     has_entries: bool = False
     worst_shortage: Shortage | None = None
     unread_bookies: set[str] = field(default_factory=set)
@@ -79,9 +81,9 @@ def judge_ledgers(
     *,
     find_worst: bool = True,
 ) -> None:
-    """Fill in `verdicts`, by ledger number; their worst shortages only with `find_worst`. The
-    owners of each bookie's canonical groups in `groups_by_bookie` are ledger numbers too; groups of
-    other ledgers are skipped. `bookies` are those that the dump has read."""
+    """Fill in `verdicts`, by ledger number; their worst shortages and lost entries only with
+    `find_worst`. The owners of each bookie's canonical groups in `groups_by_bookie` are ledger
+    numbers too; groups of other ledgers are skipped. `bookies` are those that the dump has read."""
     # `pairs.held.owner` and `pairs.due.ledger_number` are numbers of (bookie, ledger) pairs.
     pairs = _number_pairs(verdicts, groups_by_bookie, _due_rows(verdicts, bookies))
     pairs_with_entries = pairs.held.owner[run_starts(pairs.held.owner)]
@@ -98,9 +100,10 @@ def judge_ledgers(
     np.add.at(surplus_counts, pairs.due.ledger_number, missing_counts)
     if find_worst and missing_by_row.owner.size:
         due_ledgers = pairs.ledger[pairs.due.ledger_number]
-        worst = worst_shortages(due_ledgers, pairs.due.bookie_index, missing_by_row)
-        for number, shortage in worst.items():
+        layers = shortage_layers(due_ledgers, pairs.due.bookie_index, missing_by_row)
+        for number, shortage in worst_shortages(layers).items():
             verdicts[number].worst_shortage = shortage
+        _count_lost(verdicts, layers)
     # Only the pairs that have a surplus need its entries.
     for pair in np.flatnonzero(surplus_counts > 0).tolist():
         verdict = verdicts[int(pairs.ledger[pair])]
@@ -207,17 +210,17 @@ def _surplus_entries(pairs: _Pairs, pair: int) -> Availability:
     return held_entries - Availability.from_canonical(canonicalize(expected_many(*due[1:])))
 
 
-def worst_shortages(
+def shortage_layers(
     ledger: Int64Array, ensemble_position: Int64Array, missing: GroupsByOwner
-) -> dict[int, Shortage]:
-    """Return the shortage of the worst entry of each ledger, as `find_worst_shortage` does of one.
+) -> list[GroupsByOwner]:
+    """Return layers of missing entries: layer k has those that k + 1 bookies lack, by ledger.
 
     `missing.owner` is the number of a due row; `ledger` and `ensemble_position` have each row's
     ledger number and position in its ensemble. Segments of a ledger do not overlap, so the missing
     entries at one position do not either. O(groups x E x W) array work, for any number of ledgers.
     """
-    # Layer k has the entries of each ledger that k + 1 bookies lack. Add the positions one by one:
-    # entries that a layer has already are carried to the next one, as in a binary addition.
+    # Add the positions one by one: entries that a layer has already are carried to the next one, as
+    # in a binary addition.
     layers: list[GroupsByOwner] = []
     group_ledgers, group_positions = ledger[missing.owner], ensemble_position[missing.owner]
     for position in np.unique(group_positions).tolist():
@@ -229,6 +232,12 @@ def worst_shortages(
             carry = combine_groups(layer, carry, "and")
         if carry.owner.size:
             layers.append(carry)
+    return layers
+
+
+def worst_shortages(layers: Iterable[GroupsByOwner]) -> dict[int, Shortage]:
+    """Return the shortage of the worst entry of each ledger, as `find_worst_shortage` does of one;
+    `layers` are those of `shortage_layers`. O(groups)."""
     # A deeper layer overwrites the shallower ones: the worst entry is in the last.
     worst: dict[int, Shortage] = {}
     for depth, layer in enumerate(layers, 1):
@@ -237,3 +246,12 @@ def worst_shortages(
         for ledger_number, first in zip(layer.owner[first_rows].tolist(), firsts):
             worst[ledger_number] = Shortage(depth, first)
     return worst
+
+
+def _count_lost(verdicts: _Verdicts, layers: Iterable[GroupsByOwner]) -> None:
+    """Record in the verdicts how many entries all bookies of their write set lack."""
+    for depth, layer in enumerate(layers, 1):
+        counts = count_entries(layer, int(layer.owner.max()) + 1)
+        for number in np.flatnonzero(counts).tolist():
+            if verdicts[number].facts.write_quorum == depth:
+                verdicts[number].lost_count = int(counts[number])

@@ -34,7 +34,7 @@ def _violation_rows(verdict: LedgerVerdict) -> Iterator[Row]:
 def _health_rows(verdict: LedgerVerdict) -> Iterator[Row]:
     """Yield the row of a ledger; it ends with the reason why not all of the ledger was judged."""
     facts = verdict.facts
-    verdict_cells: Row = (None,) * 5  # if the ledger is not judged
+    verdict_cells: Row = (None,) * 6  # if the ledger is not judged
     reason = facts.skip_reason
     if reason is None:
         worst, quorum, category = verdict.worst_shortage, facts.write_quorum, None
@@ -44,7 +44,7 @@ def _health_rows(verdict: LedgerVerdict) -> Iterator[Row]:
             category = categorize_shortage(fewest_replicas, quorum, facts.ack_quorum)
         surplus_count = sum(len(entries) for _, entries in verdict.surplus)
         counts = (verdict.due_count, verdict.missing_count, surplus_count)
-        verdict_cells = (*counts, fewest_replicas, category)
+        verdict_cells = (*counts, fewest_replicas, verdict.lost_count, category)
         reason = _unjudged_reason(verdict)
     yield (
         *_id_cells(verdict),
