@@ -20,7 +20,7 @@ from bkstore.report.html.rendering import (
 )
 from bkstore.report.html.value_formats import counted
 from bkstore.report.page_tables import PageTable, make_page_table
-from bkstore.report.sections import PARTS, SECTIONS, Section
+from bkstore.report.sections import OWNER_SECTIONS, PARTS, SECTIONS, Section
 from bkstore.report.sentences import (
     absence_reason,
     advice_text,
@@ -77,7 +77,7 @@ class PartOfPage(NamedTuple):
 
 def render_page(tables: Tables, title: str, source: _Source) -> str:
     """Return the HTML document. The same arguments give the same text."""
-    tables = _drop_unread_bookies(tables, source)
+    tables = _drop_unread_bookies(_drop_unknown_owners(tables), source)
     facts = gather_facts(tables, source)
     verdict = make_headline(facts, tables)
     if source.get("manifest") is not None:
@@ -120,6 +120,15 @@ def _drop_unread_bookies(tables: Tables, source: _Source) -> Tables:
     return {**tables, "bytes_by_bookie": table.filter(pc.invert(is_unread))}
 
 
+def _drop_unknown_owners(tables: Tables) -> Tables:
+    """Return the tables without those by owner if the metadata state no owner."""
+    return {
+        name: table
+        for name, table in tables.items()
+        if name not in OWNER_SECTIONS or table.column("owner").null_count < table.num_rows
+    }
+
+
 def _describe_source(source: _Source) -> str:
     """Return a line on the sources: the dump, when it was made, and the metadata."""
     parts = []
@@ -156,7 +165,7 @@ def _make_part(
     for section in (SECTIONS[name] for name in names):
         if section.name in tables:
             shown.append(_show_table(section, tables[section.name], source, facts))
-        else:
+        elif section.name not in OWNER_SECTIONS:  # a cluster may have no owners
             reason = absence_reason(section, facts)
             absent.append(AbsentTable(section.name, section.heading, reason))
     return PartOfPage(heading, tuple(shown), tuple(absent))

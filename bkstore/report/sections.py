@@ -45,14 +45,28 @@ def _default_column(name: str) -> ShownColumn:
     return ShownColumn(column.label or name.replace("_", " ").capitalize(), column.form, name)
 
 
+_TOPIC = ShownColumn("Topic", "long", "owner")
+
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("What is missing", ("violations", "homeless", "holes", "findings")),
+    ("What is missing", ("violations", "violations_by_owner", "homeless", "holes", "findings")),
     ("Health", ("ledger_health", "surplus", "orphans")),
-    ("Disk", ("bytes_by_bookie", "log_occupancy", "bytes_by_ledger", "bytes_by_scope")),
+    (
+        "Disk",
+        (
+            "bytes_by_bookie",
+            "bytes_by_owner",
+            "log_occupancy",
+            "bytes_by_ledger",
+            "bytes_by_scope",
+        ),
+    ),
     ("Shape", ("fragmentation", "sequences", "comparison")),
     ("Source", ("bookies",)),
 )
 """The parts of the page in order, and the tables in each."""
+
+OWNER_SECTIONS = frozenset({"violations_by_owner", "bytes_by_owner"})
+"""Tables by owner, which the page has only if the metadata state owners."""
 
 _ALL_SECTIONS = (
     Section(
@@ -69,6 +83,23 @@ _ALL_SECTIONS = (
         _show_columns(
             "category ledger_id bookie missing_entries missing first_entry detail",
             first_entry=ShownColumn("Segment at", "entry", "first_entry"),
+        ),
+        needs_metadata=True,
+    ),
+    Section(
+        "violations_by_owner",
+        "Topics that lack replicas",
+        "The ledgers of Violations by the topic that their custom metadata state, or by the "
+        "application without one; the most lost entries first. Lost are entries of which no bookie "
+        "of the dump has a replica.",
+        "",
+        "No topic lacks replicas.",
+        ("-lost_entries", "-replicas_missing"),
+        _show_columns(
+            "owner lost_entries replicas_missing replicas_due no_replica below_ack_quorum"
+            " below_write_quorum",
+            owner=_TOPIC,
+            no_replica=ShownColumn("Ledgers with lost entries", "number", "no_replica"),
         ),
         needs_metadata=True,
     ),
@@ -160,6 +191,22 @@ _ALL_SECTIONS = (
         _show_columns(
             "bookie log_file_bytes live_bytes garbage_bytes entry_logs ledgers entries damage"
         ),
+    ),
+    Section(
+        "bytes_by_owner",
+        "Disk by topic",
+        "Bytes of the records of a topic's ledgers in all entry logs, replicas included; its "
+        "subscriptions and schemas belong to it. Entries are those of closed ledgers. Garbage are "
+        "records of ledgers that the metadata do not contain, whose owner is no longer known. "
+        "Pinned: logs that are kept for a few live records, some of them of this topic.",
+        "Check the retention of the biggest first.",
+        "The dump has no ledger.",
+        ("-bytes",),
+        _show_columns(
+            "owner bytes ledgers entries replicas garbage_bytes pinned_logs pinned_bytes bookies",
+            owner=_TOPIC,
+        ),
+        needs_metadata=True,
     ),
     Section(
         "log_occupancy",

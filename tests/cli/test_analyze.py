@@ -179,6 +179,43 @@ def test_engines_give_the_top_rows_where_no_sum_is_told(
         assert Options() == asked["holes"]
 
 
+def test_nothing_of_an_owner_is_not_passed(tmp_path: Path) -> None:
+    """A pattern that matches no ledger is exit code 3, as no ledger was checked."""
+    world = DumpWorld(held=_NOT_HERE, metadata=[_metadata(["b"])])
+    (tmp_path / "FILE").write_bytes(encode_file(snapshot(world.store())))
+    command = ["analyze", str(write_dump(world, tmp_path / "dump")), "--only", "violations"]
+
+    assert 0 == main([*command, "--metadata", f"{tmp_path}/FILE"])
+    assert 3 == main([*command, "--metadata", f"{tmp_path}/FILE", "--topic", "nowhere"])
+
+
+def test_ledgers_of_some_owners(
+    made: tuple[DumpWorld, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The filters choose rows; analyses of all ledgers are left out, or refused if asked for."""
+    world, top = made
+    dump = f"{top}/dump"
+    command = ["analyze", dump, "--metadata", f"{top}/metadata.json", "--tenant", "shop"]
+    main([*command, "--only", "bytes_by_owner", "--group-by", "namespace", "--format", "json"])
+    rows = [tuple(row.values()) for row in json.loads(capsys.readouterr().out)]
+    all_rows = Expected(world).bytes_by_owner("namespace")
+
+    assert [row for row in all_rows if str(row[0]).startswith("shop/")] == rows
+    assert 2 == len(rows)
+    main([*command, "--format", "jsonl"])
+    captured = capsys.readouterr()
+    assert "left out: orphans, bytes_by_bookie, bytes_by_scope, log_occupancy" in captured.err
+    left_out = {name for name in ANALYSES if ANALYSES[name].chooses_by is None}
+    assert set(ANALYSES) - left_out - {"comparison"} == set(_summary(captured.out))
+    for words, refusal in {
+        (*command, "--only", "orphans"): "orphans cannot be limited to the ledgers of some owners",
+        (*command, "--report", f"{top}/r.html"): "--report is about all ledgers",
+        ("analyze", dump, "--topic", "x"): "a filter by owner requires --metadata",
+    }.items():
+        assert 2 == main(list(words))
+        assert refusal in capsys.readouterr().err
+
+
 def test_top_rows_have_the_exit_code_of_all(tmp_path: Path) -> None:
     """What is amiss in rows that are not shown counts, too."""
     world = random_dump(7)

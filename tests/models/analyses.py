@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from typing import Any
 
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
+from bkstore.offline.analyses import ANALYSES, Options
 from tests.models.audit import category, segments, stores
 from tests.models.sequence_groups import bytes_of, groups_of, runs_of
 from tests.worlds.random_dumps import DumpWorld, Place, Row, finding_rows, owner_of
@@ -125,15 +127,18 @@ class Expected:
                 return getattr(owner, group_by), owner.application
         return None, None
 
-    def bytes_by_owner(self, group_by: str = "topic") -> list[Row]:
-        """Ledgers, entries, and records in logs, put together owner by owner."""
+    def bytes_by_owner(
+        self, group_by: str = "topic", chosen: set[LedgerId] | None = None
+    ) -> list[Row]:
+        """Ledgers, entries, and records in logs, put together owner by owner; of `chosen` only."""
         held = {(name, ledger): has for name, ledger, has in self._each()}
         known = {metadata.ledger: metadata for metadata in self.world.metadata}
         logged = [(key, each) for key, (_, _, told) in self.logs.items() for each in (told or {})]
         pinned = {row[:3] for row in self.log_occupancy() if row[-1]}
         owners: dict[Any, set[LedgerId]] = defaultdict(set)
         for ledger in {*known, *(each for _, each in held), *(each for _, each in logged)}:
-            owners[self._owner(ledger, group_by)].add(ledger)
+            if chosen is None or ledger in chosen:
+                owners[self._owner(ledger, group_by)].add(ledger)
         rows = []
         for owner, mine in owners.items():
             ends = [known[each].last_entry_id for each in mine if each in known]
@@ -151,11 +156,13 @@ class Expected:
             rows.append((*owner, *counts, replicas, *space, pins))
         return sorted(rows, key=lambda row: (-row[6], *_nulls_last(row[:2])))
 
-    def violations_by_owner(self, group_by: str = "topic") -> list[Row]:
+    def violations_by_owner(
+        self, group_by: str = "topic", chosen: set[LedgerId] | None = None
+    ) -> list[Row]:
         """The judged ledgers that lack replicas, put together owner by owner."""
         owners: dict[Any, list[Row]] = defaultdict(list)
         for each in self.ledgers():
-            if each.lacking:
+            if each.lacking and (chosen is None or each.metadata.ledger in chosen):
                 owners[self._owner(each.metadata.ledger, group_by)].append(each.health())
         rows = []
         for owner, health in owners.items():
@@ -256,6 +263,28 @@ class Expected:
                 bookies = " ".join(sorted(said.bookies))
                 rows.append((*ids, said.state, said.last_entry_id, bookies))
         return rows
+
+
+def rows_of_owners(world: DumpWorld, name: str, options: Options) -> list[Row]:
+    """Return the rows of an analysis that is limited to the ledgers of some owners: of one pattern,
+    matched with the names that the world gives to owners.
+    """
+    pattern, expected = options.owners, Expected(world)
+    (kind,) = (each for each in ("namespace", "component") if getattr(pattern, each))
+    chosen = {
+        metadata.ledger
+        for metadata in world.metadata
+        if fnmatchcase(getattr(owner_of(metadata), kind) or "", getattr(pattern, kind))
+    }
+    if name.endswith("_by_owner"):
+        rows: list[Row] = getattr(expected, name)(options.group_by, chosen)
+        return rows
+    columns = ANALYSES[name].schema.names
+    ids = [columns.index(column) for column in ("scope_id", "ledger_id")]
+    signed = {ledger.signed for ledger in chosen}
+    return [
+        row for row in getattr(expected, name)() if tuple(row[column] for column in ids) in signed
+    ]
 
 
 class Judged:

@@ -128,7 +128,7 @@ def judged_tables(world: World) -> dict[str, pa.Table]:
     for ledger in world.ledgers:
         head = (*_name(ledger.id), ledger.state, len(ledger.ensemble), ledger.write, ledger.ack, 1)
         if ledger.state == "OPEN":
-            health.append((*head, -1, *[None] * 5, "open"))
+            health.append((*head, -1, *[None] * 6, "open"))
             continue
         due = {
             b: {e for e in range(ledger.last + 1) if b in ledger.due(e)} for b in ledger.ensemble
@@ -142,7 +142,8 @@ def judged_tables(world: World) -> dict[str, pa.Table]:
         more = {b: here[b] - due.get(b, set()) for b in world.bookies}
         why = f"not in the dump: {' '.join(unknown)}" if unknown else None
         counts = [sum(map(len, group.values())) for group in (due, missing, more)]
-        health.append((*head, ledger.last, *counts, min(replicas, default=0), worst, why))
+        fewest = (min(replicas, default=0), replicas.count(0))
+        health.append((*head, ledger.last, *counts, *fewest, worst, why))
         for bookie, lacks in missing.items():
             if lacks:
                 listed = ranges(lacks)

@@ -7,6 +7,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +16,10 @@ import pytest
 from bkstore import BookieDir
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
+from bkstore.ledger_metadata import OwnerFilter
 from bkstore.offline import analyses
 from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, Options
-from tests.models.analyses import Expected, rows_of
+from tests.models.analyses import Expected, rows_of, rows_of_owners
 from tests.worlds.random_dumps import (
     DumpWorld,
     later_dump,
@@ -87,6 +89,25 @@ def test_rows_equal_the_oracle(
     assert ANALYSES[name].schema.to_arrow() == table.schema
     assert getattr(Expected(world), name)() == rows_of(table)
     assert table.equals(LocalEngine(threads=1).run(ANALYSES[name], inputs))
+
+
+@pytest.mark.parametrize("name", ["violations_by_owner", "bytes_by_owner", "holes", "surplus"])
+def test_ledgers_of_some_owners(
+    name: str, engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
+) -> None:
+    """A filter leaves the rows of the chosen ledgers, also where only the top ones are asked for;
+    the next question, without a filter, is about all again.
+    """
+    world, _, inputs = asked
+    options = Options(group_by="tenant", owners=OwnerFilter(namespace="shop/*"))
+    chosen = replace(inputs, options=options)
+    table = engine.run(ANALYSES[name], chosen)
+
+    assert rows_of_owners(world, name, options) == rows_of(table)
+    top = replace(inputs, options=replace(options, top=1))
+    local = LocalEngine(threads=1).run(ANALYSES[name], top)
+    assert local.equals(engine.run(ANALYSES[name], top))
+    assert getattr(Expected(world), name)() == rows_of(engine.run(ANALYSES[name], inputs))
 
 
 def test_comparison_equals_the_oracle(

@@ -6,13 +6,18 @@ import argparse
 from pathlib import Path
 
 from bkstore.cli.datasets.dump_location import DUMP_HELP, parse_dump_location
-from bkstore.cli.terminal.metadata_options import METADATA_HELP, parse_metadata_location
+from bkstore.cli.terminal.metadata_options import (
+    METADATA_HELP,
+    add_owner_options,
+    parse_metadata_location,
+)
 from bkstore.cli.terminal.output_options import add_columns
 from bkstore.cli.terminal.table_output import FORMATS
 
 # A copy of the names in `bkstore.offline.analyses` (a test compares them), which is slow to import.
 _ANALYSES = (
     "violations",
+    "violations_by_owner",
     "homeless",
     "ledger_health",
     "surplus",
@@ -20,12 +25,14 @@ _ANALYSES = (
     "holes",
     "bytes_by_bookie",
     "bytes_by_scope",
+    "bytes_by_owner",
     "bytes_by_ledger",
     "log_occupancy",
     "fragmentation",
     "sequences",
     "comparison",
 )
+_OWNER_NAMES = ("topic", "namespace", "tenant", "component")
 _PINNED_THRESHOLD = 0.2
 
 
@@ -62,10 +69,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_PINNED_THRESHOLD,
         help=f"occupancy below which a log counts as pinned (default {_PINNED_THRESHOLD:g})",
     )
+    add(
+        "--group-by",
+        choices=_OWNER_NAMES,
+        default=_OWNER_NAMES[0],
+        help="what analyses by owner have a row for (default topic)",
+    )
     add("--out", metavar="DIR", type=Path, help="a new folder for the tables")
     add("--report", metavar="OUT.html", type=Path, help="write the HTML page")
     add("--format", choices=FORMATS, help="default: table on stdout, parquet in DIR")
     add_columns(parser)
+    add_owner_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -66,6 +66,42 @@ def _summarize_violations(table: pa.Table, _: Inputs) -> _Summary:
     return _Summary(finding=True, text="; ".join(parts))
 
 
+def _summarize_owner_violations(table: pa.Table, _: Inputs) -> _Summary:
+    """Summarize the owner that lost most."""
+    if not table.num_rows:
+        return _Summary(finding=False, text="none")
+    worst = _first_row_by(table, ("lost_entries", "replicas_missing"))
+    lost, missing = worst["lost_entries"], worst["replicas_missing"]
+    loss = f"{_counted(lost, 'entry', 'entries')} lost, " if lost else ""
+    text = f"{_owner_text(worst)}: {loss}{_counted(missing, 'replica')} missing"
+    if others := table.num_rows - 1:
+        text += f"; {_counted(others, 'other owner lacks', 'other owners lack')} replicas"
+    return _Summary(finding=True, text=text)
+
+
+def _by_owner(table: pa.Table, _: Inputs) -> _Summary:
+    """Summarize the bytes of all owners, and of the one that has most."""
+    size = _counted(_sum_of(table, "bytes"), "byte")
+    text = f"{_counted(table.num_rows, 'owner')}, {size} of records"
+    if table.num_rows:
+        largest = _first_row_by(table, ("bytes",))
+        text += f"; most: {_owner_text(largest)}, {_counted(largest['bytes'], 'byte')}"
+    return _Summary(finding=False, text=text)
+
+
+def _first_row_by(table: pa.Table, columns: tuple[str, ...]) -> dict[str, Any]:
+    """Return the row with the largest values in these columns, of equal ones the first."""
+    import pyarrow.compute as pc
+
+    keys = [(column, "descending") for column in columns]
+    (row,) = table.take(pc.sort_indices(table, sort_keys=keys)[:1]).to_pylist()
+    return dict(row)
+
+
+def _owner_text(row: dict[str, Any]) -> str:
+    return row["owner"] or "unknown owner"
+
+
 def _summarize_homeless(table: pa.Table, _: Inputs) -> _Summary:
     ledgers = _counted(table.num_rows, "ledger")
     return _Summary(finding=table.num_rows > 0, text=f"{ledgers} of which no bookie has an entry")
@@ -169,6 +205,7 @@ def _summarize_comparison(table: pa.Table, inputs: Inputs) -> _Summary:
 
 _SUMMARIZERS: dict[str, Callable[[Any, Inputs], _Summary]] = {
     "violations": _summarize_violations,
+    "violations_by_owner": _summarize_owner_violations,
     "homeless": _summarize_homeless,
     "ledger_health": _summarize_health,
     "surplus": _summarize_surplus,
@@ -176,6 +213,7 @@ _SUMMARIZERS: dict[str, Callable[[Any, Inputs], _Summary]] = {
     "holes": _summarize_holes,
     "bytes_by_bookie": _by_bookie,
     "bytes_by_scope": _by_scope,
+    "bytes_by_owner": _by_owner,
     "bytes_by_ledger": _by_ledger,
     "log_occupancy": _summarize_occupancy,
     "fragmentation": _summarize_fragmentation,

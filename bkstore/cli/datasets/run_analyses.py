@@ -20,7 +20,7 @@ from bkstore.cli.datasets.analysis_verdict import judge_results, print_unread_bo
 from bkstore.cli.datasets.analyze_summary import NEEDS_ALL_ROWS, SummaryLine
 from bkstore.cli.datasets.dump_location import last_path_part
 from bkstore.cli.screen.column_choice import RequestedColumns
-from bkstore.cli.terminal.metadata_options import local_paths
+from bkstore.cli.terminal.metadata_options import local_paths, owner_filter_from_args
 from bkstore.cli.terminal.output_options import describe_column_problem
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.cli.terminal.table_output import write_tables
@@ -55,14 +55,16 @@ def run_analyses(args: argparse.Namespace) -> int:
     """Print the summary, or the tables of --only, and write --out and --report; return 1 for
     findings, 3 if losses were looked for but there was nothing to check."""
     # Validate the arguments, and open the dumps.
-    options = Options(args.top, args.by, args.pinned)
+    owners = owner_filter_from_args(args)
+    options = Options(args.top, args.by, args.pinned, args.group_by, owners)
     chosen = _chosen_analyses(args)
     _check_columns(args.columns, chosen)
     _check_targets(args)
     engine_name = choose_engine("analyze", args.engine, report=args.report is not None)
     if engine_name == "local" and args.master is not None:
         raise InvalidArgument("--master requires --engine spark")
-    inputs = open_inputs(args.dump, args.metadata, args.other, Options(pinned=args.pinned))
+    all_rows = replace(options, top=None, by=None)
+    inputs = open_inputs(args.dump, args.metadata, args.other, all_rows)
     chosen = _select_possible(chosen, inputs, asked=args.only is not None)
     for analysis in chosen if args.top is not None else ():
         analysis.rank_column(options)  # raises for a --by that it does not have
@@ -111,6 +113,15 @@ def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
 def _select_possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[Analysis]:
     """Return the analyses that the inputs allow, and print which are left out, or raise
     `InvalidArgument` if they were `asked` for by name."""
+    if inputs.options.owners:
+        if inputs.metadata is None:
+            raise InvalidArgument("a filter by owner requires --metadata METADATA")
+        names = [analysis.name for analysis in chosen if analysis.chooses_by is None]
+        if names and asked:
+            raise InvalidArgument(f"{names[0]} cannot be limited to the ledgers of some owners")
+        if names:
+            print_stderr(f"about all ledgers, so left out: {', '.join(names)}")
+        chosen = [analysis for analysis in chosen if analysis.chooses_by is not None]
     missing = {analysis.name: analysis.missing_input(inputs) for analysis in chosen}
     for name, input_name in missing.items():
         if input_name is not None and asked:
@@ -137,7 +148,10 @@ def _has_summary(args: argparse.Namespace) -> bool:
 
 
 def _check_targets(args: argparse.Namespace) -> None:
-    """Raise `InvalidArgument` for targets that exist, lie in an input, or are URIs."""
+    """Raise `InvalidArgument` for targets that exist, lie in an input, or are URIs, and for a
+    report about some ledgers."""
+    if args.report is not None and owner_filter_from_args(args):
+        raise InvalidArgument("--report is about all ledgers: leave out the filters by owner")
     for target, description in ((args.out, "a folder of tables"), (args.report, "a report")):
         if target is not None:
             require_local_path(target, description)

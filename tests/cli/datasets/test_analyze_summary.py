@@ -86,3 +86,32 @@ def test_violations() -> None:
         "no_replica: 1 ledger; below_ack_quorum: 1 ledger; below_write_quorum: 1 ledger; "
         "10 replicas missing" == line.text
     )
+
+
+def test_owners() -> None:
+    """The owner that lost or has most is named, of equal losses the one that lacks most."""
+    columns: dict[str, list[Any]] = {
+        "owner": ["persistent://a/b/c", "persistent://a/b/d", None],
+        "lost_entries": [77, 77, 0],
+        "replicas_missing": [90, 1200, 2],
+    }
+    worst = _line("violations_by_owner", **columns)
+    missing = _line(
+        "violations_by_owner",
+        **{name: column[2:] for name, column in columns.items() if name != "owner"},
+        owner=pa.array([None], pa.string()),
+    )
+    sizes = _line("bytes_by_owner", owner=["a", "b"], bytes=[1000, 2000])
+    nothing = {name: pa.array([], pa.int64()) for name in columns}
+
+    assert (True, 3) == (worst.finding, worst.rows)
+    assert (
+        "persistent://a/b/d: 77 entries lost, 1,200 replicas missing; 2 other owners lack replicas"
+    ) == worst.text
+    assert "unknown owner: 2 replicas missing" == missing.text
+    assert SummaryLine("violations_by_owner", 0, False, "none") == _line(
+        "violations_by_owner", **nothing
+    )
+    assert "2 owners, 3,000 bytes of records; most: b, 2,000 bytes" == sizes.text
+    empty = {"owner": pa.array([], pa.string()), "bytes": pa.array([], pa.int64())}
+    assert "0 owners, 0 bytes of records" == _line("bytes_by_owner", **empty).text

@@ -6,6 +6,7 @@ import random
 import re
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bkstore.availability import Availability
 from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import InvalidArgument, MissingDependency
 from bkstore.ids import LedgerId
-from bkstore.ledger_metadata import LedgerMetadata, Segment
+from bkstore.ledger_metadata import LedgerMetadata, OwnerFilter, Segment
 from bkstore.offline import analyses
 from bkstore.offline.analyses import (
     ANALYSES,
@@ -30,7 +31,7 @@ from bkstore.offline.analyses.kernels import batch_blocks, groups_by_owner, meta
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner
 from bkstore.offline.analyses.kernels.sequences import Condense
 from bkstore.tables import GROUPS, VIOLATIONS
-from tests.models.analyses import Expected, rows_of
+from tests.models.analyses import Expected, rows_of, rows_of_owners
 from tests.models.sequence_groups import bytes_of, groups_of
 from tests.worlds.random_dumps import DumpWorld, later_dump, random_dump, write_dump
 
@@ -149,6 +150,67 @@ def test_pinned_is_below_what_is_asked_for(tmp_path: Path) -> None:
         assert expected == rows_of(
             analyses.run("log_occupancy", dump, options=options, engine=ENGINE)
         )
+
+
+@pytest.mark.parametrize(
+    ("group_by", "pattern"),
+    [
+        ("topic", {"component": "schema"}),
+        ("namespace", {"namespace": "shop/*"}),
+        ("tenant", {"component": "managed-*"}),
+        ("component", {"namespace": "nowhere/*"}),
+    ],
+)
+def test_ledgers_of_some_owners(group_by: str, pattern: dict[str, str], tmp_path: Path) -> None:
+    """A filter leaves the rows of the chosen ledgers, also of the top ones; by any part of a name.
+
+    Without a filter the analyses by owner have rows of the names asked for.
+    """
+    world = random_dump(3)
+    dump = write_dump(world, tmp_path / "dump")
+    options = Options(group_by=group_by, owners=OwnerFilter(**pattern))
+    inputs = analyses.open_inputs(dump, world.store(), options=options)
+    for name in ALONE:
+        if ANALYSES[name].chooses_by is None:
+            with pytest.raises(InvalidArgument, match=f"{name} cannot be limited to the ledgers"):
+                ENGINE.run(ANALYSES[name], inputs)
+            continue
+        expected = rows_of_owners(world, name, options)
+
+        assert expected == rows_of(ENGINE.run(ANALYSES[name], inputs)), name
+        rank = ANALYSES[name].schema.names.index(ANALYSES[name].rank)
+        top = replace(inputs, options=replace(options, top=1))
+        ranks = [row[rank] for row in expected if row[rank] is not None]
+        found = [row[rank] for row in rows_of(ENGINE.run(ANALYSES[name], top))]
+        assert found == ([max(ranks)] if ranks else found[:1] and [None]), name
+    by_name = replace(inputs, options=Options(group_by=group_by))
+    for name in ("bytes_by_owner", "violations_by_owner"):
+        expected = getattr(Expected(world), name)(group_by)
+
+        assert expected == rows_of(ENGINE.run(ANALYSES[name], by_name)), name
+
+
+def test_filters_need_metadata(tmp_path: Path) -> None:
+    """Without metadata nobody knows whose a ledger is, also for analyses that need none."""
+    dump = write_dump(random_dump(1), tmp_path / "dump")
+    options = Options(owners=OwnerFilter(topic="*"))
+    with pytest.raises(InvalidArgument, match="holes needs ledger metadata"):
+        analyses.run("holes", dump, options=options, engine=ENGINE)
+
+
+def test_numbers_of_damaged_metadata(tmp_path: Path) -> None:
+    """Sums of ledgers that claim 2^63 entries each are as large as a column can tell."""
+    world, last = DumpWorld(held={"b": {}}), 2**63 - 2
+    for number in (1, 2):
+        ends: Any = {"state": "CLOSED", "last_entry_id": last, "length": 9}
+        segments = (Segment(0, ("b",)),)
+        world.metadata.append(LedgerMetadata(LedgerId.of(number), 1, 1, 1, segments, **ends))
+    inputs = analyses.open_inputs(write_dump(world, tmp_path / "dump"), world.store())
+    (size,) = ENGINE.run(ANALYSES["bytes_by_owner"], inputs).to_pylist()
+    (loss,) = ENGINE.run(ANALYSES["violations_by_owner"], inputs).to_pylist()
+
+    assert (2, 2**63 - 1, 0) == (size["ledgers"], size["entries"], size["bytes"])
+    assert (2, 2, 2**63 - 1) == (loss["ledgers"], loss["no_replica"], loss["lost_entries"])
 
 
 @pytest.mark.parametrize("name", ALONE)
