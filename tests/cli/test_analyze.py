@@ -210,7 +210,6 @@ def test_ledgers_of_some_owners(
     for words, refusal in {
         (*command, "--only", "orphans"): "orphans cannot be limited to the ledgers of some owners",
         (*command, "--report", f"{top}/r.html"): "--report is about all ledgers",
-        ("analyze", dump, "--topic", "x"): "a filter by owner requires --metadata",
     }.items():
         assert 2 == main(list(words))
         assert refusal in capsys.readouterr().err

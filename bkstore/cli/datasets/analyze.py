@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 
 from bkstore.cli.datasets.dump_location import DUMP_HELP, parse_dump_location
+from bkstore.cli.owners.owner_options import add_owner_filters
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
-    add_owner_options,
     parse_metadata_location,
 )
 from bkstore.cli.terminal.output_options import add_columns
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.table_output import FORMATS
 
 # A copy of the names in `bkstore.offline.analyses` (a test compares them), which is slow to import.
@@ -36,7 +37,7 @@ _OWNER_NAMES = ("topic", "namespace", "tenant", "component")
 _PINNED_THRESHOLD = 0.2
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
     add("dump", metavar="DUMP", type=parse_dump_location, help=DUMP_HELP)
@@ -79,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--report", metavar="OUT.html", type=Path, help="write the HTML page")
     add("--format", choices=FORMATS, help="default: table on stdout, parquet in DIR")
     add_columns(parser)
-    add_owner_options(parser)
+    add_owner_filters(parser)
 
 
 def run(args: argparse.Namespace) -> int:

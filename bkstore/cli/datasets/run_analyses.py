@@ -19,8 +19,9 @@ from bkstore.cli.datasets.analysis_engines import (
 from bkstore.cli.datasets.analysis_verdict import judge_results, print_unread_bookies
 from bkstore.cli.datasets.analyze_summary import NEEDS_ALL_ROWS, SummaryLine
 from bkstore.cli.datasets.dump_location import last_path_part
+from bkstore.cli.owners.owner_options import owner_filter_from_args
 from bkstore.cli.screen.column_choice import RequestedColumns
-from bkstore.cli.terminal.metadata_options import local_paths, owner_filter_from_args
+from bkstore.cli.terminal.metadata_options import local_paths
 from bkstore.cli.terminal.output_options import describe_column_problem
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.cli.terminal.table_output import write_tables
@@ -114,8 +115,6 @@ def _select_possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> 
     """Return the analyses that the inputs allow, and print which are left out, or raise
     `InvalidArgument` if they were `asked` for by name."""
     if inputs.options.owners:
-        if inputs.metadata is None:
-            raise InvalidArgument("a filter by owner requires --metadata METADATA")
         names = [analysis.name for analysis in chosen if analysis.chooses_by is None]
         if names and asked:
             raise InvalidArgument(f"{names[0]} cannot be limited to the ledgers of some owners")

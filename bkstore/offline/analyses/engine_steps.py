@@ -12,9 +12,10 @@ import numpy as np
 
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import InvalidArgument
+from bkstore.ids import ledger_keys
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options
 from bkstore.offline.analyses.metadata_table import Metadata, read_metadata
-from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, ledger_keys
+from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS
 from bkstore.offline.reading.open_dump import Dump, open_dump
 from bkstore.tables.dump import DUMP_TABLES
 
