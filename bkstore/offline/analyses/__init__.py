@@ -1,10 +1,10 @@
 """Analyses of a dump: each a function from tables to a table, written once, run by two engines.
 
-`catalog` lists them: read it first. `sql` has the analyses that are SQL texts, `kernels` those that
-work on Arrow batches; `sorted_files` and `metadata_tasks` read sorted files without sorting them
-again. `metadata_table` has ledger metadata as a table, `engine_steps` what the engines share,
-`local_engine` the engine for a single machine (DuckDB and numpy); Spark's is
-`bkstore.spark.analysis`. `duckdb_tables` reads a dump's files in DuckDB, `sql_connection` has
+`catalog` lists them: read it first. `sql` has the analyses that are SQL texts (`owner_sql` those by
+owner), `kernels` those that work on Arrow batches; `sorted_files` and `metadata_tasks` read sorted
+files without sorting them again. `metadata_table` has ledger metadata as a table, `engine_steps`
+what the engines share, `local_engine` the engine for a single machine (DuckDB and numpy); Spark's
+is `bkstore.spark.analysis`. `duckdb_tables` reads a dump's files in DuckDB, `sql_connection` has
 `connect`, for queries of a user's own. Rules, columns and costs: `docs/analyses.md`.
 """
 
