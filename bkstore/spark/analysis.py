@@ -310,12 +310,12 @@ def _top_rows(frame: DataFrame, rank_column: str, analysis: Analysis, top: int) 
     from pyspark.sql import functions as f
 
     terms = [f.desc_nulls_last(rank_column)]
-    for name, direction in engine_steps.declared_order(analysis):
-        if name == "scope_id":  # unsigned, by a flipped sign bit
-            terms.append(f.col(name).bitwiseXOR(f.lit(-(1 << 63))))
+    for column, direction in engine_steps.declared_order(analysis):
+        if column == "scope_id":  # unsigned, by a flipped sign bit
+            terms.append(f.col(column).bitwiseXOR(f.lit(-(1 << 63))))
         else:
             in_order = f.asc_nulls_last if direction == "ascending" else f.desc_nulls_last
-            terms.append(in_order(name))
+            terms.append(in_order(column))
     return frame.orderBy(*terms).limit(top)
 
 

@@ -100,7 +100,7 @@ def _ledger_fields(metadata: LedgerMetadata, passwords: bool) -> _Fields:
         custom_hex = {key: value.hex() for key, value in metadata.custom_metadata.items()}
         fields["custom_metadata_hex"] = custom_hex
     owner = read_owner(metadata.custom_metadata)._asdict()
-    if stated := {name: value for name, value in owner.items() if value is not None}:
+    if stated := {key: value for key, value in owner.items() if value is not None}:
         # For readers other than `decode_file`, which has the owner from the custom metadata.
         fields["owner"] = stated
     if metadata.c_token:

@@ -126,8 +126,8 @@ def _rows_of_ledgers(table: pa.Table, ledgers: pa.Table) -> pa.Table:
 def declared_order(analysis: Analysis) -> list[tuple[str, str]]:
     """Return the columns by which rows are sorted, with "ascending" or "descending"."""
     return [
-        (name.lstrip("-"), "descending" if name.startswith("-") else "ascending")
-        for name in analysis.order
+        (column.lstrip("-"), "descending" if column.startswith("-") else "ascending")
+        for column in analysis.order
     ]
 
 

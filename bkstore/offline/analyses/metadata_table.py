@@ -64,7 +64,7 @@ class Metadata:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        columns = [pc.fill_null(self.table.column(name), "") for name in _FILTERED_COLUMNS]
+        columns = [pc.fill_null(self.table.column(each), "") for each in _FILTERED_COLUMNS]
         keys = pc.binary_join_element_wise(*columns, "\0").combine_chunks().dictionary_encode()
         codes = keys.indices.to_numpy()
         _, first_rows = np.unique(codes, return_index=True)
@@ -80,7 +80,7 @@ def _complete_columns(table: pa.Table) -> pa.Table:
     """Return a table of `METADATA`; columns that `table` does not have are null."""
     import pyarrow as pa
 
-    missing = [name for name in _REQUIRED_COLUMNS if name not in table.column_names]
+    missing = [column for column in _REQUIRED_COLUMNS if column not in table.column_names]
     if missing:
         raise InvalidArgument(f"a table of ledger metadata has no column {missing[0]!r}")
     schema = METADATA.to_arrow()
