@@ -13,6 +13,7 @@ from bkstore.cluster import DirectoryStore, MemoryStore
 from bkstore.cluster.audit import Auditor, DirectoryBookie
 from bkstore.formats.cookie import decode as decode_cookie
 from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file, encode_file
+from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.check import Check
 from tests.rescue.rescue_worlds import RescueWorld
 
@@ -25,6 +26,12 @@ def command(world: RescueWorld, tmp_path: Path, *options: str) -> int:
     bookies = [f"{bookie}={world.path(bookie)}" for bookie in world.bookies]
     words = ["rescue", str(metadata), *bookies, str(tmp_path / "out"), "--as", "bookies"]
     return main([*words, *options])
+
+
+def write_set_of(metadata: LedgerMetadata, entry: int) -> list[str]:
+    """Return the bookies of an entry, by the rule of round robin."""
+    ensemble, size = metadata.ensemble_at(entry), metadata.ensemble_size
+    return [ensemble[(entry + w) % size] for w in range(metadata.write_quorum_size)]
 
 
 def read_back(world: RescueWorld, out: Path) -> dict[str, BookieDir]:
@@ -43,10 +50,15 @@ def read_back(world: RescueWorld, out: Path) -> dict[str, BookieDir]:
         ).read_bytes()
     for metadata in saved:
         for entry, record in world.ledgers[metadata.ledger].records.items():
-            ensemble = metadata.ensemble_at(entry)
-            for w in range(metadata.write_quorum_size):
-                owner = ensemble[(entry + w) % metadata.ensemble_size]
+            for owner in write_set_of(metadata, entry):
                 assert opened[owner].read_entry(metadata.ledger, entry) == record
+        for bookie_id, bookie in opened.items():
+            due = [
+                entry
+                for entry in world.ledgers[metadata.ledger].records
+                if bookie_id in write_set_of(metadata, entry)
+            ]
+            assert bookie.index.entries(metadata.ledger).tolist() == due
     store = MemoryStore()
     for metadata in saved:
         store.create(metadata)
