@@ -14,6 +14,7 @@ from bkstore import BookieDir
 from bkstore.cluster import ZooKeeperStore
 from bkstore.errors import LedgerFenced
 from bkstore.network import Client, DiskOptions, RegisteredBookie
+from bkstore.repair import Repairer
 from bkstore.schedule import expected
 from bkstore.storage.options import StorageKind
 from tests.interop.bookies import Cluster
@@ -288,3 +289,24 @@ def test_read_only_bookies_are_not_lost(world: World) -> None:
 
     assert {"b0"} == world.store.read_only_bookies()
     assert {ledger.id: ["b4"]} == world.marks.all()
+
+
+def test_a_repair_alone_does_what_the_worker_does(world: World, real_client: MakeClient) -> None:
+    """The real auditor marks the ledgers of a lost bookie; our repair copies them, and removes
+    the marks as the real classes read them."""
+    ledgers = [world.written(PAYLOADS, *numbers) for numbers in NUMBERS.values()]
+    lost = ledgers[0].metadata.segments[0].ensemble[1]
+    concerned = {each.ledger for each in ledgers if lost in each.metadata.segments[0].ensemble}
+    world.lose(lost)
+    with replication(world.cluster, "auditor"):
+        world.until(lambda: concerned == set(world.store.underreplicated()))
+    report = Repairer(world.client.context).run()
+
+    assert report.is_clean
+    assert len(concerned) == report.removed_marks
+    assert {} == world.marks.all()
+    theirs = real_client(world.cluster)
+    for ledger in ledgers:
+        assert world.replaced(ledger, lost)
+        theirs.open(ledger.id, recovery=False)
+        assert PAYLOADS == theirs.read(ledger.id, 0, 89)
