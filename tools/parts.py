@@ -63,7 +63,10 @@ PARTS = (
         ),
     ),
     SuitePart("storage, benchmarks and experiments", _tests_below("lab/", "storage/", "tools/")),
-    SuitePart("power losses, kills, races", _tests_below("crash/", "races/")),
+    SuitePart(
+        "power losses, kills, races, repair and rescue",
+        _tests_below("crash/", "races/", "repair/", "rescue/"),
+    ),
     SuitePart(
         "what the machine lacks: each call of each command that reads a bookie fails",
         _tests_below("strain/every_call/test_reading_"),

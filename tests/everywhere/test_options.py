@@ -41,6 +41,7 @@ from bkstore.offline.analyses.local_engine import LocalEngine
 from bkstore.offline.dump import TABLES, dump
 from bkstore.offline.load import LocalLoadEngine as LocalLoad, load
 from bkstore.offline.rewrite.rewrite_job import OpenOptions
+from bkstore.repair import RepairOptions
 from bkstore.schedule import bookie_index, write_set
 from bkstore.spark.source.options import SourceOptions
 from bkstore.storage.batch_limits import count_fitting
@@ -156,6 +157,15 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
         "batch": POSITIVE,
         "rate": SECONDS,
         "compat": COMPAT,
+    },
+    RepairOptions: {
+        "password": (5, "text"),
+        "digest_type": (5, "MD5"),
+        "recover": FLAG,
+        "replace_read_only": FLAG,
+        "parallel": (*POSITIVE, 1025),
+        "bytes_per_second": (0, "1", math.nan, math.inf, -1, True),
+        "audit": (None, 1, {}),
     },
     LookupOptions: {
         "batch": POSITIVE,

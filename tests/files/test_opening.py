@@ -133,6 +133,7 @@ OWN_WAYS = {
     "report/html/rendering.py": "what the package itself ships",
     "cluster/in_process/damage_at_rest.py": "damages its own cluster's files",
     "cluster/in_process/bookie.py": "copies its own bookie",
+    "index/rocks/files/running_copies.py": "copies databases of this process, for tests",
     "spark/source/rows.py": "pieces that it has just written",
     "report/__init__.py": "an example's page",
     "wire/server/bookie_server.py": "/dev/null",
@@ -147,6 +148,7 @@ WRITTEN_OTHERWISE = {
     "cli/terminal/standard_streams.py": "standard streams",
     "cluster/in_process/damage_at_rest.py": "damages its own cluster's files",
     "cluster/in_process/bookie.py": "copies its own bookie",
+    "index/rocks/files/running_copies.py": "copies databases of this process, for tests",
     "spark/java.py": "the shim of a Java that is started from it",
     "spark/session.py": "Spark's own temporary files",
 }

@@ -90,4 +90,4 @@ def test_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
     """The known ones are named."""
     with pytest.raises(SystemExit, match="2"):
         pictures.main(["layout"])
-    assert "layout: not of layouts, deletes, report" in capsys.readouterr().err
+    assert "layout: not of layouts, deletes, losses, report" in capsys.readouterr().err

@@ -29,7 +29,7 @@ FORMS = ("folders", "parquet", "bookies")
 def add_rescue_arguments(parser: Parser) -> None:
     """Add METADATA, BOOKIE=DIR..., OUT and the options."""
     parser.intermixed = True  # allows METADATA --live BOOKIE=DIR
-    parser.checks += (_check_words,)
+    parser.checks = (_check_words, *parser.checks)  # others need to know which word is OUT
     add = parser.add_argument
     add(
         "metadata",
@@ -38,7 +38,7 @@ def add_rescue_arguments(parser: Parser) -> None:
         help=f"ledger metadata: {METADATA_HELP}",
     )
     add(
-        "words",
+        "bookies",
         metavar="BOOKIE=DIR... OUT",
         nargs="+",
         help="a bookie's id, as in ensembles, and its directory (DIR alone: the id in its cookie), "
@@ -102,8 +102,8 @@ def _add_output_forms(parser: Parser) -> None:
 
 
 def _check_words(parser: Parser, args: argparse.Namespace) -> None:
-    """Take OUT from the words; exit with a usage error if there is none, or no bookie."""
-    args.bookies, args.out = list(args.words), None
+    """Take OUT from the bookies; exit with a usage error if there is none, or no bookie."""
+    args.bookies, args.out = list(args.bookies), None
     if args.without_metadata:  # then the first word is a bookie, too
         args.bookies.insert(0, str(args.metadata))
         args.metadata = None

@@ -173,7 +173,7 @@ class UsageByOwner:
     ...     with BookieDir(top) as bookie:
     ...         sums.add(bookie_shares(Usage(bookie), numbers))
     >>> [(row.owner, row.bytes, row.freed_bytes) for row in sums.rows()]
-    [('shop', 68, 68), (None, 68, 68)]
+    [(None, 68, 1092), ('shop', 68, 1092)]
     """
 
     def __init__(self, numbers: OwnerNumbers) -> None:
