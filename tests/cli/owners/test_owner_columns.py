@@ -152,7 +152,7 @@ def test_resuming_another_choice(copies: Copies, tmp_path: Path, capsys: Capsys)
     resume = tmp_path / "resume"
     store = open_metadata(copies.metadata)
     ledgers = store.ledgers()[:3]
-    auditor = Auditor(store, {}, options=AuditOptions(batch=1), ledgers=ledgers)
+    auditor = Auditor(store, {}, options=AuditOptions(batch=1, rechecks=0), ledgers=ledgers)
     with pytest.raises(_Stop):
         auditor.run(progress=stop, resume=resume)
 
@@ -161,7 +161,7 @@ def test_resuming_another_choice(copies: Copies, tmp_path: Path, capsys: Capsys)
         auditor.run(progress=stop, resume=resume)
 
     with pytest.raises(InvalidArgument, match="other parameters"):
-        Auditor(store, {}, options=AuditOptions(batch=1)).run(resume=resume)
+        Auditor(store, {}, options=AuditOptions(batch=1, rechecks=0)).run(resume=resume)
 
 
 def test_findings_of_check_name_owners(tmp_path: Path, copies: Copies, capsys: Capsys) -> None:
