@@ -160,7 +160,7 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
     },
     RepairOptions: {
         "password": (5, "text"),
-        "digest_type": (5, "MD5"),
+        "digest_type": (5, "MD5", True),
         "recover": FLAG,
         "replace_read_only": FLAG,
         "parallel": (*POSITIVE, 1025),
@@ -185,6 +185,8 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
         "top": tuple(bad for bad in POSITIVE if bad is not None),
         "by": (1, b"bytes", ["bytes"]),
         "pinned": SHARE,
+        "group_by": (*WORD, None),
+        "owners": (None, "shop", {}),
     },
     SourceOptions: {
         "sources": ("path", [1], None),

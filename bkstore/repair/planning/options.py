@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import get_args
 
-from bkstore.arguments import boolean, bytes_like, check_fields, instance, integer, number, optional
+from bkstore.arguments import (
+    boolean,
+    bytes_like,
+    check_fields,
+    choice,
+    instance,
+    integer,
+    number,
+    optional,
+)
 from bkstore.cluster.audit import AuditOptions
-from bkstore.formats.entry.digest import digest_name
-
-_check_digest = optional(instance(str))
+from bkstore.formats.entry.digest import DigestType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +41,11 @@ class RepairOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, _FIELD_CHECKS)
-        if self.digest_type is not None:
-            digest_name(self.digest_type)
 
 
 _FIELD_CHECKS = {
     "password": optional(bytes_like),
-    "digest_type": _check_digest,
+    "digest_type": choice(*get_args(DigestType), None),
     "recover": boolean,
     "replace_read_only": boolean,
     "parallel": integer(1, 1024),

@@ -35,7 +35,15 @@ def test_later_pieces_fit(
     lines = without_styles(
         lines_of(out, Table(schema, small), filled(schema), Table(schema, small))
     )
-    texts = {*screen_columns(schema).may_cut, "file", "path", "log", "directory", "log_file"}
+    texts = {
+        *screen_columns(schema).may_cut,
+        "detail",
+        "file",
+        "path",
+        "log",
+        "directory",
+        "log_file",
+    }
     room = columns if is_terminal else 100
 
     if is_terminal or not texts & {*schema.names}:  # elsewhere no text is cut
