@@ -75,7 +75,8 @@ def _summarize_owner_violations(table: pa.Table, _: Inputs) -> _Summary:
     loss = f"{_counted(lost, 'entry', 'entries')} lost, " if lost else ""
     text = f"{_owner_text(worst)}: {loss}{_counted(missing, 'replica')} missing"
     if others := table.num_rows - 1:
-        text += f"; replicas of {_counted(others, 'other owner')} too"
+        lack = _counted(others, "other owner lacks replicas", "other owners lack replicas")
+        text += f"; {lack}"
     return _Summary(finding=True, text=text)
 
 
