@@ -6,11 +6,15 @@ to whom is stated here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pytest
 
 from bkstore import LedgerStorage
+from bkstore.cli.main import main
 from bkstore.cluster import MemoryStore, snapshot
 from bkstore.formats.entry import Coder
 from bkstore.formats.metadata.json_file import encode_file
@@ -18,6 +22,7 @@ from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.storage.options import StorageKind
 from tests.pulsar.samples import OLD, compacted_of, owned, schema_of
 
+Capsys = pytest.CaptureFixture[str]
 CODER = Coder("CRC32C", "pw")
 RECORD_OVERHEAD = 4 + 32 + 4
 """Bytes of a record beside its payload: its size, the header, a CRC-32C."""
@@ -107,3 +112,20 @@ def make_bookies(top: Path, kind: StorageKind = "interleaved") -> list[Path]:
                     records = CODER.encode_many(number, range(ledger.entries), payloads)
                     storage.add_entries(records, master_key=b"k" * 20)
     return roots
+
+
+class Copies(NamedTuple):
+    """The directories of b1 and b2, and the metadata."""
+
+    b1: Path
+    b2: Path
+    metadata: Path
+
+
+def run_command(capsys: Capsys, *words: object, code: int = 0) -> tuple[list[dict[str, Any]], str]:
+    """Return (rows, what went to stderr)."""
+    exit_code = main([*map(str, words), "--format", "jsonl"])
+    out, err = capsys.readouterr()
+
+    assert code == exit_code, err
+    return [json.loads(line) for line in out.splitlines()], err

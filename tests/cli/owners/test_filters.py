@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from bkstore.cli.main import main
 from bkstore.cluster import DirectoryStore, open_metadata
-from tests.cli.owners.owned_bookies import LEDGERS, make_bookies, make_metadata
+from tests.cli.owners.owned_bookies import (
+    LEDGERS,
+    Capsys,
+    Copies,
+    make_bookies,
+    run_command,
+)
 
-Capsys = pytest.CaptureFixture[str]
 FILTERS = {
     "--topic shop/orders/paid": {1, 2, 3, 4, 9, 10},
     "--topic shop/orders/paid --component managed-ledger": {1, 2, 3, 9},
@@ -26,30 +29,6 @@ FILTERS = {
     "--component compacted-ledger": {10},
 }
 """Filters, and the ledgers that they choose: those whose names match, by hand."""
-
-
-class Copies(NamedTuple):
-    """The directories of b1 and b2, and the metadata."""
-
-    b1: Path
-    b2: Path
-    metadata: Path
-
-
-@pytest.fixture(scope="module")
-def copies(tmp_path_factory: pytest.TempPathFactory) -> Copies:
-    """Return two bookies that nothing changes."""
-    top = tmp_path_factory.mktemp("owned")
-    return Copies(*make_bookies(top), make_metadata(top / "metadata.json"))
-
-
-def _run(capsys: Capsys, *words: object, code: int = 0) -> tuple[list[dict[str, Any]], str]:
-    """Return (rows, what went to stderr)."""
-    exit_code = main([*map(str, words), "--format", "jsonl"])
-    out, err = capsys.readouterr()
-
-    assert code == exit_code, err
-    return [json.loads(line) for line in out.splitlines()], err
 
 
 def _on(bookies: str) -> set[int]:
@@ -66,7 +45,7 @@ def test_ledgers_of_owners(copies: Copies, capsys: Capsys, words: str) -> None:
         if bookie in LEDGERS[number].bookies
     ]
     args = ["ledgers", copies.b1, copies.b2, "--metadata", copies.metadata, *words.split()]
-    rows, err = _run(capsys, *args, code=0 if expected else 3)
+    rows, err = run_command(capsys, *args, code=0 if expected else 3)
 
     assert expected == [(row["bookie"][1], row["ledger_id"]) for row in rows]
     if not expected:
@@ -77,7 +56,7 @@ def test_no_chosen_ledger_is_here(copies: Copies, capsys: Capsys) -> None:
     """Exit 3, and the reason: the topic has ledgers, but none on this bookie."""
     for command in (["ledgers"], ["availability"], ["readlog"], ["check"]):
         args = [*command, copies.b2, "--metadata", copies.metadata, "--tenant", "bank"]
-        rows, err = _run(capsys, *args, code=3)
+        rows, err = run_command(capsys, *args, code=3)
 
         assert [] == rows
         assert f"not here: 1 ledger in {copies.metadata} that match --tenant bank" in err
@@ -86,7 +65,7 @@ def test_no_chosen_ledger_is_here(copies: Copies, capsys: Capsys) -> None:
 def test_availability_of_a_topic(copies: Copies, capsys: Capsys) -> None:
     """A row for each ledger of the topic that is here, in their order."""
     args = ["availability", copies.b1, "--metadata", copies.metadata, "--topic", "shop/orders/paid"]
-    rows, err = _run(capsys, *args)
+    rows, err = run_command(capsys, *args)
 
     assert [(number, LEDGERS[number].entries) for number in (1, 2, 3, 4)] == [
         (row["ledger_id"], row["entries"]) for row in rows
@@ -97,7 +76,7 @@ def test_availability_of_a_topic(copies: Copies, capsys: Capsys) -> None:
 def test_records_of_a_topic(copies: Copies, capsys: Capsys) -> None:
     """`readlog` shows the records of the topic's ledgers, and of no others."""
     args = ["readlog", copies.b1, "--metadata", copies.metadata, "--topic", "*-partition-1"]
-    rows, _ = _run(capsys, *args)
+    rows, _ = run_command(capsys, *args)
 
     assert [(number, entry) for number in (2, 3) for entry in range(LEDGERS[number].entries)] == [
         (row["ledger_id"], row["entry_id"]) for row in rows
@@ -108,28 +87,28 @@ def test_entries_of_a_topic(copies: Copies, capsys: Capsys) -> None:
     """`readledger` reads all ledgers of the topic, one after the other, verified by the digests and
     passwords of the metadata; a topic without a ledger here is exit 3."""
     args = ["readledger", copies.b1, "--metadata", copies.metadata]
-    rows, err = _run(capsys, *args, "--topic", "shop/orders/paid")
+    rows, err = run_command(capsys, *args, "--topic", "shop/orders/paid")
     expected = [(each, entry) for each in (1, 2, 3, 4) for entry in range(LEDGERS[each].entries)]
 
     assert expected == [(row["ledger_id"], row["entry_id"]) for row in rows]
     assert {True} == {row["digest_ok"] for row in rows}
     assert "00" * LEDGERS[3].payload_bytes == rows[30]["payload"]
     assert "" == err
-    rows, _ = _run(capsys, *args, "--topic", "*-partition-?", "--first", "2", "--last", "2")
+    rows, _ = run_command(capsys, *args, "--topic", "*-partition-?", "--first", "2", "--last", "2")
 
     assert [(1, 2), (2, 2), (3, 2)] == [(row["ledger_id"], row["entry_id"]) for row in rows]
-    assert [] == _run(capsys, *args, "--topic", "*refunds*", code=3)[0]
-    assert [] == _run(capsys, *args, "--topic", "nothing", code=3)[0]
+    assert [] == run_command(capsys, *args, "--topic", "*refunds*", code=3)[0]
+    assert [] == run_command(capsys, *args, "--topic", "nothing", code=3)[0]
 
 
 def test_check_of_a_topic(copies: Copies, capsys: Capsys) -> None:
     """`check` looks at the rows, states and records of the chosen ledgers, on all bookies."""
     words = ["--topic", "shop/orders/paid", "--metadata", copies.metadata]
-    _, err = _run(capsys, "check", copies.b1, *words)
+    _, err = run_command(capsys, "check", copies.b1, *words)
 
     assert err.startswith("checked 34 of 34 index rows, 4 states of 4 ledgers\n")
     args = ["check", copies.b1, copies.b2, "--metadata", copies.metadata, "--tenant", "bank"]
-    _, err = _run(capsys, *args)
+    _, err = run_command(capsys, *args)
 
     assert f"{copies.b2}: nothing was checked" in err
     assert "2 bookies: checked 1 of 1 index row, 1 state of 1 ledger" in err
@@ -141,17 +120,17 @@ def test_damage_of_a_topic_and_of_others(tmp_path: Path, capsys: Capsys, copies:
     (log,) = (root / "ledgers/current").glob("*.log")
     data = bytearray(log.read_bytes())
     args = ["readlog", root, "--metadata", copies.metadata, "--topic", "shop/orders/paid"]
-    rows, _ = _run(capsys, *args)
+    rows, _ = run_command(capsys, *args)
     last = rows[-1]
     data[last["position"] + last["bytes"] - 1] ^= 1
     log.write_bytes(data)
     digest = ["--digest-type", "CRC32C", "--metadata", copies.metadata]
-    rows, _ = _run(capsys, "check", root, *digest, "--topic", "shop/orders/paid", code=1)
+    rows, _ = run_command(capsys, "check", root, *digest, "--topic", "shop/orders/paid", code=1)
 
     assert [(last["ledger_id"], last["entry_id"])] == [
         (row["ledger_id"], row["first_entry"]) for row in rows
     ]
-    rows, _ = _run(capsys, "check", root, *digest, "--topic", "*-partition-1")
+    rows, _ = run_command(capsys, "check", root, *digest, "--topic", "*-partition-1")
 
     assert [] == rows
 
@@ -191,7 +170,7 @@ def test_metadata_that_cannot_be_read(tmp_path: Path, copies: Copies, capsys: Ca
     (damaged,) = (tmp_path / "store").rglob("*L0002")
     damaged.write_bytes(b"damaged")
     args = ["ledgers", copies.b1, "--metadata", tmp_path / "store", "--topic", "*-partition-?"]
-    rows, err = _run(capsys, *args, code=1)
+    rows, err = run_command(capsys, *args, code=1)
 
     assert [1, 3] == [row["ledger_id"] for row in rows]
     assert err.startswith(f"ledger 2: {damaged}")
@@ -199,9 +178,9 @@ def test_metadata_that_cannot_be_read(tmp_path: Path, copies: Copies, capsys: Ca
 
 def test_metadata_list_without_a_match(copies: Copies, capsys: Capsys) -> None:
     """`metadata list` with a filter that chooses nothing is exit 3, too."""
-    rows, _ = _run(capsys, "metadata", "list", copies.metadata, "--topic", "nothing", code=3)
+    rows, _ = run_command(capsys, "metadata", "list", copies.metadata, "--topic", "nothing", code=3)
 
     assert [] == rows
-    rows, _ = _run(capsys, "metadata", "list", copies.metadata, "--tenant", "", code=3)
+    rows, _ = run_command(capsys, "metadata", "list", copies.metadata, "--tenant", "", code=3)
 
     assert [] == rows

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
@@ -13,9 +11,14 @@ from bkstore import InvalidArgument
 from bkstore.cli.main import main
 from bkstore.cluster import open_metadata
 from bkstore.cluster.audit import AuditOptions, Auditor
-from tests.cli.owners.owned_bookies import LEDGERS, TOPICS, make_bookies, make_metadata
+from tests.cli.owners.owned_bookies import (
+    LEDGERS,
+    TOPICS,
+    Capsys,
+    Copies,
+    run_command,
+)
 
-Capsys = pytest.CaptureFixture[str]
 OWNERS = {
     **TOPICS,
     3: "persistent://shop/orders/paid-partition-1, cursor billing",
@@ -28,33 +31,9 @@ LOST = {4, 6, 5, 10, 11, 9}
 """Ledgers that lack replicas: on one bookie only, or on none."""
 
 
-class Copies(NamedTuple):
-    """The directories of b1 and b2, and the metadata."""
-
-    b1: Path
-    b2: Path
-    metadata: Path
-
-
-@pytest.fixture(scope="module")
-def copies(tmp_path_factory: pytest.TempPathFactory) -> Copies:
-    """Return two bookies that nothing changes."""
-    top = tmp_path_factory.mktemp("owned")
-    return Copies(*make_bookies(top), make_metadata(top / "metadata.json"))
-
-
-def _run(capsys: Capsys, *words: object, code: int = 0) -> tuple[list[dict[str, Any]], str]:
-    """Return (rows, what went to stderr)."""
-    exit_code = main([*map(str, words), "--format", "jsonl"])
-    out, err = capsys.readouterr()
-
-    assert code == exit_code, err
-    return [json.loads(line) for line in out.splitlines()], err
-
-
 def test_columns_of_ledgers(copies: Copies, capsys: Capsys) -> None:
     """With metadata each row says whose ledger it is, all that is known; without, nothing."""
-    rows, _ = _run(capsys, "ledgers", copies.b1, "--metadata", copies.metadata)
+    rows, _ = run_command(capsys, "ledgers", copies.b1, "--metadata", copies.metadata)
 
     assert [number for number in LEDGERS if "1" in LEDGERS[number].bookies] == [
         row["ledger_id"] for row in rows
@@ -74,7 +53,7 @@ def test_columns_of_ledgers(copies: Copies, capsys: Capsys) -> None:
         by_id[4][name] for name in ("application", "component", "schema")
     )
     assert {None} == {by_id[number][name] for number in (7, 8) for name in names}
-    rows, _ = _run(capsys, "ledgers", copies.b1)
+    rows, _ = run_command(capsys, "ledgers", copies.b1)
 
     assert not {"owner", *names} & {*rows[0]}
 
@@ -106,7 +85,7 @@ def test_audit_names_topics(copies: Copies, capsys: Capsys) -> None:
     """Each violation has its owner, and the verdict names the worst topic first: ledger 9 has no
     replica at all."""
     bookies = [f"b1={copies.b1}", f"b2={copies.b2}"]
-    rows, err = _run(capsys, "audit", copies.metadata, *bookies, code=1)
+    rows, err = run_command(capsys, "audit", copies.metadata, *bookies, code=1)
 
     assert LOST == {row["ledger_id"] for row in rows}
     assert all(OWNERS.get(row["ledger_id"]) == row["owner"] for row in rows)
@@ -123,16 +102,16 @@ def test_audit_of_a_topic(copies: Copies, capsys: Capsys) -> None:
     """Only the ledgers of the topic are judged, and a topic without losses is clean; none chosen is
     no passed audit."""
     bookies = [f"b1={copies.b1}", f"b2={copies.b2}"]
-    rows, err = _run(capsys, "audit", copies.metadata, *bookies, "--tenant", "bank", code=1)
+    rows, err = run_command(capsys, "audit", copies.metadata, *bookies, "--tenant", "bank", code=1)
 
     assert [(11, "b2")] == [(row["ledger_id"], row["bookie"]) for row in rows]
     assert err.startswith("Replicas are missing of 1 of 1 ledger (persistent://bank/orders/paid);")
     topic = ["--topic", "*-partition-1"]
-    rows, err = _run(capsys, "audit", copies.metadata, *bookies, *topic)
+    rows, err = run_command(capsys, "audit", copies.metadata, *bookies, *topic)
 
     assert [] == rows
     assert err.startswith("Nothing is missing: 2 ledgers, 23 entries, 2 bookies")
-    rows, err = _run(capsys, "audit", copies.metadata, *bookies, "--topic", "none", code=3)
+    rows, err = run_command(capsys, "audit", copies.metadata, *bookies, "--topic", "none", code=3)
 
     assert [] == rows
     assert err.startswith("Nothing was judged: no ledger was chosen")
@@ -171,13 +150,13 @@ def test_findings_of_check_name_owners(tmp_path: Path, copies: Copies, capsys: C
     (log,) = (root / "ledgers/current").glob("*.log")
     log.unlink()
     words = ["check", root, "--metadata", copies.metadata]
-    rows, _ = _run(capsys, *words, code=1)
+    rows, _ = run_command(capsys, *words, code=1)
     lost = {row["ledger_id"]: row["owner"] for row in rows if row["ledger_id"] is not None}
 
     assert lost == {
         number: OWNERS.get(number) for number in LEDGERS if "1" in LEDGERS[number].bookies
     }
-    _, err = _run(capsys, *words, "--coverage", code=1)
+    _, err = run_command(capsys, *words, "--coverage", code=1)
 
     assert f"({OWNERS[3]})" in err
 
@@ -185,7 +164,7 @@ def test_findings_of_check_name_owners(tmp_path: Path, copies: Copies, capsys: C
 def test_differences_name_owners(copies: Copies, capsys: Capsys) -> None:
     """A ledger that one side lacks, and whose it is."""
     words = ["diff", copies.b1, copies.b2, "--metadata", copies.metadata]
-    rows, _ = _run(capsys, *words, code=1)
+    rows, _ = run_command(capsys, *words, code=1)
 
     assert [(number, OWNERS.get(number)) for number in (4, 5, 6, 8, 10, 11)] == [
         (row["ledger_id"], row["owner"]) for row in rows

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -14,11 +13,12 @@ from tests.cli.owners.owned_bookies import (
     CODER,
     LEDGERS,
     RECORD_OVERHEAD,
-    make_bookies,
+    Capsys,
+    Copies,
     make_metadata,
+    run_command,
 )
 
-Capsys = pytest.CaptureFixture[str]
 OWNERS: dict[str, dict[str | None, list[int]]] = {
     "topic": {
         "persistent://shop/orders/paid-partition-0": [1, 10],
@@ -54,30 +54,6 @@ OWNERS: dict[str, dict[str | None, list[int]]] = {
 9 is on no bookie."""
 
 
-class Copies(NamedTuple):
-    """The directories of b1 and b2, and the metadata."""
-
-    b1: Path
-    b2: Path
-    metadata: Path
-
-
-@pytest.fixture(scope="module")
-def copies(tmp_path_factory: pytest.TempPathFactory) -> Copies:
-    """Return two bookies that nothing changes."""
-    top = tmp_path_factory.mktemp("owned")
-    return Copies(*make_bookies(top), make_metadata(top / "metadata.json"))
-
-
-def _run(capsys: Capsys, *words: object, code: int = 0) -> tuple[list[dict[str, Any]], str]:
-    """Return (rows, what went to stderr)."""
-    exit_code = main(["usage", *map(str, words), "--format", "jsonl"])
-    out, err = capsys.readouterr()
-
-    assert code == exit_code, err
-    return [json.loads(line) for line in out.splitlines()], err
-
-
 def _bytes(numbers: list[int]) -> int:
     """Return the bytes of some ledgers' records, each counted for each bookie."""
     return sum(LEDGERS[number].record_bytes * len(LEDGERS[number].bookies) for number in numbers)
@@ -88,7 +64,7 @@ def test_sums_of_owners(copies: Copies, capsys: Capsys, by: str) -> None:
     """Ledgers and entries count once, replicas and bytes for each bookie. What is not in the
     metadata is garbage."""
     words = [copies.b1, copies.b2, "--by", by, "--metadata", copies.metadata]
-    rows, err = _run(capsys, *words)
+    rows, err = run_command(capsys, "usage", *words)
 
     assert "" == err
     assert sorted((row["bytes"] for row in rows), reverse=True) == [row["bytes"] for row in rows]
@@ -128,28 +104,30 @@ def test_bookies_in_processes(copies: Copies, capsys: Capsys) -> None:
     """Two processes give the same sums."""
     words = [copies.b1, copies.b2, "--by", "topic", "--metadata", copies.metadata]
 
-    assert _run(capsys, *words, "--jobs", "2") == _run(capsys, *words, "--jobs", "1")
+    assert run_command(capsys, "usage", *words, "--jobs", "2") == run_command(
+        capsys, "usage", *words, "--jobs", "1"
+    )
 
 
 def test_rows_of_chosen_ledgers(copies: Copies, capsys: Capsys) -> None:
     """--by ledger has owners as columns, and only chosen ledgers with a filter."""
     words = [copies.b1, "--by", "ledger", "--metadata", copies.metadata]
-    rows, _ = _run(capsys, *words)
+    rows, _ = run_command(capsys, "usage", *words)
     owners = {row["ledger_id"]: (row["topic"], row["live"]) for row in rows}
 
     assert [1, 2, 3, 4, 6, 7, 8, 11] == list(owners)
     assert ("persistent://bank/orders/paid", True) == owners[11]
     assert ((None, True), (None, False)) == (owners[7], owners[8])
-    rows, _ = _run(capsys, *words, "--topic", "shop/orders/paid")
+    rows, _ = run_command(capsys, "usage", *words, "--topic", "shop/orders/paid")
 
     assert [1, 2, 3, 4] == [row["ledger_id"] for row in rows]
-    rows, err = _run(capsys, *words, "--topic", "*refunds*", code=3)
+    rows, err = run_command(capsys, "usage", *words, "--topic", "*refunds*", code=3)
 
     assert [] == rows
     assert f"not here: 1 ledger in {copies.metadata} that match --topic '*refunds*'\n" == err
     by_topic = [copies.b1, "--by", "topic", "--metadata", copies.metadata, "--topic", "*refunds*"]
 
-    assert [] == _run(capsys, *by_topic, code=3)[0]
+    assert [] == run_command(capsys, "usage", *by_topic, code=3)[0]
 
 
 @pytest.mark.parametrize("kind", ["interleaved", "db"])
@@ -169,7 +147,7 @@ def test_what_deleting_frees(tmp_path: Path, capsys: Capsys, kind: Any) -> None:
     files = [(tmp_path / f"b1/ledgers/current/{log}.log").stat().st_size for log in (0, 1, 2)]
     metadata = make_metadata(tmp_path / "metadata.json")
     words = [tmp_path / "b1", "--by", "topic", "--metadata", metadata, "--pinned", "0.5"]
-    rows, _ = _run(capsys, *words, "--threshold", "0.8")
+    rows, _ = run_command(capsys, "usage", *words, "--threshold", "0.8")
     by_owner = {row["owner"]: row for row in rows}
     # Log 2 is compacted anyway: 4 of 12 live. It is pinned, too.
     paid = by_owner["persistent://shop/orders/paid-partition-0"]
@@ -191,7 +169,9 @@ def test_what_deleting_frees(tmp_path: Path, capsys: Capsys, kind: Any) -> None:
         unknown[name] for name in ("freed_bytes", "garbage_bytes", "logs")
     )
     # With a smaller threshold log 0 stays without 1, though only 2 of 10 records are live.
-    rows, _ = _run(capsys, *words, "--threshold", "0.2", "--topic", "*/paid-partition-0")
+    rows, _ = run_command(
+        capsys, "usage", *words, "--threshold", "0.2", "--topic", "*/paid-partition-0"
+    )
 
     assert [(files[1], files[1])] == [(row["freed_bytes"], row["removable_bytes"]) for row in rows]
 
