@@ -69,7 +69,7 @@ def add_rescue_arguments(parser: Parser) -> None:
 
 
 def _add_output_forms(parser: Parser) -> None:
-    """Add the options that say what OUT becomes."""
+    """Add the options for the form of OUT."""
     add = parser.add_argument
     add(
         "--as",
@@ -108,7 +108,7 @@ def _check_words(parser: Parser, args: argparse.Namespace) -> None:
         args.bookies.insert(0, str(args.metadata))
         args.metadata = None
         if any(getattr(args, field) for field in ("topic", "namespace", "tenant", "component")):
-            parser.error("argument --without-metadata: the disks do not tell the owners of ledgers")
+            parser.error("argument --without-metadata: the owners of ledgers are not on the disks")
     if args.form != "bookies":
         for option in ("new_bookies", "storage", "store"):
             if getattr(args, option) is not None:

@@ -100,7 +100,7 @@ class BackgroundCollector(Closeable):
 
     def force(self, *, major: bool | None = None, minor: bool | None = None) -> bool:
         """Request a pass at once, whatever the intervals; return False, and do nothing, if one is
-        requested already. `major` and `minor` tell whether it may run that kind of compaction:
+        requested already. `major` and `minor` decide whether it may run that kind of compaction:
         True even if the kind is suspended, False not, None only if it is not suspended."""
         wishes: list[tuple[CompactionKind, bool | None]] = [("major", major), ("minor", minor)]
         with self._condition:

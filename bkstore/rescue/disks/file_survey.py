@@ -7,6 +7,7 @@ next record is searched as in a log. Sectors that cannot be read are skipped.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,7 +109,7 @@ def survey_file(
     return survey(source, secrets, folder, files).run()
 
 
-class _Survey:
+class _Survey(ABC):
     """What both kinds of files share: verifying batches, and writing sorted runs."""
 
     def __init__(
@@ -139,9 +140,9 @@ class _Survey:
         self._spill()
         return self.result
 
+    @abstractmethod
     def read(self, data: PatchedLogBytes) -> None:
         """Read the whole file; damage is added to the findings."""
-        raise NotImplementedError
 
     def add_unread_rows(self) -> None:
         """Add a damaged copy for each index row into a file that cannot be opened or read on."""

@@ -40,7 +40,7 @@ _RETRY_SETTINGS = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0}
 class ZooKeeperConnection:
     """A session with ZooKeeper that is replaced when it expires. Thread-safe; closed in a forked
     child. `timeout` is how long a request is retried; the server grants `session_timeout`. TLS is
-    used if the environment says so (`kazoo_client.tls_settings`)."""
+    used if the environment requests it (`kazoo_client.tls_settings`)."""
 
     def __init__(self, servers: Iterable[str], *, timeout: float, session_timeout: float) -> None:
         self.timeout = timeout

@@ -77,7 +77,7 @@ class FilterBuilder:
 
     def finish(self) -> bytes:
         """Return the filter block of all keys that were added: whole lines of 64 bytes, then the
-        metadata that tells the kind of filter and the number of probes."""
+        metadata with the kind of filter and the number of probes."""
         millibits = round(self._bits_per_key * 1000)
         wanted_bytes = min((self.keys * millibits + 7999) // 8000, _MAX_FILTER_BYTES)
         lines = -(-wanted_bytes // _LINE_BYTES)
