@@ -144,6 +144,7 @@ class _Survey(ABC):
     def read(self, data: PatchedLogBytes) -> None:
         """Read the whole file; damage is added to the findings."""
 
+    @abstractmethod
     def add_unread_rows(self) -> None:
         """Add a damaged copy for each index row into a file that cannot be opened or read on."""
 
@@ -322,6 +323,9 @@ class _LogSurvey(_Survey):
 
 class _JournalSurvey(_Survey):
     """A journal: its entries and states; after damage, the entries that can still be found."""
+
+    def add_unread_rows(self) -> None:
+        """Add nothing: no index row points into a journal."""
 
     def read(self, data: PatchedLogBytes) -> None:
         end = 0
