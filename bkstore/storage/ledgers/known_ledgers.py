@@ -26,7 +26,7 @@ from bkstore.formats.idxfile import HEADER_FIELD_BYTES, HEADER_SIZE
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike, LedgerState
 from bkstore.index.bulk_listing import LedgerErrors, list_from_parts
-from bkstore.storage.ledgers.last_add_confirmed import ForgetfulLacTracker, LacTracker, StoredLac
+from bkstore.storage.ledgers.last_add_confirmed import ForgetfulLacTracker, LacTracker
 from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.options import StorageKind, StorageOptions
 
@@ -40,9 +40,10 @@ class KnownLedgers(EntrySource):
     ) -> None:
         self.storage, self.options = storage, options
         self.write_paths = list(write_paths)
-        self._lac_tracker = LacTracker(self._read_stored_lac)
-        if options.compat is not None:  # real storages do not load the stored LAC at first
-            self._lac_tracker = ForgetfulLacTracker(self._read_stored_lac, is_db=storage == "db")
+        readers = (self._read_last_entry_lac, self._read_explicit_lac)
+        self._lac_tracker = LacTracker(*readers)
+        if options.compat is not None:  # real storages do not load the stored LACs at first
+            self._lac_tracker = ForgetfulLacTracker(*readers, is_db=storage == "db")
         self._max_entry_id = options.max_entry_id(storage)
         self._closed = False
 
@@ -233,17 +234,17 @@ class KnownLedgers(EntrySource):
         with path.lock:
             return self._lac_tracker.get(ledger_id)
 
-    def _read_stored_lac(self, ledger_id: LedgerId) -> StoredLac:
-        """Return the LAC in the ledger's last entry, and its explicit LAC; None where there is
-        none."""
+    def _read_last_entry_lac(self, ledger_id: LedgerId) -> int | None:
+        """Return the LAC field of the ledger's last entry, None if it has no entry."""
         path = self._path_of(ledger_id)
-        body = path.states.get(ledger_id).explicit_lac
         last_entry = path.last_entry(ledger_id)
         record = None if last_entry is None else path.read(ledger_id, last_entry)
-        return StoredLac(
-            None if record is None else record_header(record).lac,
-            None if body is None else decode_explicit_lac(body)[1],
-        )
+        return None if record is None else record_header(record).lac
+
+    def _read_explicit_lac(self, ledger_id: LedgerId) -> int | None:
+        """Return the ledger's stored explicit LAC, None if there is none."""
+        body = self._path_of(ledger_id).states.get(ledger_id).explicit_lac
+        return None if body is None else decode_explicit_lac(body)[1]
 
     def _missing_error(self, ledger_id: LedgerId, path: WritePath, entry_id: int) -> Exception:
         """Return the error for an absent entry: `NoSuchLedger`; `DataUnknown` if the ledger is in

@@ -8,35 +8,36 @@ counts, before and after a restart. The real storages forget some values: see
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from bkstore.errors import CorruptionError, NoSuchEntry
 from bkstore.formats.entry import NO_ENTRY
 from bkstore.ids import LedgerId
 
 
-class StoredLac(NamedTuple):
-    """The LAC field of the last stored entry, and the stored explicit LAC, or None."""
-
-    of_last_entry: int | None
-    explicit: int | None
+_ReadLac = Callable[[LedgerId], int | None]
 
 
 class LacTracker:
     """The LACs of a storage's ledgers, -1 if nothing is confirmed; they never decrease.
-    `stored(ledger)` reads those on disk; called once for each ledger that this process did not
-    create. Threads: the caller holds the storage's lock."""
 
-    def __init__(self, read_stored: Callable[[LedgerId], StoredLac]) -> None:
-        self._read_stored_lac = read_stored
+    `read_last_entry_lac(ledger)` returns the LAC field of the last stored entry,
+    `read_explicit_lac(ledger)` the stored explicit LAC, each None if there is none; both are called
+    once for each ledger that this process did not create. Threads: the caller holds the storage's
+    lock.
+    """
+
+    def __init__(self, read_last_entry_lac: _ReadLac, read_explicit_lac: _ReadLac) -> None:
+        self._read_last_entry_lac = read_last_entry_lac
+        self._read_explicit_lac = read_explicit_lac
         self._lacs: dict[LedgerId, int] = {}
 
     def get(self, ledger_id: LedgerId) -> int:
         """Return the ledger's LAC."""
         lac = self._lacs.get(ledger_id)
         if lac is None:
-            stored_lacs = [value for value in self._read_stored_lac(ledger_id) if value is not None]
-            lac = self._lacs[ledger_id] = max(stored_lacs, default=NO_ENTRY)
+            stored_lacs = (self._read_last_entry_lac(ledger_id), self._read_explicit_lac(ledger_id))
+            known_lacs = [stored for stored in stored_lacs if stored is not None]
+            lac = self._lacs[ledger_id] = max(known_lacs, default=NO_ENTRY)
         return lac
 
     def note_created(self, ledger_id: LedgerId) -> None:
@@ -44,12 +45,19 @@ class LacTracker:
         self._lacs[ledger_id] = NO_ENTRY
 
     def load_before_add(self, ledger_id: LedgerId) -> None:
-        """Load the stored LAC before an add; -1 if it is damaged, which must not prevent adds."""
-        if ledger_id not in self._lacs:
+        """Load the stored LACs before an add; a damaged one counts as -1: it must not prevent adds,
+        nor hide the other one. After a crash, index rows may point past the end of a log."""
+        if ledger_id in self._lacs:
+            return
+        lac = NO_ENTRY
+        for read_lac in (self._read_last_entry_lac, self._read_explicit_lac):
             try:
-                self.get(ledger_id)
+                stored_lac = read_lac(ledger_id)
             except CorruptionError:
-                self._lacs[ledger_id] = NO_ENTRY
+                continue
+            if stored_lac is not None:
+                lac = max(lac, stored_lac)
+        self._lacs[ledger_id] = lac
 
     def note_added(self, ledger_id: LedgerId, lac: int) -> None:
         """Note the LAC field of an entry that was added."""
@@ -77,15 +85,17 @@ class ForgetfulLacTracker(LacTracker):
     requested, and knows the explicit LAC only if it was set or read since the start.
     """
 
-    def __init__(self, read_stored: Callable[[LedgerId], StoredLac], is_db: bool) -> None:
-        super().__init__(read_stored)
+    def __init__(
+        self, read_last_entry_lac: _ReadLac, read_explicit_lac: _ReadLac, is_db: bool
+    ) -> None:
+        super().__init__(read_last_entry_lac, read_explicit_lac)
         self._is_db = is_db
 
     def get(self, ledger_id: LedgerId) -> int:
         """Return the LAC seen, else the last entry's, else raise `NoSuchEntry`, as upstream."""
         lac = self._lacs.get(ledger_id)
         if lac is None:
-            lac = self._read_stored_lac(ledger_id).of_last_entry
+            lac = self._read_last_entry_lac(ledger_id)
             if lac is None:
                 raise NoSuchEntry(f"ledger {ledger_id} has no entry")
             self._lacs[ledger_id] = lac
