@@ -70,6 +70,23 @@ def test_choosing() -> None:
     assert [] == LedgerOwners().choose(OwnerFilter(tenant="*")).ledgers()
 
 
+def test_entry_counts_of_unsorted_pairs() -> None:
+    """Counts belong to the pairs in the order in which they are given, also after a choice."""
+    expected = {ledger_id: n for n, ledger_id in enumerate(_random_owners(3), 1)}
+    owners = _random_owners(3)
+    numbered = LedgerOwners(owners.items(), [*expected.values()])
+    absent = LedgerId(9, 9)
+    ids = np.array([each.signed for each in (*expected, absent)]).T
+
+    assert [*expected.values(), 0] == numbered.entries_of(*ids).tolist()
+    chosen = numbered.choose(OwnerFilter(tenant="a"))
+
+    assert [
+        expected[each] if each in owners and owners[each].tenant == "a" else 0
+        for each in (*expected, absent)
+    ] == chosen.entries_of(*ids).tolist()
+
+
 def test_a_ledger_that_is_listed_twice() -> None:
     """It could have two owners."""
     pairs = [(LedgerId.of(number), LedgerOwner()) for number in (3, 1, 3)]

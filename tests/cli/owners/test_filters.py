@@ -135,6 +135,24 @@ def test_damage_of_a_topic_and_of_others(tmp_path: Path, capsys: Capsys, copies:
     assert [] == rows
 
 
+def test_unindexed_records_of_others(tmp_path: Path, capsys: Capsys, copies: Copies) -> None:
+    """Records that are in no row are findings of their own topic's check, and of no other's."""
+    (root, _) = make_bookies(tmp_path)
+    (index_file,) = (root / "ledgers/current").rglob("2.idx")
+    data = bytearray(index_file.read_bytes())
+    data[1024 + 8 * 4 : 1024 + 8 * 6] = bytes(16)  # the locations of entries 4 and 5
+    index_file.write_bytes(data)
+    args = ["check", root, "--metadata", copies.metadata, "--topic"]
+    rows, _ = run_command(capsys, *args, "*-partition-1", code=1)
+
+    assert [("unindexed", 2, 4, 5)] == [
+        (row["kind"], row["ledger_id"], row["first_entry"], row["last_entry"]) for row in rows
+    ]
+    rows, _ = run_command(capsys, *args, "*-partition-0")
+
+    assert [] == rows
+
+
 @pytest.mark.parametrize("command", ["ledgers", "check", "readlog", "readledger", "availability"])
 def test_wrong_uses(copies: Copies, capsys: Capsys, command: str) -> None:
     """A filter needs metadata, and names no ledger beside it."""

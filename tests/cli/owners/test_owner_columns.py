@@ -11,6 +11,7 @@ from bkstore import InvalidArgument
 from bkstore.cli.main import main
 from bkstore.cluster import open_metadata
 from bkstore.cluster.audit import AuditOptions, Auditor
+from bkstore.tables.commands import OWNER_COLUMNS
 from tests.cli.owners.owned_bookies import (
     LEDGERS,
     TOPICS,
@@ -159,6 +160,21 @@ def test_findings_of_check_name_owners(tmp_path: Path, copies: Copies, capsys: C
     _, err = run_command(capsys, *words, "--coverage", code=1)
 
     assert f"({OWNERS[3]})" in err
+
+
+def test_findings_about_no_ledger_have_no_owner(
+    tmp_path: Path, copies: Copies, capsys: Capsys
+) -> None:
+    """A finding about a file, beside those about ledgers."""
+    root = tmp_path / "b1"
+    shutil.copytree(copies.b1, root)
+    (root / "ledgers/current/unknown-file").write_bytes(b"?")
+    rows, _ = run_command(capsys, "check", root, "--metadata", copies.metadata, code=1)
+    others = [row for row in rows if row["ledger_id"] is None]
+    columns = [column.name for column in OWNER_COLUMNS]
+
+    assert others
+    assert {None} == {row[column] for row in others for column in columns}
 
 
 def test_differences_name_owners(copies: Copies, capsys: Capsys) -> None:

@@ -165,12 +165,19 @@ def test_what_deleting_frees(tmp_path: Path, capsys: Capsys, kind: Any) -> None:
     assert (record, 0, 1) == (bank["freed_bytes"], bank["removable_bytes"], bank["logs"])
     unknown = by_owner[None]
 
-    assert (0, 8 * record, 0) == tuple(
-        unknown[name] for name in ("freed_bytes", "garbage_bytes", "logs")
+    assert (0, 8 * record, 0, 0, 0) == tuple(
+        unknown[name]
+        for name in ("freed_bytes", "garbage_bytes", "logs", "pinned_logs", "pinned_bytes")
     )
     # With a smaller threshold log 0 stays without 1, though only 2 of 10 records are live.
     rows, _ = run_command(
         capsys, "usage", *words, "--threshold", "0.2", "--topic", "*/paid-partition-0"
+    )
+
+    assert [(files[1], files[1])] == [(row["freed_bytes"], row["removable_bytes"]) for row in rows]
+    # Even if nothing is compacted, a log without a live ledger is removed.
+    rows, _ = run_command(
+        capsys, "usage", *words, "--threshold", "0", "--topic", "*/paid-partition-0"
     )
 
     assert [(files[1], files[1])] == [(row["freed_bytes"], row["removable_bytes"]) for row in rows]
