@@ -13,7 +13,6 @@ from bkstore.errors import CorruptionError, NoSuchEntry
 from bkstore.formats.entry import NO_ENTRY
 from bkstore.ids import LedgerId
 
-
 _ReadLac = Callable[[LedgerId], int | None]
 
 
