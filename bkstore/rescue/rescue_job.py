@@ -101,9 +101,18 @@ class RescueJob:
         self._surveyed = SurveyedCopies()
 
     def run_without_output(self) -> None:
-        """Find out what can be rescued; the account has it. Raises `SystemRefused`."""
+        """Find out what can be rescued; the account has it. Raises `SystemRefused`, and as
+        `check_sources`."""
         with scratch_directory("rescue") as scratch:
             self.survey(scratch / "surveys", scratch)
+        self.check_sources()
+
+    def check_sources(self) -> None:
+        """Raise `DirectoryInUse` if another process changed the directories since they were opened,
+        unless they are read live; `SystemRefused` if they cannot be listed any more."""
+        for bookie in self.bookies:
+            if bookie.directory is not None:
+                bookie.directory.check_unchanged()
 
     def survey(self, folder: Path, work: Path) -> None:
         """Survey all files and plan each ledger: see `survey_bookies` and `plan_ledgers`."""
@@ -126,7 +135,8 @@ class RescueJob:
         self.plans = plan_ledgers(self.wanted.metadata, self._surveyed, ids, reliable, verifiable)
 
     def write_to(self, output: RescueOutput) -> None:
-        """Write all ledgers of the plans, with their records, to an output."""
+        """Write all ledgers of the plans, with their records, to an output, which is finished only
+        if the directories are as they were. Raises `SystemRefused`, and as `check_sources`."""
         output.begin(self)
         lengths: dict[LedgerId, int] = {}
         total = sum(len(plan.readable) for plan in self.plans.values())
@@ -138,6 +148,7 @@ class RescueJob:
             done += len(records)
             if self.progress is not None:
                 self.progress("writing", done, total, done)
+        self.check_sources()
         output.finish(
             {
                 ledger_id: closed_metadata(plan, lengths.get(ledger_id, 0))

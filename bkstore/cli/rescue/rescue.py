@@ -58,9 +58,8 @@ def run(args: argparse.Namespace) -> int:
             job = RescueJob(sources, wanted, secret, args.jobs, show_progress)
             if wanted.metadata:
                 _rescue(args, job)
-        for source in sources:
-            if source.directory is not None:
-                source.directory.check_unchanged()
+            else:
+                job.check_sources()
         write_output(args, RESCUE, account_tables(job.account()))
         for bookie_id, finding in job.findings():
             report_findings([finding], f"{bookie_id}: " if bookie_id else "")
