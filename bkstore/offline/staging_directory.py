@@ -1,4 +1,4 @@
-"""StagingDirectory: where an output is built before it gets its name, ``OUT.partial``.
+"""StagingDirectory: the folder ``OUT.partial``, in which an output is built until it is complete.
 
 However a run ends (an error, a killed executor, a kill of the process), the directory under the
 final name is complete. A lock file keeps a second process out and records what is staged.

@@ -1,4 +1,4 @@
-"""Rescue: ledgers out of the disks of a cluster that no longer runs, from whichever copy is sound.
+"""Rescue: recover ledgers from the disks of a cluster that no longer runs, from any sound copies.
 
 `RescueJob` in `rescue_job` has the steps: read it first. The room `disks` finds all copies;
 `choice` orders the copies of an entry, `ledger_end` decides where an open ledger ends,

@@ -1,4 +1,4 @@
-"""The command that gets ledgers out of a cluster that no longer runs.
+"""The command that recovers ledgers from the disks of a cluster that no longer runs.
 
 `rescue` is the command, `rescue_arguments` its arguments and what they choose.
 """

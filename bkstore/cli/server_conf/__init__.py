@@ -1,4 +1,4 @@
-"""What a `bk_server.conf` says of `bkstore serve`, where its command line says nothing.
+"""Arguments of `bkstore serve` from a `bk_server.conf`, unless the command line gives them.
 
 `serve_arguments` completes the command's arguments, `checkpoint_and_garbage_options` has some.
 """

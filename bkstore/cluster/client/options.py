@@ -1,4 +1,4 @@
-"""ClientOptions: settings of a client, with upstream's defaults."""
+"""ClientOptions: settings of a client, with BookKeeper's defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE
 
 @dataclass(frozen=True, kw_only=True)
 class ClientOptions:
-    """Settings of a client, with upstream's defaults (`ClientConfiguration`).
+    """Settings of a client, with BookKeeper's defaults (`ClientConfiguration`).
 
     `batch_reads` is `batchReadEnabled`; `max_frame` is `nettyMaxFrameSizeBytes`: no record and no
     batch is larger. With `delay_ensemble_change` (`delayEnsembleChange`) a failed bookie is

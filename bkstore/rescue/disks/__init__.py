@@ -1,4 +1,4 @@
-"""What the disks of bookies still have of wanted ledgers: the survey of a rescue.
+"""The survey of a rescue: all copies of the wanted ledgers' entries on the disks of bookies.
 
 `survey` reads all files of all bookies, each once and several at a time, by `file_survey`: read
 them first. `wanted_ledgers` are the ledgers with what verifies their records, `sources` the

@@ -1,4 +1,4 @@
-"""HTTP admin of a bookie: BookKeeper's endpoints, and which entries of a ledger are here.
+"""HTTP admin of a bookie: BookKeeper's endpoints, and one that lists the entries of a ledger.
 
 `server` has `AdminServer`, which runs in a thread: read it first. Requests are answered without the
 network: `router` has the paths and the status of errors, `access_control` the bearer token and the

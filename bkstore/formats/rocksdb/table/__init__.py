@@ -1,4 +1,6 @@
-"""The parts of a block-based table file (``.sst``), as bytes and arrays. From its end:
+"""The parts of a block-based table file (``.sst``), as bytes and arrays.
+
+From the end of the file:
 
     footer          kind of checksum, format version, where the other blocks are
     metaindex       names of the meta blocks and their handles: properties, filter, range deletes
