@@ -1,4 +1,4 @@
-"""Numbers as text: three significant digits; a figure that misses a limit never shows as the limit."""
+"""Numbers as text: three significant digits; one that misses a limit never shows as the limit."""
 
 from __future__ import annotations
 

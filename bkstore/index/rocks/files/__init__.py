@@ -1,4 +1,4 @@
-"""A RocksDB database's directory, read without RocksDB: its locks, its manifest and its write-ahead logs.
+"""A RocksDB database's directory, read without RocksDB: locks, manifest and write-ahead logs.
 
 `database_directory` finds out whether a database is being written, and checks its files;
 `manifest_file` reads the manifest and checks that the files that it names are here; `log_file`
