@@ -23,7 +23,7 @@ WITH_SPARK = (
 
 SECONDS = {
     SPARK: 120,
-    "tests/report/test_browser.py": 60,
+    "tests/report/test_browser.py": 25,
     "tests/crash/test_storages.py": 25,
     "tests/storage/ledgers/test_conformance.py": 25,
     "tests/golden/test_rewrite.py": 25,
