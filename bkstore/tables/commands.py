@@ -153,7 +153,7 @@ ROCKS_FILES = make_schema(
     show="database dir_index kind file level file_bytes rows tombstones range_tombstones"
     " smallest_sequence largest_sequence first_key last_key",
     hide_idle="rows tombstones range_tombstones",
-    drop_first="smallest_sequence largest_sequence range_tombstones tombstones kind",
+    drop_first="smallest_sequence largest_sequence range_tombstones tombstones file_bytes kind",
     may_cut="last_key first_key",
 )
 """One row per file of a database (`bkstore rocks`). `kind` is "table" (live), "log" (with rows that

@@ -87,6 +87,6 @@ USAGE_OF_CACHES = make_schema(
     show="bookie setting value unit default purpose",
     caption="bookie",
     drop_first="default",
-    may_cut="purpose",
+    wrap="purpose",
 )
 """One row per setting and purpose, which requires `value`; `source` is BookKeeper's class."""

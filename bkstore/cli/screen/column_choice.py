@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -147,16 +147,27 @@ def line_width(widths: Iterable[int]) -> int:
     return sum(width + len(COLUMN_GAP) for width in widths) - len(COLUMN_GAP)
 
 
-def columns_that_fit(widths: Mapping[str, int], screen: ScreenColumns, room: int) -> list[str]:
+def columns_that_fit(
+    widths: Mapping[str, int], screen: ScreenColumns, room: int, uncut: Container[str] = ()
+) -> list[str]:
     """Return the columns that fit into `room` characters, after cutting those that may be cut.
     Columns of `screen.drop_first` are left out first, then from the last; the first column stays.
+    Those of `drop_first` are also left out so that the columns `uncut` keep their widths, if that
+    is enough for them.
 
-    >>> screen = ScreenColumns(("a", "b", "c"), drop_first=("b",))
-    >>> columns_that_fit({"a": 4, "b": 9, "c": 9}, screen, 20)
+    >>> screen = ScreenColumns(("a", "b", "c"), drop_first=("b",), may_cut=("c",))
+    >>> columns_that_fit({"a": 4, "b": 9, "c": 20}, screen, 32)
+    ['a', 'b', 'c']
+    >>> columns_that_fit({"a": 4, "b": 9, "c": 20}, screen, 32, uncut=("c",))
     ['a', 'c']
     """
     names = list(widths)
     removable = [name for name in screen.drop_first if name in names]
+    for dropped in range(len(removable) + 1):
+        kept = [name for name in names if name not in removable[:dropped]]
+        least = (widths[n] if n in uncut else min_width(n, widths[n], screen) for n in kept)
+        if line_width(least) <= room:
+            return kept
     removable += [name for name in reversed(names[1:]) if name not in removable]
     for name in removable:
         if line_width(min_width(each, widths[each], screen) for each in names) <= room:

@@ -62,7 +62,8 @@ _KEPT_ENDS = ("file", "owner")
 """Columns whose values begin alike: if they are cut, they lose their beginning."""
 
 _MIN_WRAP_WIDTH, _INDENT = 24, "    "
-"""A column that is wrapped to less than this is printed below each row instead, indented."""
+"""A column that is wrapped to less than this, or to more than two lines of less than half of the
+screen, is printed below each row instead, indented."""
 
 _RUNS_IN_COLUMN, _RUNS_IN_RECORD = 9, 30  # up to so many runs of entries are listed
 
@@ -165,8 +166,9 @@ class Screen:
             room = self._room_to_wrap(texts)
             # If there is too little room beside the other columns, wrapped texts go below the row.
             if self._wanted_columns is None:
-                has_too_little = room < _MIN_WRAP_WIDTH and room < max_width(texts[wrapped])
-                self._wraps_below = has_too_little
+                lines = 1 if room < _MIN_WRAP_WIDTH else 2
+                is_narrow = 2 * room < self._out.width or lines == 1
+                self._wraps_below = is_narrow and max_width(texts[wrapped]) > lines * room
             if self._wraps_below:
                 wanted, texts_below = [n for n in wanted if n != wrapped], texts.pop(wrapped)
             else:
@@ -202,7 +204,9 @@ class Screen:
         self._wanted_columns = wanted
         full_widths = {name: max(len(name), max_width(texts.get(name, []))) for name in wanted}
         screen, room = self._screen_columns, self._out.width
-        names = columns_that_fit(full_widths, screen, room) if self._shows_default else wanted
+        names = wanted
+        if self._shows_default:
+            names = columns_that_fit(full_widths, screen, room, uncut=self._entry_columns)
         full_widths = {name: full_widths[name] for name in names}
         self._widths = {
             name: narrowed_width if name in self._cut_columns else full_widths[name]

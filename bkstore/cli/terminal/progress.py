@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +16,8 @@ _STYLES = dict.fromkeys(("progress.percentage", "progress.elapsed", "progress.re
 @contextmanager
 def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | None]:
     """Yield a function (label, done, total, count of `what`) that updates a progress bar on stderr,
-    or None if that is not a terminal."""
-    if not sys.stderr.isatty():
+    or None if that is not a terminal that can show one."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":  # which cannot move back
         yield None
         return
     from rich.console import Console

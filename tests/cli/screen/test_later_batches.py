@@ -37,6 +37,7 @@ def test_later_pieces_fit(
     )
     texts = {
         *screen_columns(schema).may_cut,
+        screen_columns(schema).wrap,
         "detail",
         "file",
         "path",

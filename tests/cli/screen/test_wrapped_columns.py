@@ -58,6 +58,47 @@ def test_below_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
     ] == without_styles(lines_of(terminal(42, monkeypatch), *rows))
 
 
+def test_below_instead_of_a_third_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text takes at most two lines beside the others, except in half of the screen or more."""
+    columns, start = 51, len("b1       1.log     1028   ")
+    two, three = "x" * (2 * (columns - start)), "x" * (2 * (columns - start) + 1)
+
+    def lines(columns: int, text: str) -> list[str]:
+        return without_styles(lines_of(terminal(columns, monkeypatch), _notes("1.log", text)))[2:]
+
+    assert [start, start] == [line.index("x") for line in lines(columns, two)]
+    assert ["b1       1.log     1028", f"    {'x' * 47}", "    xxxx"] == lines(columns, three)
+    longer = "x" * (2 * start + 1)
+    assert [start] * 3 == [line.index("x") for line in lines(2 * start, longer)]
+
+
+def test_entries_are_not_cut_for_columns_that_may_be_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`--wide` shows a column that was left out, and a list of entries says nothing when cut; but
+    if it cannot be complete in any case, nothing is left out for it."""
+    schema = make_schema(
+        "lists",
+        "bookie entries missing? missing_groups:rows",
+        show="bookie entries missing",
+        may_cut="missing",
+        drop_first="entries",
+    )
+
+    def lines(columns: int) -> list[str]:
+        groups = [[0, 99, 1, 3]]
+        row = {"bookie": ["b1"], "entries": [34], "missing": [None], "missing_groups": [groups]}
+        return without_styles(lines_of(terminal(columns, monkeypatch), Table(schema, row)))
+
+    text = "0, 3, 6, ..., 99 (34 entries)"
+    assert ["bookie", "entries", "missing"] == lines(48)[0].split()
+    assert lines(48)[2].endswith(text)
+    assert ["bookie", "missing"] == lines(47)[0].split()
+    assert lines(47)[2].endswith(text)
+    assert ["bookie", "entries", "missing"] == lines(37)[0].split()
+    assert lines(37)[2].endswith("…")
+
+
 def test_a_text_below_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is shown, so `--wide` need not be named for it."""
     screen = Screen(terminal(42, monkeypatch), NOTES)
