@@ -206,7 +206,8 @@ class Screen:
         screen, room = self._screen_columns, self._out.width
         names = wanted
         if self._shows_default:
-            names = columns_that_fit(full_widths, screen, room, uncut=self._entry_columns)
+            uncut = self._entry_columns if self._out.is_terminal else ()
+            names = columns_that_fit(full_widths, screen, room, uncut)
         full_widths = {name: full_widths[name] for name in names}
         self._widths = {
             name: narrowed_width if name in self._cut_columns else full_widths[name]
