@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from bkstore.availability import Availability
 from bkstore.cluster.audit import Violation
 from bkstore.cluster.client.ledger_access import ClientContext, LedgerAccess
 from bkstore.cluster.client.recovery import recover_ledger
-from bkstore.errors import BkstoreError, CorruptionError, NoSuchLedger
+from bkstore.errors import BkstoreError, CorruptionError, NoSuchLedger, SystemRefused
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata.model import SegmentRange
 from bkstore.repair.ensemble_replacement import replace_bookies
-from bkstore.repair.entry_copier import ByteRate, EntryCopier
+from bkstore.repair.entry_copier import EntryCopier
 from bkstore.repair.ledger_locks import LedgerLocks, RepairLock
+from bkstore.repair.planning.byte_rate import ByteRate
 from bkstore.repair.planning.finished_segments import finished_part
-from bkstore.repair.planning.planner import RepairPlanner
+from bkstore.repair.planning.planner import RepairPlan, RepairPlanner
 from bkstore.repair.planning.replica_repairs import RepairStatus, ReplicaRepair
+from bkstore.repair.planning.sound_reader import is_open
 from bkstore.schedule import expected
 
 OnCopied = Callable[[int, int], None]
@@ -79,8 +81,8 @@ class LedgerRepairer:
         self, ledger: LedgerId, lock: RepairLock, reported: list[Violation]
     ) -> list[ReplicaRepair]:
         """Plan and repair a ledger; first recover it if the plan says so, and plan again."""
-        rows = self._planner.plan([ledger], reported=reported).repairs
-        if not rows:
+        plan = self._planner.plan([ledger], reported=reported)
+        if not plan.repairs:
             return []
         try:
             versioned = self._context.store.read(ledger)
@@ -95,14 +97,14 @@ class LedgerRepairer:
         except NoSuchLedger:
             return []
         except BkstoreError as error:
-            return [_with_result(row, "failed", str(error)) for row in rows]
+            return [_with_result(row, "failed", str(error)) for row in plan.repairs]
         results: list[ReplicaRepair] = []
-        if any(row.action == "recover" and row.status == "planned" for row in rows):
-            results = self._recover(access, rows)
-            rows = self._planner.plan([ledger], reported=reported).repairs
+        if any(row.action == "recover" and row.status == "planned" for row in plan.repairs):
+            results = self._recover(access, plan.repairs)
+            plan = self._planner.plan([ledger], reported=reported)
             if any(row.status == "failed" for row in results):
-                rows = [row for row in rows if row.action != "recover"]
-        return results + self._repair_segments(access, lock, rows)
+                plan.repairs = [row for row in plan.repairs if row.action != "recover"]
+        return results + self._repair_segments(access, lock, plan)
 
     def _recover(self, access: LedgerAccess, rows: Iterable[ReplicaRepair]) -> list[ReplicaRepair]:
         """Close the ledger as a client does; return the rows of its last segment with results."""
@@ -114,7 +116,7 @@ class LedgerRepairer:
         return [_with_result(row, "repaired", f"closed at entry {last}") for row in rows]
 
     def _repair_segments(
-        self, access: LedgerAccess, lock: RepairLock, rows: Sequence[ReplicaRepair]
+        self, access: LedgerAccess, lock: RepairLock, plan: RepairPlan
     ) -> list[ReplicaRepair]:
         """Repair segment after segment: entries that bookies lack first, then replacements."""
         results: list[ReplicaRepair] = []
@@ -122,13 +124,13 @@ class LedgerRepairer:
         finished = finished_part(access.refresh())
         segments = finished.segments_with_ends() if finished.closed else []
         by_first_entry = {segment.first_entry: segment for segment in segments}
-        for first_entry, group in groupby(rows, key=lambda row: row.first_entry):
+        for first_entry, group in groupby(plan.repairs, key=lambda row: row.first_entry):
             segment_rows = list(group)
             segment = by_first_entry.get(first_entry)
             if segment is None:  # the last one of an open ledger: impossible rows only
                 results += segment_rows
                 continue
-            repair = _SegmentRepair(access, copier, segment, access.metadata.write_quorum_size)
+            repair = _SegmentRepair(access, copier, segment, plan.registered)
             in_place = [row for row in segment_rows if row.action not in ("replace", "move")]
             moved = [row for row in segment_rows if row.action in ("replace", "move")]
             for row in in_place:
@@ -140,44 +142,62 @@ class LedgerRepairer:
 
 
 class _SegmentRepair:
-    """The repair of one segment."""
+    """The repair of one segment; `registered` are the bookies that were registered when it was
+    planned (None = unknown)."""
 
     def __init__(
         self,
         access: LedgerAccess,
         copier: EntryCopier,
         segment: SegmentRange,
-        write_quorum: int,
+        registered: frozenset[str] | None,
     ) -> None:
         self._access = access
         self._copier = copier
         self._segment = segment
-        self._write_quorum = write_quorum
+        self._registered = registered
 
     def copy_row(self, row: ReplicaRepair) -> list[ReplicaRepair]:
         """Copy the entries of a row; return it with its result, and a second one for entries of
-        which no source had a sound copy."""
+        which no source returned a sound copy."""
         if row.target is None or not row.missing:
             return [row]
         try:
             copied, errors = self._copier.copy(row.missing, row.target, self._sources(row))
+        except SystemRefused:
+            raise
         except BkstoreError as error:
             return [_with_result(row, "failed", f"{row.target}: {error}")]
         results = []
         if copied:
-            results.append(_with_result(row, "repaired", "")._replace(missing=copied))
+            detail = "" if row.is_uncertain else row.detail
+            results.append(_with_result(row, "repaired", detail)._replace(missing=copied))
         remaining = row.missing - copied
         if remaining:
-            tried = "; ".join(f"{bookie}: {error}" for bookie, error in sorted(errors.items()))
-            unsound = row._replace(source=None, missing=remaining)
-            results.append(_with_result(unsound, "impossible", f"no sound copy: {tried}"))
+            results.append(self._uncopied(row._replace(missing=remaining), errors))
         return results
+
+    def _uncopied(self, row: ReplicaRepair, errors: Mapping[str, BkstoreError]) -> ReplicaRepair:
+        """Return the row of entries that no source returned: failed if one that may have them did
+        not return them for another reason, and the plan could not know that, else impossible."""
+        tried = "; ".join(
+            f"{bookie}: {type(error).__name__}: {error}" for bookie, error in sorted(errors.items())
+        )
+        may_have_them = any(
+            is_open(error) and (self._registered is None or bookie in self._registered)
+            for bookie, error in errors.items()
+        )
+        if may_have_them and not row.is_uncertain:
+            return _with_result(row, "failed", f"not copied: {tried}")
+        row = row._replace(source=None)
+        return _with_result(row, "impossible", f"no sound copy: {tried}")
 
     def _sources(self, row: ReplicaRepair) -> list[tuple[str, Availability]]:
         """Return the bookies that should have entries of a row, the planned source first."""
         first, last, ensemble = self._segment
+        write_quorum = self._access.metadata.write_quorum_size
         shares = [
-            (bookie, expected(first, last, index, len(ensemble), self._write_quorum))
+            (bookie, expected(first, last, index, len(ensemble), write_quorum))
             for index, bookie in enumerate(ensemble)
             if bookie != row.target
         ]

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from bkstore.cluster.audit import AvailabilitySource, Violation
 from bkstore.cluster.client.ledger_access import ClientContext
 from bkstore.ids import LedgerId
-from bkstore.repair.entry_copier import ByteRate, RepairStopped
+from bkstore.repair.entry_copier import RepairStopped
 from bkstore.repair.ledger_locks import LedgerLocks
 from bkstore.repair.ledger_repair import LedgerRepairer
+from bkstore.repair.planning.byte_rate import ByteRate
 from bkstore.repair.planning.ledger_planner import findings_by_ledger
 from bkstore.repair.planning.options import RepairOptions
 from bkstore.repair.planning.planner import RepairPlan, RepairPlanner
@@ -81,6 +82,7 @@ class Repairer:
             context.bookies if sources is None else sources,
             placement=context.placement,
             options=self.options,
+            readers=context.bookies,
             clock=clock,
             wait=wait,
         )
@@ -130,6 +132,7 @@ class Repairer:
             self.planner.bookies,
             placement=self.context.placement,
             options=replace(self.options, audit=audit),
+            readers=self.context.bookies,
             clock=self._clock,
             wait=self._wait,
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from bkstore.cluster import Cluster
 from bkstore.errors import BkstoreError
+from bkstore.files.disk_changes import UnsyncedFiles
 from bkstore.formats.entry import Coder
 from bkstore.ids import LedgerId
 from bkstore.repair import ReplicaRepair
@@ -153,5 +154,6 @@ def impossible_entries(repairs: list[ReplicaRepair]) -> set[tuple[LedgerId, int]
 
 def open_world(top: Path, seed: int) -> LossyWorld:
     """Return a world of a seed, in a folder; close its cluster."""
-    cluster = Cluster.open(top, bookies=4 + seed % 6, storage=STORAGES[seed % 3 :] + STORAGES)
+    storage = STORAGES[seed % 3 :] + STORAGES
+    cluster = Cluster.open(top, bookies=4 + seed % 6, storage=storage, files=UnsyncedFiles())
     return LossyWorld(cluster, seed)

@@ -62,7 +62,8 @@ def add_repair_options(parser: Parser) -> None:
         "--bytes-per-second",
         metavar="N",
         type=float,
-        help="copy at most N bytes of records in a second (default: no limit)",
+        help="copy, and with --verify read, at most N bytes of records in a second (default: no "
+        "limit)",
     )
     add(
         "--parallel",
@@ -70,6 +71,11 @@ def add_repair_options(parser: Parser) -> None:
         type=int,
         default=_PARALLEL_LEDGERS,
         help=f"repair N ledgers at a time (default {_PARALLEL_LEDGERS})",
+    )
+    add(
+        "--verify",
+        action="store_true",
+        help="read every copy of every entry; one whose digest does not match counts as missing",
     )
     add("--recover", action="store_true", help="close open ledgers whose last segment is affected")
     add(
@@ -113,6 +119,7 @@ def repair_options_from_args(args: argparse.Namespace) -> RepairOptions:
         digest_type=args.digest_type,
         recover=args.recover,
         replace_read_only=args.replace_read_only,
+        verify=args.verify,
         parallel=args.parallel,
         bytes_per_second=args.bytes_per_second,
         audit=audit,

@@ -171,6 +171,8 @@ class Auditor:
         pool = stack.enter_context(ThreadPoolExecutor(self.options.concurrency))
         # Runs before the pool's own exit, which would wait for all queued tasks after an error.
         stack.callback(pool.shutdown, cancel_futures=True)
+        if isinstance(self.bookies, _Stoppable):  # runs first, so that the threads end soon
+            stack.callback(self.bookies.stop)
         return pool
 
     def _first_round(
@@ -299,6 +301,11 @@ class Auditor:
 @runtime_checkable
 class _RefusesOutput(Protocol):
     def refuse_output(self, target: Path) -> None: ...
+
+
+@runtime_checkable
+class _Stoppable(Protocol):
+    def stop(self) -> None: ...
 
 
 class _Outcomes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bkstore.availability import Availability
@@ -40,11 +40,12 @@ class ClusterBookies:
 
 @dataclass
 class LedgerFindings:
-    """What an audit found about one ledger: its violations, and the bookies that cannot list their
-    entries, each with the reason."""
+    """What an audit found about one ledger: its violations, the bookies that cannot list their
+    entries, each with the reason, and the entries of which a bookie has a damaged copy."""
 
     violations: Sequence[Violation] = ()
     unlisted: dict[str, str] = field(default_factory=dict)
+    damaged: dict[str, Availability] = field(default_factory=dict)
 
 
 class LedgerPlanner:
@@ -73,7 +74,7 @@ class LedgerPlanner:
         owner = read_owner(metadata.custom_metadata)
         repairs: list[ReplicaRepair] = []
         for first_entry, replicas in segments.items():
-            plan = _SegmentPlan(metadata, replicas, owner)
+            plan = _SegmentPlan(metadata, replicas, owner, findings.damaged)
             repairs += self._plan_segment(plan, first_entry in misplaced)
         repairs += self._plan_recovery(metadata, owner)
         return sorted(repairs, key=lambda repair: repair.sort_key)
@@ -179,6 +180,7 @@ class _SegmentPlan:
     metadata: LedgerMetadata
     replicas: SegmentReplicas
     owner: LedgerOwner
+    damaged: Mapping[str, Availability]
 
     def _row(self, action: RepairAction, index: int) -> ReplicaRepair:
         ledger, bookie = self.metadata.ledger, self.replicas.bookie_at(index)
@@ -205,24 +207,30 @@ class _SegmentPlan:
     ) -> Iterator[ReplicaRepair]:
         """Yield the rows for entries that `target` is to receive, one for each source, and one for
         those that no bookie has."""
-        row, replicas = self._row(action, index)._replace(target=target), self.replicas
+        unsourced, replicas = self._row(action, index)._replace(target=target), self.replicas
         if not needed:
-            yield row._replace(detail="no entries: only the metadata change")
+            yield unsourced._replace(detail="no entries: only the metadata change")
             return
         shares, remaining = replicas.choose_sources(needed, index, include_own=include_own)
         for source, share in shares:
-            detail = ""
+            detail = self._describe_damage(unsourced.bookie, share)
             reason = replicas.reason_unknown(source)
             if reason is not None:
                 detail = f"it is not known whether the source has them: {reason}"
-            yield row._replace(source=replicas.bookie_at(source), missing=share, detail=detail)
+            row = unsourced._replace(source=replicas.bookie_at(source), missing=share)
+            yield row._replace(detail=detail, is_uncertain=reason is not None)
         if remaining:
             reason = "no sound copy: no bookie that answers has these entries"
             departed = replicas.bookies_due(remaining, replicas.departed)
             if departed:
                 verb = "is" if len(departed) == 1 else "are"
                 reason += f"; {join_words(departed)}, which {verb} not registered, may have them"
-            yield row._replace(status="impossible", missing=remaining, detail=reason)
+            yield unsourced._replace(status="impossible", missing=remaining, detail=reason)
+
+    def _describe_damage(self, bookie: str, entries: Availability) -> str:
+        """Return how many of the entries a bookie lists, but has damaged copies of."""
+        damaged = len(self.damaged.get(bookie, Availability()) & entries)
+        return f"damaged copies: {damaged} of {len(entries)}" if damaged else ""
 
 
 def _add_violations(

@@ -28,13 +28,15 @@ class RepairOptions:
     and closes it. With `replace_read_only` a read-only bookie that lacks entries is replaced; else
     it is left as it is, because it takes no entries. `parallel` ledgers are repaired at a time, and
     at most `bytes_per_second` bytes of records are copied in a second (None = no limit). `audit`
-    are the settings of the audits before a plan.
+    are the settings of the audits before a plan. With `verify` every copy of every entry is read,
+    at most `bytes_per_second`, and one whose digest does not match counts as missing.
     """
 
     password: bytes | None = field(default=None, repr=False)
     digest_type: str | None = None
     recover: bool = False
     replace_read_only: bool = False
+    verify: bool = False
     parallel: int = 4
     bytes_per_second: float | None = None
     audit: AuditOptions = field(default_factory=lambda: AuditOptions(rechecks=0))
@@ -48,6 +50,7 @@ _FIELD_CHECKS = {
     "digest_type": choice(*get_args(DigestType), None),
     "recover": boolean,
     "replace_read_only": boolean,
+    "verify": boolean,
     "parallel": integer(1, 1024),
     "bytes_per_second": optional(number(1)),
     "audit": instance(AuditOptions),

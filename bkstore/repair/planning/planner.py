@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from bkstore.availability import Availability
 from bkstore.cluster.audit import Auditor, AuditReport, AvailabilitySource, Violation
+from bkstore.cluster.client.bookie_client import BookieClient
+from bkstore.cluster.client.ledger_access import ClientContext
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.counts import format_count
-from bkstore.errors import CorruptionError
+from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.repair.planning.finished_segments import FinishedSegments
 from bkstore.repair.planning.ledger_planner import (
@@ -22,17 +25,19 @@ from bkstore.repair.planning.ledger_planner import (
 )
 from bkstore.repair.planning.options import RepairOptions
 from bkstore.repair.planning.replica_repairs import ReplicaRepair
+from bkstore.repair.planning.verified_bookies import VerifiedBookies
 
 _BATCH_LEDGERS = 1000
 
 
 @dataclass
 class RepairPlan:
-    """The repairs that a cluster needs, sorted by ledger, and the audit that they are from: None if
-    a report from a file was used."""
+    """The repairs that a cluster needs, sorted by ledger, the audit that they are from (None if a
+    report from a file was used), and the bookies that were `registered` then (None = unknown)."""
 
     repairs: list[ReplicaRepair] = field(default_factory=list)
     audit: AuditReport | None = None
+    registered: frozenset[str] | None = None
 
     @property
     def ledgers(self) -> list[LedgerId]:
@@ -82,7 +87,9 @@ def describe_repairs(repairs: Iterable[ReplicaRepair]) -> str:
 
 class RepairPlanner:
     """Plans repairs of a cluster. `bookies` maps bookie ids to sources of entries, as of `Auditor`;
-    `placement` judges ensembles and chooses bookies; `clock` and `wait` are the auditor's.
+    `placement` judges ensembles and chooses bookies; `clock` and `wait` are the auditor's. With
+    `options.verify` each copy is read by the clients `readers`, and counts as missing if its digest
+    does not match.
 
     >>> from bkstore.cluster import MemoryStore
     >>> from bkstore.index.memtable import MemtableIndex
@@ -105,6 +112,7 @@ class RepairPlanner:
         *,
         placement: PlacementPolicy | None = None,
         options: RepairOptions | None = None,
+        readers: Mapping[str, BookieClient] | None = None,
         clock: Callable[[], float] = time.time,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -112,6 +120,9 @@ class RepairPlanner:
         self.bookies = bookies
         self.placement = placement or DefaultPlacement()
         self.options = options or RepairOptions()
+        if self.options.verify and readers is None:
+            raise InvalidArgument("verify needs readers: the clients that read copies")
+        self._readers = readers
         self.is_spared: Callable[[str], bool] = lambda _: False
         """Whether a bookie that is not registered may come back soon, and is not replaced yet."""
         self._clock = clock
@@ -131,9 +142,10 @@ class RepairPlanner:
         """
         cluster = self.read_bookies()
         view = FinishedSegments(self.store, cluster.registered, ledgers)
+        bookies, damaged = self._sources()
         auditor = Auditor(
             view.as_store(),
-            self.bookies,
+            bookies,
             placement=self.placement,
             options=self.options.audit,
             clock=self._clock,
@@ -147,7 +159,19 @@ class RepairPlanner:
             ledger: _findings(report, violations.get(ledger, []), earlier.get(ledger, []))
             for ledger in planned
         }
-        return RepairPlan(self._plan_ledgers(cluster, findings), report)
+        for ledger in planned & damaged.keys():
+            findings[ledger].damaged = damaged[ledger]
+        return RepairPlan(self._plan_ledgers(cluster, findings), report, cluster.registered)
+
+    def _sources(
+        self,
+    ) -> tuple[Mapping[str, AvailabilitySource], dict[LedgerId, dict[str, Availability]]]:
+        """Return the bookies that an audit asks, and where their damaged copies will be."""
+        if self._readers is None or not self.options.verify:
+            return self.bookies, {}
+        context = ClientContext(self.store, self._readers)
+        verified = VerifiedBookies(self.bookies, context, self.options)
+        return verified, verified.damaged
 
     def plan_reported(self, violations: Iterable[Violation]) -> RepairPlan:
         """Return the plan for the violations that an earlier audit found, without asking bookies.
@@ -166,7 +190,7 @@ class RepairPlanner:
                 pass
             for ledger in view.with_departed - findings.keys():
                 findings[ledger] = LedgerFindings()
-        return RepairPlan(self._plan_ledgers(cluster, findings))
+        return RepairPlan(self._plan_ledgers(cluster, findings), registered=cluster.registered)
 
     def read_bookies(self) -> ClusterBookies:
         """Return which bookies are registered and writable now."""

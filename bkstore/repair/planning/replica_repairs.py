@@ -34,7 +34,8 @@ class ReplicaRepair(NamedTuple):
 
     `first_entry` is the segment's first entry; `bookie` is in its ensemble, at `bookie_index`, and
     lacks `missing`. `source` has copies of them, `target` is to receive them; None if there is no
-    such bookie. `owner` is the application or topic that the metadata name.
+    such bookie. It may lack them too if the repair `is_uncertain`: it did not list what it has.
+    `owner` is the application or topic that the metadata name.
     """
 
     action: RepairAction
@@ -48,6 +49,7 @@ class ReplicaRepair(NamedTuple):
     missing: Availability = Availability()
     detail: str = ""
     owner: LedgerOwner = UNKNOWN_OWNER
+    is_uncertain: bool = False
 
     @property
     def sort_key(self) -> tuple[LedgerId, int, int, str, int]:

@@ -14,7 +14,7 @@ from bkstore.network import RegisteredBookie
 from bkstore.wire.admin import AdminServer
 from tests.interop.bookies import Cluster
 from tests.interop.clusters.conftest import MakeCluster
-from tests.interop.clusters.replication import replication
+from tests.interop.clusters.recovery.replication import replication
 from tests.wire.admin.asking import TOKEN, ask, write
 
 PATHS = {
