@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,12 @@ from typing import TYPE_CHECKING
 from bkstore.cli.audit_settings import (
     add_live_options,
     add_rule_options,
+    announcing_sleep,
     audit_options_from_args,
     check_audit_arguments,
     is_live,
     placement_from_args,
+    show_audit,
     tls_context_from_args,
 )
 from bkstore.cli.owners.ledger_choice import read_ledger_choice
@@ -108,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
             audited = AuditedBookies(store, bookies, timeout=args.timeout, tls=tls, sasl=sasl_user)
             bookies = stack.enter_context(audited)
-        wait = _announcing_sleep(options.recheck_delay)
+        wait = announcing_sleep(options.recheck_delay)
         auditor = Auditor(
             store,
             bookies,
@@ -119,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
         )
         with work_progress("ledgers") as show_progress:
             report = auditor.run(
-                progress=show_progress and partial(_show_audit, show_progress),
+                progress=show_progress and partial(show_audit, show_progress),
                 resume=args.resume,
                 description=_describe_audit(args, store, bookie_dirs, live),
             )
@@ -134,17 +135,6 @@ def run(args: argparse.Namespace) -> int:
         print_stderr(line)
     code = exit_code(findings=not report.clean, checked=not report.checked_nothing)
     return code if choice is None else choice.report(code, is_empty=not report.ledgers)
-
-
-def _announcing_sleep(recheck_delay: float) -> Callable[[float], None]:
-    """Return a sleep that announces rechecks; the auditor also sleeps to keep to --rate."""
-
-    def wait(seconds: float) -> None:
-        if seconds == recheck_delay:
-            print_stderr(f"some bookies did not answer: retrying in {seconds:g} s")
-        time.sleep(seconds)
-
-    return wait
 
 
 def _describe_audit(
@@ -164,10 +154,6 @@ def _describe_audit(
     if live:
         policy.append("live")
     return " ".join([*cluster, *sorted(directories), *policy])
-
-
-def _show_audit(show: Callable[[str, int, int, int], None], done: int, total: int) -> None:
-    show("audit", done, total, done)
 
 
 def _open_bookies(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[str, BookieDir]]:

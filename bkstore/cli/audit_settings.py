@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_sasl_user
+from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -155,19 +158,37 @@ def tls_context_from_args(args: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 def audit_options_from_args(args: argparse.Namespace, live: bool) -> AuditOptions:
-    """Return the options of the audit; rechecks default to 1 if `live` and without --compat."""
+    """Return the options of an audit; rechecks default to 1 if `live` and without --compat. For a
+    command without the options of the rules, these rules are not set."""
     from bkstore.arguments import integer, number
     from bkstore.cluster.audit.options import MAX_DELAY_SECONDS, AuditOptions
 
-    looks = args.looks if args.looks is not None else int(live and args.compat is None)
+    compat = getattr(args, "compat", None)
+    retries = args.looks if args.looks is not None else int(live and compat is None)
     return AuditOptions(
-        grace_period=args.grace_period,
-        rechecks=integer(0)("looks", looks),  # an error names the option
-        recheck_delay=number(0, MAX_DELAY_SECONDS)("look_delay", args.look_delay),
+        grace_period=getattr(args, "grace_period", None),
+        rechecks=integer(0)("retries", retries),  # an error names the option
+        recheck_delay=number(0, MAX_DELAY_SECONDS)("retry_delay", args.look_delay),
         concurrency=_LIVE_CONCURRENCY if live else AuditOptions().concurrency,
         rate=args.rate,
-        compat=args.compat,
+        compat=compat,
     )
+
+
+def announcing_sleep(recheck_delay: float) -> Callable[[float], None]:
+    """Return a sleep that announces rechecks; the auditor also sleeps to keep to --rate."""
+
+    def wait(seconds: float) -> None:
+        if seconds == recheck_delay:
+            print_stderr(f"some bookies did not answer: retrying in {seconds:g} s")
+        time.sleep(seconds)
+
+    return wait
+
+
+def show_audit(show: Callable[[str, int, int, int], None], done: int, total: int) -> None:
+    """Show the progress of an audit."""
+    show("audit", done, total, done)
 
 
 def placement_from_args(args: argparse.Namespace) -> PlacementPolicy:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from bkstore.cli.audit_settings import (
     add_connection_options,
     add_placement_options,
+    audit_options_from_args,
     check_tls_arguments,
 )
 from bkstore.cli.owners.owner_options import add_owner_options
@@ -20,7 +21,6 @@ from bkstore.cli.terminal.secrets import add_digest_options, password_from_args
 if TYPE_CHECKING:
     from bkstore.repair import RepairOptions
 
-_AUDIT_CONCURRENCY = 64
 _PARALLEL_LEDGERS = 4
 _OWNER_OPTIONS = ("topic", "namespace", "tenant", "component")
 
@@ -44,20 +44,17 @@ def add_repair_options(parser: Parser) -> None:
         help="plan by the output of an audit (.json or .jsonl) instead of asking the bookies",
     )
     add("--apply", action="store_true", help="repair what is planned; without it nothing changes")
-    add(
-        "--every",
-        metavar="TIME",
-        type=parse_duration,
-        help="with --apply: repair again and again, TIME (30m, 1h) after the end of the last "
-        "repair, until a signal ends the command; bookies that are gone are replaced in the second "
-        "repair that does not find them",
-    )
-    add(
-        "--textfile",
-        metavar="FILE",
-        type=Path,
-        help="with --apply: write metrics for Prometheus' textfile collector after each repair",
-    )
+    _add_manner_options(parser)
+    _add_service_options(parser)
+    add_placement_options(parser)
+    add_owner_options(parser)
+    add_digest_options(parser, "the type of digests, where the metadata have none")
+    add_connection_options(parser)
+
+
+def _add_manner_options(parser: Parser) -> None:
+    """Declare what counts as missing, what is repaired of it, and at which pace."""
+    add = parser.add_argument
     add(
         "--bytes-per-second",
         metavar="N",
@@ -83,10 +80,25 @@ def add_repair_options(parser: Parser) -> None:
         action="store_true",
         help="replace read-only bookies that lack entries, instead of leaving them as they are",
     )
-    add_placement_options(parser)
-    add_owner_options(parser)
-    add_digest_options(parser, "the type of digests, where the metadata have none")
-    add_connection_options(parser)
+
+
+def _add_service_options(parser: Parser) -> None:
+    """Declare the options of repeated repairs and their metrics."""
+    add = parser.add_argument
+    add(
+        "--every",
+        metavar="TIME",
+        type=parse_duration,
+        help="with --apply: repair again and again, TIME (30m, 1h) after the end of the last "
+        "repair, until a signal ends the command; bookies that are gone are replaced in the second "
+        "repair that does not find them",
+    )
+    add(
+        "--textfile",
+        metavar="FILE",
+        type=Path,
+        help="with --apply: write metrics for Prometheus' textfile collector after each repair",
+    )
 
 
 def _check_repair_arguments(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
@@ -103,17 +115,8 @@ def _check_repair_arguments(parser: argparse.ArgumentParser, args: argparse.Name
 
 def repair_options_from_args(args: argparse.Namespace) -> RepairOptions:
     """Return the options of the repair; raises `InvalidArgument`."""
-    from bkstore.arguments import integer, number
-    from bkstore.cluster.audit.options import MAX_DELAY_SECONDS, AuditOptions
     from bkstore.repair import RepairOptions
 
-    retries = 1 if args.looks is None else args.looks
-    audit = AuditOptions(
-        rechecks=integer(0)("retries", retries),
-        recheck_delay=number(0, MAX_DELAY_SECONDS)("retry_delay", args.look_delay),
-        concurrency=_AUDIT_CONCURRENCY,
-        rate=args.rate,
-    )
     return RepairOptions(
         password=password_from_args(args),
         digest_type=args.digest_type,
@@ -122,5 +125,5 @@ def repair_options_from_args(args: argparse.Namespace) -> RepairOptions:
         verify=args.verify,
         parallel=args.parallel,
         bytes_per_second=args.bytes_per_second,
-        audit=audit,
+        audit=audit_options_from_args(args, live=True),
     )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bkstore.cli.audit_settings import placement_from_args, tls_context_from_args
+from bkstore.cli.audit_settings import (
+    announcing_sleep,
+    placement_from_args,
+    show_audit,
+    tls_context_from_args,
+)
 from bkstore.cli.owners.owner_options import owner_filter_from_args
 from bkstore.cli.repair.options import add_repair_options, repair_options_from_args
 from bkstore.cli.repair.service import RepairResults, run_service
@@ -92,7 +96,7 @@ def opened_repairer(args: argparse.Namespace) -> Iterator[Repairer]:
         store = stack.enter_context(open_cluster(args.metadata))
         client = stack.enter_context(Client(store, placement=placement, **connection))
         sources = stack.enter_context(AuditedBookies(store, **connection))
-        wait = _announcing_sleep(options.audit.recheck_delay)
+        wait = announcing_sleep(options.audit.recheck_delay)
         yield Repairer(client.context, sources, options=options, wait=wait)
 
 
@@ -111,8 +115,9 @@ def make_plan(
         plan = repairer.planner.plan_reported(reported)
     else:
         with work_progress("ledgers") as show_progress:
-            show_audit = show_progress and partial(_show_audit, show_progress)
-            plan = repairer.planner.plan(progress=show_audit)
+            plan = repairer.planner.plan(
+                progress=show_progress and partial(show_audit, show_progress)
+            )
     owner_filter = owner_filter_from_args(args)
     plan.repairs = [repair for repair in plan.repairs if owner_filter.matches(repair.owner)]
     return plan
@@ -134,21 +139,6 @@ def _apply_plan(
         except (KeyboardInterrupt, SystemExit):
             _write_plan(args, repairer.report)
             raise
-
-
-def _announcing_sleep(recheck_delay: float) -> Callable[[float], None]:
-    """Return a sleep that announces rechecks; the auditor also sleeps to keep to --rate."""
-
-    def wait(seconds: float) -> None:
-        if seconds == recheck_delay:
-            print_stderr(f"some bookies did not answer: retrying in {seconds:g} s")
-        time.sleep(seconds)
-
-    return wait
-
-
-def _show_audit(show: Callable[[str, int, int, int], None], done: int, total: int) -> None:
-    show("audit", done, total, done)
 
 
 def _show_repair(
