@@ -33,7 +33,7 @@ LedgerKeys = npt.NDArray[Any]
 """Ledgers as 16 big-endian bytes each, made by `ledger_keys`."""
 
 MAX_ENTRY_ID = 2**63 - 2
-"""The highest entry id: range deletes and floor searches of upstream do not reach 2^63-1."""
+"""The highest entry id: range deletes and floor searches of BookKeeper do not reach 2^63-1."""
 
 MAX_LOG_ID = 2**31 - 1
 """Entry log ids are 31 bits; the log id is the upper half of a location."""
@@ -409,7 +409,7 @@ def make_locations(log_id: int | Int64Array, position: int | Int64Array) -> Int6
 
 
 def log_ids_of(locations: Int64Array) -> Int64Array:
-    """Return the log id of each location (arithmetic shift, as upstream)."""
+    """Return the log id of each location (arithmetic shift, as BookKeeper does)."""
     return locations >> np.int64(32)
 
 

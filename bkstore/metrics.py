@@ -172,7 +172,7 @@ class _SizeCollector:
 class AuditMetrics:
     """Exports the stats of the last audit as gauges; give it to `Auditor` as its metrics.
 
-    Names: ``replication_auditor_`` and upstream's (`AuditorStats`). A gauge for each number of
+    Names: ``replication_auditor_`` and BookKeeper's (`AuditorStats`). A gauge for each number of
     ledgers, a summary in milliseconds for each timer, and skips. Raises `MissingDependency` without
     `prometheus_client`, `InvalidArgument` if the registry has these. Threads: safe.
 
@@ -231,7 +231,7 @@ class AuditSummary(Protocol):
 
     @property
     def stats(self) -> Mapping[str, float]:
-        """Gauges and timers by upstream's names."""
+        """Gauges and timers by BookKeeper's names."""
 
     @property
     def ledgers_by_outcome(self) -> Mapping[str, int]:

@@ -23,16 +23,16 @@ from bkstore.counts import format_count
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, IntArrayLike, as_int64
 
-_NO_ENTRY = -1  # INVALID_ENTRYID upstream: "no current sequence"
+_NO_ENTRY = -1  # INVALID_ENTRYID of BookKeeper: "no current sequence"
 _CHUNK = 1 << 16
 _MAX_INT64 = np.int64(2**63 - 1)
 
 
 class BookkeeperAvailability(Availability):
-    """A set of entry ids with upstream's groups and upstream's look-up rule. `groups`, ``len`` and
-    `to_bytes` report what is stored; ``in``, `contains_many` and `missing` answer as the real class
-    does; all else works on the ids of 0..2^63-2 that ``in`` finds. ``len`` raises `InvalidArgument`
-    if the sum over the stored groups is negative."""
+    """A set of entry ids with BookKeeper's groups and its look-up rule. `groups`, ``len``
+    and `to_bytes` report what is stored; ``in``, `contains_many` and `missing` answer as the real
+    class does; all else works on the ids of 0..2^63-2 that ``in`` finds. ``len`` raises
+    `InvalidArgument` if the sum over the stored groups is negative."""
 
     __slots__ = ("_stored", "_visible")
     _visible: Groups | None  # the canonical groups of the ids that look-ups find, made on demand

@@ -89,17 +89,19 @@ class Availability:
         pairs = as_entry_ids(rows.ravel()).reshape(-1, 2)
         if (pairs[:, 1] < pairs[:, 0]).any():
             raise InvalidArgument("a range ends before it starts")
-        # Sort by start. A range that begins past the highest end so far begins a new run.
+        # Sort by start. A range that begins past the highest end so far begins a new merged range.
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         ends = np.maximum.accumulate(pairs[:, 1] + 1)
         run_starts = np.flatnonzero(np.concatenate(([True], pairs[1:, 0] > ends[:-1])))
         run_ends = np.concatenate((run_starts[1:], [len(pairs)])) - 1
-        return cls.from_canonical(grouping.from_runs(pairs[run_starts, 0], ends[run_ends]))
+        return cls.from_canonical(
+            grouping.from_half_open_ranges(pairs[run_starts, 0], ends[run_ends])
+        )
 
     @classmethod
-    def from_runs(cls, starts: Int64Array, ends: Int64Array) -> Availability:
-        """Return the set of ordered, disjoint half-open runs, as index scans find them. O(runs)."""
-        return cls.from_canonical(grouping.from_runs(starts.copy(), ends))
+    def from_half_open_ranges(cls, starts: Int64Array, ends: Int64Array) -> Availability:
+        """Return the set of these ordered, disjoint half-open ranges. O(ranges)."""
+        return cls.from_canonical(grouping.from_half_open_ranges(starts.copy(), ends))
 
     @classmethod
     def from_canonical(cls, groups: Groups) -> Availability:

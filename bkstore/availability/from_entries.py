@@ -135,13 +135,13 @@ def _group_runs(starts: Int64Array, ends: Int64Array) -> Groups:
     return single_sequences(starts, ends)
 
 
-def runs_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array]:
-    """Return half-open runs (starts, ends) of the set positions of `mask`, plus `base`.
-    O(len(mask)) bytes of work; ids inside runs are not listed."""
+def ranges_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array]:
+    """Return the half-open ranges (starts, ends) of the set positions of `mask`, plus `base`.
+    O(len(mask)) bytes of work; ids inside ranges are not listed."""
     if mask.size == 0:
         return empty()[:2]
-    # Runs begin and end in turn where the mask changes; one may begin at its start, or end at its
-    # end.
+    # Ranges begin and end in turn where the mask changes; the first may begin at its start, and the
+    # last end at its end.
     inner_edges = np.flatnonzero(mask[1:] != mask[:-1]) + (base + 1)
     start_edge = [base] if mask[0] else []
     end_edge = [base + mask.size] if mask[-1] else []
@@ -158,7 +158,7 @@ def groups_of_mask(mask: BoolArray, base: int = 0) -> Groups:
     if set_count == mask.size and set_count:
         return single_sequences(np.array([base]), np.array([base + set_count]))
     stripe = _match_mask_stripe(mask, base)
-    return _group_runs(*runs_of_mask(mask, base)) if stripe is None else stripe
+    return _group_runs(*ranges_of_mask(mask, base)) if stripe is None else stripe
 
 
 def _match_mask_stripe(mask: BoolArray, base: int) -> Groups | None:

@@ -24,19 +24,22 @@ from bkstore.availability.sequence_groups import (
 from bkstore.ids import Int64Array
 
 
-def from_runs(starts: Int64Array, ends: Int64Array) -> Groups:
-    """Return canonical groups for ordered, disjoint half-open runs. O(runs)."""
+def from_half_open_ranges(starts: Int64Array, ends: Int64Array) -> Groups:
+    """Return canonical groups for ordered, disjoint half-open ranges. O(ranges)."""
     return canonicalize(single_sequences(starts, ends))
 
 
-def from_runs_of_many(starts: Int64Array, ends: Int64Array, owner: Int64Array) -> OwnedGroups:
-    """Return the canonical groups of several sets. O(runs). Run i belongs to set ``owner[i]``; a
-    set's runs are adjacent rows, half-open, ordered, not touching."""
+def from_half_open_ranges_of_many(
+    starts: Int64Array, ends: Int64Array, owner: Int64Array
+) -> OwnedGroups:
+    """Return the canonical groups of several sets. O(ranges). Range i belongs to set ``owner[i]``;
+    a set's ranges are adjacent rows, half-open, ordered, not touching."""
     rows = single_sequences(starts, ends)
     if starts.size < 2:
         return rows, owner
     slots = _list_step_slots(rows)
-    # Slot i is the step from run i to run i + 1. A group must not take it if they are of two sets.
+    # Slot i is the step from range i to range i + 1. A group must not take it if they are of two
+    # sets.
     slots.may_join[owner[1:] != owner[:-1]] = False
     groups, first_rows = _group_slots(rows, slots)
     return groups, owner[first_rows]

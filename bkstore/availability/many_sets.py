@@ -1,7 +1,7 @@
 """Many small sets at once, with a few calls of numpy for all instead of some for each. An index
 scan reads thousands of ledgers one after another. Here they are rows with an `owner`, the ascending
 number of a row's set; the canonical groups of all sets are made together
-(`grouping.from_runs_of_many`) and split by set at the end.
+(`grouping.from_half_open_ranges_of_many`) and split by set at the end.
 
 A group is a row of equally long sequences of ids at equal distances; `first` and `last` are the
 first ids of its first and last sequence (`sequence_groups`). Canonical groups are the same for
@@ -15,8 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from bkstore.availability.entry_set import Availability
-from bkstore.availability.from_entries import runs_of_mask
-from bkstore.availability.grouping import from_runs_of_many
+from bkstore.availability.from_entries import ranges_of_mask
+from bkstore.availability.grouping import from_half_open_ranges_of_many
 from bkstore.availability.sequence_groups import BoolArray, Groups, OwnedGroups, empty
 from bkstore.ids import Int64Array
 
@@ -39,7 +39,7 @@ def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> OwnedGroups:
     first_positions = np.flatnonzero(is_start)
     last_positions = np.concatenate((first_positions[1:], [ids.size])) - 1
     starts, ends = ids[first_positions], ids[last_positions] + 1
-    return from_runs_of_many(starts, ends, owner[first_positions])
+    return from_half_open_ranges_of_many(starts, ends, owner[first_positions])
 
 
 def from_mask_of_many(mask: BoolArray, base: Int64Array) -> OwnedGroups:
@@ -51,10 +51,10 @@ def from_mask_of_many(mask: BoolArray, base: Int64Array) -> OwnedGroups:
     >>> [ids.entries().tolist() for ids in split_by_owner(groups, owner, 2)]
     [[0, 1], [1, 3]]
     """
-    starts, ends = runs_of_mask(mask)  # half-open: an end is the first false position after a run
+    starts, ends = ranges_of_mask(mask)  # half-open: an end is the first false position after a run
     owner = np.searchsorted(base, starts, "right") - 1
     bases = base[owner]
-    return from_runs_of_many(starts - bases, ends - bases, owner)
+    return from_half_open_ranges_of_many(starts - bases, ends - bases, owner)
 
 
 def split_by_owner(groups: Groups, owner: Int64Array, count: int) -> list[Availability]:

@@ -1,10 +1,9 @@
 """The entries that bookies should hold and lack, for many ledgers at once; nothing is enumerated.
 
 The kernel of audits and analyses is set algebra on sequence groups. Ledgers are placed one after
-another on one axis of entry ids. The entries due at a bookie and those it holds are then two sets
-of groups, and one set difference is the result for all ledgers. Rule:
-`client/RoundRobinDistributionSchedule`.
-"""
+another on one axis of entry ids. The entries expected at a bookie and those it holds are then two
+sets of groups, and one set difference is the result for all ledgers. Rule:
+`client/RoundRobinDistributionSchedule`."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _MAX_AXIS_LENGTH = 2**62
 """Length up to which ledgers share an axis; a longer ledger has an axis of its own."""
 
 
-class DueEntries(NamedTuple):
+class ExpectedEntries(NamedTuple):
     """The entries that one bookie should hold: a row for each segment it is in, int64 columns.
     `ledger_number` is the ledger's number in the batch, ascending; `first` and `last` are the
     segment's ends, ascending within a ledger; `bookie_index` is the bookie's in the ensemble."""
@@ -54,13 +53,13 @@ class HeldEntries(NamedTuple):
         return cls(np.repeat(numbers, sizes), groups)
 
 
-def has_due_entries(
+def has_expected_entries(
     first: int, last: int, index: int, ensemble_size: int, write_quorum: int
 ) -> bool:
     """Return whether any entry of first..last goes to the bookie at `index` of an ensemble of E
     bookies, each entry being written to W of them in turn. O(1).
 
-    >>> has_due_entries(0, 1, 2, 3, 1), has_due_entries(0, 2, 2, 3, 1)
+    >>> has_expected_entries(0, 1, 2, 3, 1), has_expected_entries(0, 2, 2, 3, 1)
     (False, True)
     """
     if last < first:
@@ -71,40 +70,44 @@ def has_due_entries(
     return distance_to_run + write_quorum > ensemble_size or first + distance_to_run <= last
 
 
-def due_replicas(
+def expected_replicas(
     segments: Iterable[tuple[int, int, Sequence[str]]], ensemble_size: int, write_quorum: int
 ) -> Iterator[tuple[str, int, int, int]]:
     """Yield (bookie, first, last, bookie index) for each segment and each bookie of its ensemble
     that must hold entries of it. A segment is (first entry, last entry, ensemble); an empty one
     yields nothing. O(segments x E).
 
-    >>> list(due_replicas([(0, 0, ["b1", "b2"]), (1, 0, ["b1", "b3"])], 2, 1))
+    >>> list(expected_replicas([(0, 0, ["b1", "b2"]), (1, 0, ["b1", "b3"])], 2, 1))
     [('b1', 0, 0, 0)]
     """
     for first, last, ensemble in segments:
         if last < first:
             continue
         # Each of E consecutive entries begins at another bookie, so they reach every one.
-        all_bookies_due = write_quorum == ensemble_size or last - first >= ensemble_size - 1
+        all_bookies_expected = write_quorum == ensemble_size or last - first >= ensemble_size - 1
         for index, bookie in enumerate(ensemble):
-            if all_bookies_due or has_due_entries(first, last, index, ensemble_size, write_quorum):
+            if all_bookies_expected or has_expected_entries(
+                first, last, index, ensemble_size, write_quorum
+            ):
                 yield bookie, first, last, index
 
 
-def missing_entries(due: DueEntries, held: HeldEntries) -> Iterator[tuple[int, Availability]]:
-    """Yield (row of `due`, its missing entries) for each row that has any. A row of `due` is what
-    one bookie must hold of one segment of a ledger; `held` has what it does hold.
+def missing_entries(
+    expected: ExpectedEntries, held: HeldEntries
+) -> Iterator[tuple[int, Availability]]:
+    """Yield (row of `expected`, its missing entries) for each row that has any. A row of `expected`
+    is what one bookie must hold of one segment of a ledger; `held` has what it does hold.
 
-    Entries that are held but not due are ignored. O(rows + groups) if the groups of both have equal
-    periods. `held` must not have ledgers without a row in `due`.
+    Entries that are held but not expected are ignored. O(rows + groups) if the groups of both have
+    equal periods. `held` must not have ledgers without a row in `expected`.
 
     >>> rows = [np.array([value]) for value in (0, 0, 8, 1, 3, 2)]
     >>> here = Availability.from_entries([0, 1, 3, 6, 7])
-    >>> [(row, gone.entries().tolist()) for row, gone in missing_entries(DueEntries(*rows),
+    >>> [(row, gone.entries().tolist()) for row, gone in missing_entries(ExpectedEntries(*rows),
     ...     HeldEntries.from_availabilities([(0, here)]))]
     [(0, [4])]
     """
-    for rows, groups in missing_groups(due, held):
+    for rows, groups in missing_groups(expected, held):
         starts = _run_starts(rows)
         ends = np.concatenate((starts[1:], [rows.size]))
         for start, end in zip(starts.tolist(), ends.tolist()):
@@ -112,27 +115,29 @@ def missing_entries(due: DueEntries, held: HeldEntries) -> Iterator[tuple[int, A
             yield int(rows[start]), Availability.from_canonical(canonicalize(missing))
 
 
-def missing_groups(due: DueEntries, held: HeldEntries) -> Iterator[tuple[Int64Array, Groups]]:
-    """Yield the entries that are due and not held, as arrays: (the row of `due` of each group,
-    ascending; the sequence groups). The groups of a row are ordered and disjoint; `canonicalize`
-    makes them canonical."""
+def missing_groups(
+    expected: ExpectedEntries, held: HeldEntries
+) -> Iterator[tuple[Int64Array, Groups]]:
+    """Yield the entries that are expected and not held, as arrays: (the row of `expected` of each
+    group, ascending; the sequence groups). The groups of a row are ordered and disjoint;
+    `canonicalize` makes them canonical."""
     # One subtraction does many ledgers: they are placed one after the other on one axis of int64
     # ids, each moved by its own offset. Usually all fit on one axis.
-    for start_row, end_row in _split_by_axis(due):
-        axis_due = DueEntries(*(column[start_row:end_row] for column in due))
-        first, last = axis_due.ledger_number[[0, -1]].tolist()
+    for start_row, end_row in _split_by_axis(expected):
+        axis_expected = ExpectedEntries(*(column[start_row:end_row] for column in expected))
+        first, last = axis_expected.ledger_number[[0, -1]].tolist()
         held_rows = np.arange(*np.searchsorted(held.ledger_number, [first, last + 1]))
         axis_held = HeldEntries(held.ledger_number[held_rows], held.groups.take(held_rows))
-        rows, missing = _missing_on_axis(axis_due, axis_held)
+        rows, missing = _missing_on_axis(axis_expected, axis_held)
         if rows.size:
             yield start_row + rows, missing
 
 
-def _ledger_spans(due: DueEntries) -> tuple[Int64Array, Int64Array]:
+def _ledger_spans(expected: ExpectedEntries) -> tuple[Int64Array, Int64Array]:
     """Return where each ledger's rows start, and how many entry ids it takes up on an axis."""
-    ledger_starts = _run_starts(due.ledger_number)
-    last_rows = np.concatenate((ledger_starts[1:], [due.ledger_number.size])) - 1
-    return ledger_starts, due.last[last_rows] + 1
+    ledger_starts = _run_starts(expected.ledger_number)
+    last_rows = np.concatenate((ledger_starts[1:], [expected.ledger_number.size])) - 1
+    return ledger_starts, expected.last[last_rows] + 1
 
 
 def _run_starts(values: Int64Array) -> Int64Array:
@@ -140,39 +145,44 @@ def _run_starts(values: Int64Array) -> Int64Array:
     return np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
 
 
-def _split_by_axis(due: DueEntries) -> Iterator[tuple[int, int]]:
-    """Yield (first row, end row) of parts of `due` whose ledgers, placed one after the other, fit
-    on one axis of int64 ids. A ledger's rows stay together."""
-    if not due.ledger_number.size:
+def _split_by_axis(expected: ExpectedEntries) -> Iterator[tuple[int, int]]:
+    """Yield (first row, end row) of parts of `expected` whose ledgers, placed one after the other,
+    fit on one axis of int64 ids. A ledger's rows stay together."""
+    if not expected.ledger_number.size:
         return
-    ledger_starts, spans = _ledger_spans(due)
+    ledger_starts, spans = _ledger_spans(expected)
     start_row, used_length = 0, 0
     for row, span in zip(ledger_starts.tolist(), spans.tolist()):
         if used_length and used_length + span > _MAX_AXIS_LENGTH:
             yield start_row, row
             start_row, used_length = row, 0
         used_length += span
-    yield start_row, due.ledger_number.size
+    yield start_row, expected.ledger_number.size
 
 
-def _missing_on_axis(due: DueEntries, held: HeldEntries) -> tuple[Int64Array, Groups]:
-    """Return (row of `due` for each group, groups of missing entries) of ledgers that fit on one
-    axis of ids, on which they are subtracted all at once."""
+def _missing_on_axis(expected: ExpectedEntries, held: HeldEntries) -> tuple[Int64Array, Groups]:
+    """Return (row of `expected` for each group, groups of missing entries) of ledgers that fit on
+    one axis of ids, on which they are subtracted all at once."""
     # Place the ledgers one after the other on the axis.
-    ledger_starts, spans = _ledger_spans(due)
+    ledger_starts, spans = _ledger_spans(expected)
     offsets = np.concatenate(([0], np.cumsum(spans[:-1])))
-    ledger_numbers = due.ledger_number[ledger_starts]
-    ledger_of_row = np.searchsorted(ledger_numbers, due.ledger_number)
+    ledger_numbers = expected.ledger_number[ledger_starts]
+    ledger_of_row = np.searchsorted(ledger_numbers, expected.ledger_number)
     row_offsets = offsets[ledger_of_row]
-    # Subtract what is held from what is due.
+    # Subtract what is held from what is expected.
     due_groups = expected_many(
-        due.first, due.last, due.bookie_index, due.ensemble_size, due.write_quorum, row_offsets
+        expected.first,
+        expected.last,
+        expected.bookie_index,
+        expected.ensemble_size,
+        expected.write_quorum,
+        row_offsets,
     )
     held_groups = _place_on_axis(held, ledger_numbers, offsets, spans)
     missing = combine_uncanonical(due_groups, held_groups, "sub")
     # Find the row of each group, as rows ascend on the axis. Then move the groups back to the ids
     # of their ledgers.
-    row_of_group = np.searchsorted(due.first + row_offsets, missing.first, "right") - 1
+    row_of_group = np.searchsorted(expected.first + row_offsets, missing.first, "right") - 1
     return row_of_group, _shift_groups(missing, -row_offsets[row_of_group])
 
 
@@ -192,7 +202,7 @@ def _place_on_axis(
     ledger_of_group = np.minimum(ledger_of_group, ledger_numbers.size - 1)
     is_on_axis = ledger_numbers[ledger_of_group] == held.ledger_number
     groups, ledger_of_group = held.groups.take(is_on_axis), ledger_of_group[is_on_axis]
-    # Drop what lies past the last due entry: it would overlap the next ledger.
+    # Drop what lies past the last expected entry: it would overlap the next ledger.
     is_in_span = groups.first < spans[ledger_of_group]
     groups, ledger_of_group = groups.take(is_in_span), ledger_of_group[is_in_span]
     ends = np.minimum(groups.ends, spans[ledger_of_group])

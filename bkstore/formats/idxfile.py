@@ -43,7 +43,7 @@ FENCED_BIT = 0x1
 
 check_header_version = integer(VERSION_0, VERSION_1)
 check_page_size = integer(SLOT_SIZE, 1 << 30, SLOT_SIZE)
-"""A page has whole slots; upstream's size is an int."""
+"""A page has whole slots; BookKeeper's size is an int."""
 
 _HEX = re.compile(r"0|[1-9a-f][0-9a-f]{0,15}")
 _EIGHT_DIGITS = re.compile(r"[0-9a-f]{8}")

@@ -1,5 +1,5 @@
 """Rows of the `ledgers` RocksDB database: `docs/formats/rocksdb.md`. Ledger rows: key i64 ledger
-id, value a protobuf `LedgerData` (declared below, as in upstream's
+id, value a protobuf `LedgerData` (declared below, as in BookKeeper's
 DbLedgerStorageDataFormats.proto), whose `explicitLac` has ledger, LAC and digest. One more row
 holds the storage flags: key i64 -0xeefd, value i64. Persisted format: do not renumber."""
 

@@ -1,5 +1,5 @@
 """LayeredSource: unflushed entries over flushed ones, listed as by
-`SortedLedgerStorage.getListOfEntriesOfLedger`: two ascending streams, equal ids once. (Upstream's
+`SortedLedgerStorage.getListOfEntriesOfLedger`: two ascending streams, equal ids once. (BookKeeper's
 merge uses -1 as "no element"; there is no id -1 here.)"""
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class LayeredSource(EntrySource):
         return merged[np.concatenate(([True], merged[1:] != merged[:-1]))]
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id of both; upstream ignores `flushed` if the other has any."""
+        """Return the highest entry id of both; BookKeeper ignores `flushed` if the other has
+        any."""
         last_entries = (self.unflushed.last_entry(ledger), self.flushed.last_entry(ledger))
         return max((entry for entry in last_entries if entry is not None), default=None)
 

@@ -1,9 +1,8 @@
 """Replace bookies in a segment of a ledger's metadata, but not for entries that only they may have.
 
-Upstream replaces the whole ensemble of a fragment, and gives up on it if one entry cannot be read.
-Here such an entry keeps the old bookie: it gets a segment of its own, so that it is found when that
-bookie comes back, and all other entries are at their full quorum.
-"""
+BookKeeper replaces the whole ensemble of a fragment, and gives up on it if one entry cannot be
+read. Here such an entry keeps the old bookie: it gets a segment of its own, so that it is found
+when that bookie comes back, and all other entries are at their full quorum."""
 
 from __future__ import annotations
 

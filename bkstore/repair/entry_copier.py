@@ -1,8 +1,8 @@
 """EntryCopier: copies entries of one ledger from sound replicas to a bookie, in bounded batches.
 
 A record is copied as it is stored, after its digest was verified, and read again from the target.
-Upstream: `client/LedgerFragmentReplicator`, which encodes entries anew and reads nothing again.
-"""
+In BookKeeper: `client/LedgerFragmentReplicator`, which encodes entries anew and reads nothing
+again."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class EntryCopier:
         errors: dict[str, BkstoreError] = {}
         for chunk in iterate_ids(entries, CHUNK_ENTRIES):
             missing = chunk
-            for bookie, due in sources:
-                is_due = due.contains_many(missing)
-                if not is_due.any():
+            for bookie, share in sources:
+                in_share = share.contains_many(missing)
+                if not in_share.any():
                     continue
-                for batch in self._reader.read(bookie, missing[is_due], errors):
+                for batch in self._reader.read(bookie, missing[in_share], errors):
                     self._write(target, batch)
                     missing = np.setdiff1d(missing, batch.entries)
                 if not missing.size:

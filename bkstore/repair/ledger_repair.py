@@ -201,7 +201,7 @@ class _SegmentRepair:
             for index, bookie in enumerate(ensemble)
             if bookie != row.target
         ]
-        shares = [(bookie, due) for bookie, due in shares if due & row.missing]
+        shares = [(bookie, share) for bookie, share in shares if share & row.missing]
         return sorted(shares, key=lambda share: share[0] != row.source)
 
     def replace_bookies(

@@ -146,7 +146,7 @@ _ALL_SECTIONS = (
         "Ledgers of the metadata",
         "One row per ledger, the worst first: replicas that bookies of the dump should hold, and "
         "those they lack. Open ledgers, and those in recovery, are not judged.",
-        "A reason in the last column means that the due replicas could not be counted in full.",
+        "A reason in the last column means that the expected replicas could not all be counted.",
         "The ledger metadata contain no ledger.",
         ("class", "-replicas_missing"),
         _show_columns(
@@ -245,8 +245,8 @@ _ALL_SECTIONS = (
     Section(
         "fragmentation",
         "Fragmentation",
-        "How scattered a ledger is: a stretch is a run of entries in one log with rising "
-        "positions. The most stretches first.",
+        "How scattered a ledger is: a stretch is a range of consecutive entries in one log with "
+        "rising positions. The most stretches first.",
         "Short stretches make catch-up reads seek. Storage that sorts by ledger before it "
         "writes (sorted, db) keeps stretches long.",
         "The dump has no ledger with entries.",
@@ -256,8 +256,8 @@ _ALL_SECTIONS = (
     Section(
         "sequences",
         "Sequences",
-        "Entries of a ledger on a bookie as BP-34 condenses them: runs, and groups of equal runs "
-        "at equal distance. The most groups first.",
+        "Entries of a ledger on a bookie as BP-34 condenses them: ranges of consecutive entries, "
+        "and groups of equal ranges at equal distance. The most groups first.",
         "A striped ledger has one or two groups; many groups indicate holes or "
         "many ensemble changes.",
         "The dump has no ledger with entries.",

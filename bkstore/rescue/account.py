@@ -103,23 +103,25 @@ def explain_losses(
         parts = [(lost & Availability.from_ranges([(first, last)]), tuple[str, ...]())]
         for index, bookie_id in enumerate(segment.ensemble):
             sizes = (metadata.ensemble_size, metadata.write_quorum_size)
-            due = expected(first, last, index, *sizes)
+            expected_entries = expected(first, last, index, *sizes)
             damaged = plan.damaged.get(bookie_id, NOTHING)
-            parts = list(_split(parts, due, damaged, bookie_id, bookies.get(bookie_id)))
+            parts = list(
+                _split(parts, expected_entries, damaged, bookie_id, bookies.get(bookie_id))
+            )
         for entries, reasons in parts:
             yield entries, "; ".join(reasons)
 
 
 def _split(
     parts: list[tuple[Availability, tuple[str, ...]]],
-    due: Availability,
+    expected_entries: Availability,
     damaged: Availability,
     bookie_id: str,
     bookie: SourceBookie | None,
 ) -> Iterator[tuple[Availability, tuple[str, ...]]]:
     """Split sets of entries by what one bookie has of them, and add that to their reasons."""
     for entries, reasons in parts:
-        is_damaged, is_absent = entries & damaged, (entries & due) - damaged
+        is_damaged, is_absent = entries & damaged, (entries & expected_entries) - damaged
         for subset, status in (
             (is_damaged, "its copy is damaged"),
             (is_absent, _describe_absence(bookie)),

@@ -95,14 +95,14 @@ def infer_shape(held: Mapping[str, Availability]) -> EnsembleShape | None:
     best: tuple[int, EnsembleShape] | None = None
     for size in range(len(held), len(held) + 1 + _MAX_MISSING_BOOKIES):
         for write in range(fewest, size + 1):
-            due = [expected(0, last, index, size, write) for index in range(size)]
+            expected_entries = [expected(0, last, index, size, write) for index in range(size)]
             choices = {
-                bookie: [index for index in range(size) if not entries - due[index]]
+                bookie: [index for index in range(size) if not entries - expected_entries[index]]
                 for bookie, entries in sorted(held.items())
             }
             indexes = next(_assign(choices, frozenset()), None)
             if indexes is not None:
-                lacking = sum(len(due[index]) for index in indexes) - copies
+                lacking = sum(len(expected_entries[index]) for index in indexes) - copies
                 if 2 * lacking <= copies and (best is None or lacking < best[0]):
                     best = lacking, EnsembleShape(_name_all(indexes, size), write)
     return None if best is None else best[1]

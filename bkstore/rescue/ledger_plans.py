@@ -156,9 +156,12 @@ def _find_end(plan: LedgerPlan, open_ledger: _OpenLedger | None, reliable: Colle
         copies = open_ledger.copies
         end = find_ledger_end(plan.metadata, open_ledger.lac, plan.readable, copies, reliable)
         plan.last_entry, plan.is_end_certain = end
-    due = plan.expected
+    expected_entries = plan.expected
     if open_ledger is not None:
-        plan.unconfirmed = plan.readable - due
-    plan.readable, plan.differing = plan.readable & due, plan.differing & due
-    plan.unverified &= due
-    plan.damaged = {bookie: entries & due for bookie, entries in plan.damaged.items()}
+        plan.unconfirmed = plan.readable - expected_entries
+    plan.readable, plan.differing = (
+        plan.readable & expected_entries,
+        plan.differing & expected_entries,
+    )
+    plan.unverified &= expected_entries
+    plan.damaged = {bookie: entries & expected_entries for bookie, entries in plan.damaged.items()}

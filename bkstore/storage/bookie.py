@@ -2,7 +2,7 @@
 
 An entry is added to the ledger storage's memory, then to the journal; after a sync of the journal
 it is acknowledged. A checkpoint makes the storage durable and moves lastMark forward; opening
-replays the journals from lastMark on. Upstream's counterpart is `BookieImpl`.
+replays the journals from lastMark on. BookKeeper's counterpart is `BookieImpl`.
 """
 
 from __future__ import annotations
@@ -332,7 +332,7 @@ class Bookie(EntrySource, Closeable):
 
     def delete_ledger(self, ledger: LedgerLike) -> None:
         """Delete a ledger. Not in the journal: a crash before the next checkpoint restores it, and
-        the next garbage collection deletes it again, as upstream."""
+        the next garbage collection deletes it again, as BookKeeper does."""
         self.storage.delete_ledger(ledger)
 
     def _before_delete(self, ledger_ids: list[LedgerId]) -> None:

@@ -1,7 +1,7 @@
 """LedgerStorage: a bookie's ledger storage, written and read like the real one.
 
 One class, three compositions of write cache, entry log and index: `sorted`, `interleaved` and
-`db` (see `ledgers.write_paths`). Upstream's counterparts are `SortedLedgerStorage`,
+`db` (see `ledgers.write_paths`). BookKeeper's counterparts are `SortedLedgerStorage`,
 `InterleavedLedgerStorage` and `DbLedgerStorage`, whose storage classes open what this writes.
 There is no journal: unflushed data is lost in a crash, unless a `Bookie` replays it.
 """

@@ -53,7 +53,7 @@ class StorageOptions:
     entries (`maximumNumberOfActiveEntryLogs`); the least recently used are closed.
 
     `flush_order` applies to sorted and interleaved storage: "log-first" syncs entry logs before the
-    index is written; "index-first" is upstream's order, implied by ``compat``, with which a crash
+    index is written; "index-first" is BookKeeper's order, implied by ``compat``, with which a crash
     in between leaves index rows that point past a log's end, until a replay of the journal corrects
     the acknowledged ones. (Db storage is always log first.)
 

@@ -66,7 +66,7 @@ def test_summary_begins_with_what_was_found(
     assert set(ANALYSES) - {"comparison"} == set(rows)
     assert {n: len(getattr(expected, n)()) for n in rows} == {n: r["rows"] for n, r in rows.items()}
     assert sorted(flags, reverse=True) == flags
-    assert f"{lost} replicas missing" in rows["violations"]["says"]
+    assert f"{lost} replicas missing" in rows["violations"]["result"]
     assert "without --other: no comparison" in captured.err
 
 
@@ -327,12 +327,12 @@ def test_two_dumps_without_a_common_bookie(
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
 
     assert 0 == code
-    assert "the two dumps have no bookie in common" in rows["comparison"]["says"]
+    assert "the two dumps have no bookie in common" in rows["comparison"]["result"]
     assert "the first has old-1; the second has new-1." in page
     same = [*command[:3], f"{tmp_path}/old", *command[4:]]
     assert 0 == main(same)
-    says = _summary(capsys.readouterr().out)["comparison"]["says"]
-    assert says == "entries: 2 common, 0 added, 0 removed"
+    result = _summary(capsys.readouterr().out)["comparison"]["result"]
+    assert result == "entries: 2 common, 0 added, 0 removed"
 
 
 @pytest.mark.parametrize(

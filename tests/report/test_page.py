@@ -298,12 +298,12 @@ def test_numbers_that_are_not_there(tmp_path: Path) -> None:
     listed = rows(page, "ledger_health")
 
     assert {("OPEN", "\N{EN DASH}", "\N{EN DASH}"), ("CLOSED", "0", "6")} == {
-        (row["State"], row["Last entry"], row["Due"]) for row in listed
+        (row["State"], row["Last entry"], row["Expected"]) for row in listed
     }
     assert "-1" not in kinds
     for row in body.all("tr"):
         cells = dict(zip(listed[0], row.all("td")))
-        for name in ("Last entry", "Due"):
+        for name in ("Last entry", "Expected"):
             assert (cells[name].attributes["class"] or "").split()[0] == "n"
 
 

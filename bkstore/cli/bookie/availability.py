@@ -42,7 +42,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--stripe",
         metavar="E:W:INDEX",
-        help="of A..B, expect only the entries due on the bookie at INDEX of an ensemble of E "
+        help="of A..B, expect only the entries of the bookie at INDEX of an ensemble of E "
         "with write quorum W",
     )
     add_output(parser, AVAILABILITY)
@@ -76,7 +76,7 @@ def expected_entries(entry_range: str | None, stripe: str | None) -> Availabilit
     if entry_range is None:
         if stripe is not None:
             raise InvalidArgument(
-                "--stripe selects the entries of --missing-from that are due: give both"
+                "--stripe limits the entries of --missing-from to those of one bookie: give both"
             )
         return None
     first, last = parse_range(entry_range)

@@ -39,7 +39,7 @@ def add_arguments(parser: Parser) -> None:
     add_directory(parser)
     add_ledger_argument(parser, with_range=True)
     add = parser.add_argument
-    add("--ranges", action="store_true", help="one row per run of entries instead of one per log")
+    add("--ranges", action="store_true", help="one row per range of entries instead of one per log")
     add("--copies", action="store_true", help="all logs with a copy instead of only the newest")
     add_output(parser, LOG_ENTRIES)
 

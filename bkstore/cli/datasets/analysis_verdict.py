@@ -53,9 +53,8 @@ def has_checked_entries(tables: Mapping[str, pa.Table], inputs: Inputs, engine: 
     """Return whether an analysis that looks for losses had an entry to check.
 
     True if none of them was asked for. With metadata the rule is the audit's: at least one ledger
-    was judged, and if any judged one has entries, some were due at a bookie that was read. `tables`
-    must have all rows of `ledger_health`, or else this runs that analysis.
-    """
+    was judged, and if any judged one has entries, some were expected at a bookie that was read.
+    `tables` must have all rows of `ledger_health`, or else this runs that analysis."""
     if inputs.metadata is None:
         has_groups = any(file.rows for file in inputs.dump.files["groups"])
         return has_groups or not _HOLE_ANALYSES & tables.keys()
@@ -65,6 +64,8 @@ def has_checked_entries(tables: Mapping[str, pa.Table], inputs: Inputs, engine: 
     if health is None:
         health = engine.run(ANALYSES["ledger_health"], inputs)
     columns = (health.column(name).to_pylist() for name in ("replicas_due", "last_entry_id"))
-    judged = [(due, last_entry) for due, last_entry in zip(*columns) if due is not None]
+    judged = [
+        (expected, last_entry) for expected, last_entry in zip(*columns) if expected is not None
+    ]
     has_entries = any(last_entry >= 0 for _, last_entry in judged)
-    return any(due for due, _ in judged) or bool(judged and not has_entries)
+    return any(expected for expected, _ in judged) or bool(judged and not has_entries)

@@ -109,14 +109,16 @@ def _summarize_homeless(table: pa.Table, _: Inputs) -> _Summary:
 
 
 def _summarize_health(table: pa.Table, _: Inputs) -> _Summary:
-    due_counts = table.column("replicas_due").to_pylist()
+    expected_counts = table.column("replicas_due").to_pylist()
     reasons = table.column("not_judged").to_pylist()
     # A reason concerns a part of a ledger if its replicas could be counted, else all of it.
-    skipped = Counter(reason for due, reason in zip(due_counts, reasons) if due is None)
-    partly = sum(due is not None and reason is not None for due, reason in zip(due_counts, reasons))
+    skipped = Counter(reason for due, reason in zip(expected_counts, reasons) if due is None)
+    partly = sum(
+        due is not None and reason is not None for due, reason in zip(expected_counts, reasons)
+    )
     # A reason is the ledger's state, or a sentence on metadata that are damaged.
     unusable = sum(skipped[reason] for reason in skipped if reason.startswith("its metadata"))
-    parts = [f"{_counted(len(due_counts) - skipped.total(), 'ledger')} judged"]
+    parts = [f"{_counted(len(expected_counts) - skipped.total(), 'ledger')} judged"]
     if partly:
         parts.append(f"{partly:,} of them in part")
     states = ("open", "in_recovery", "underreplicated")
@@ -128,7 +130,7 @@ def _summarize_health(table: pa.Table, _: Inputs) -> _Summary:
 
 def _summarize_surplus(table: pa.Table, _: Inputs) -> _Summary:
     replicas = _counted(_sum_of(table, "surplus_entries"), "replica")
-    return _Summary(finding=False, text=f"{replicas} of {_count_ledgers(table)} beyond those due")
+    return _Summary(finding=False, text=f"{replicas} of {_count_ledgers(table)} more than expected")
 
 
 def _summarize_orphans(table: pa.Table, _: Inputs) -> _Summary:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     _Tables: TypeAlias = Mapping[str, pa.Table]
 
-_SUMMARY = make_schema("summary", "analysis rows finding says", wrap="says")
+_SUMMARY = make_schema("summary", "analysis rows finding result", wrap="result")
 _ROWS_PER_TABLE = 4096
 
 

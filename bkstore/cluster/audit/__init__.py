@@ -5,7 +5,7 @@ settings, and `throttle` limits its rate. `batch_check` checks a batch of ledger
 of the store (`ledger_snapshots`), and returns a `batch_outcome`. `availability_queries` asks
 bookies which entries they have, and `unavailable_bookies` decides what it means that one gives no
 answer; `offline_bookies` answers for bookies that are not running; `bookkeeper_compat` is the check
-as upstream implements it; `resume_file` lets an interrupted run continue.
+as BookKeeper implements it; `resume_file` lets an interrupted run continue.
 """
 
 from bkstore.cluster.audit.auditor import Auditor

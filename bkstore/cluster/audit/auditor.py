@@ -1,7 +1,7 @@
 """Auditor: checks the durability contract of a cluster, and repairs nothing (BP-34).
 
 A run checks all ledgers in batches (`batch_check` has the rules), later rechecks those of which a
-bookie gave no answer, and returns a report. Upstream: `AuditorReplicasCheckTask` and
+bookie gave no answer, and returns a report. In BookKeeper: `AuditorReplicasCheckTask` and
 `AuditorPlacementPolicyCheckTask`, which lack several of BP-34's rules (`docs/parity.md`).
 """
 
@@ -199,7 +199,7 @@ class Auditor:
     ) -> Iterator[list[LedgerId]]:
         """Yield ledgers in batches, each when the rate allows it; raises `_Stopped` if the caller
         wants to stop meanwhile."""
-        if self.options.compat is not None:  # upstream's counters are of one leaf folder
+        if self.options.compat is not None:  # BookKeeper's counters are of one leaf folder
             batches = group_by_leaf(ledgers)
         else:
             size = self.options.batch
@@ -338,7 +338,7 @@ class _Outcomes:
         else:
             self.rechecks = self.report.rechecks = int(position)
             self.to_recheck = outcome.to_recheck
-        if self._compat:  # upstream resets its counters before each leaf folder
+        if self._compat:  # BookKeeper resets its counters before each leaf folder
             for category in DURABILITY_CATEGORIES:
                 self.report.counts[category] = 0
         self.report.add_counts(outcome)

@@ -16,7 +16,7 @@ import numpy as np
 from bkstore.availability import Availability
 from bkstore.cluster.audit.options import AvailabilitySource
 from bkstore.cluster.client.bookie_client import BookieClient
-from bkstore.durability.missing_entries import DueEntries, HeldEntries, missing_entries
+from bkstore.durability.missing_entries import ExpectedEntries, HeldEntries, missing_entries
 from bkstore.errors import (
     BkstoreError,
     BookieUnavailable,
@@ -34,8 +34,8 @@ _MAX_FAILURES = 5
 """A bookie that was unreachable this often in a row is not asked for the task's other ledgers."""
 
 
-class DueRow(NamedTuple):
-    """A row of `DueEntries`: the entries of a segment that one bookie should hold."""
+class ExpectedRow(NamedTuple):
+    """A row of `ExpectedEntries`: the entries of a segment that one bookie should hold."""
 
     ledger_number: int
     first_entry: int
@@ -47,12 +47,13 @@ class DueRow(NamedTuple):
 
 @dataclass(slots=True)
 class AvailabilityQuery:
-    """The query to one bookie: ledgers, by number in the batch, and the entries due of them."""
+    """The query to one bookie: ledgers, by number in the batch, and the entries expected of
+    them."""
 
     ledger_numbers: list[int] = field(default_factory=list)
-    rows: list[DueRow] = field(default_factory=list)
+    rows: list[ExpectedRow] = field(default_factory=list)
 
-    def add(self, row: DueRow) -> None:
+    def add(self, row: ExpectedRow) -> None:
         """Add a row; the rows of a ledger must be added consecutively."""
         if not self.ledger_numbers or self.ledger_numbers[-1] != row.ledger_number:
             self.ledger_numbers.append(row.ledger_number)
@@ -72,18 +73,18 @@ class AvailabilityResponse:
     unlisted: dict[int, str] = field(default_factory=dict)
     absent: bool = False
 
-    def find_missing(self, query: AvailabilityQuery) -> Iterator[tuple[DueRow, Availability]]:
+    def find_missing(self, query: AvailabilityQuery) -> Iterator[tuple[ExpectedRow, Availability]]:
         """Yield (row, missing entries) for the rows of the query of which the bookie lacks entries;
-        a row has the entries of a segment that are due on it. Ledgers without an answer are left
-        out: nothing is known of them."""
+        a row has the entries of a segment that are expected on it. Ledgers without an answer are
+        left out: nothing is known of them."""
         unknown, rows = self.unanswered.keys() | self.unlisted.keys(), query.rows
         if unknown:
             rows = [row for row in rows if row.ledger_number not in unknown]
         if not rows:
             return
-        due = DueEntries(*np.array(rows, np.int64).T)  # by columns
+        expected = ExpectedEntries(*np.array(rows, np.int64).T)  # by columns
         held = HeldEntries.from_availabilities(self.availabilities)
-        for row_index, missing in missing_entries(due, held):
+        for row_index, missing in missing_entries(expected, held):
             yield rows[row_index], missing
 
 

@@ -20,18 +20,18 @@ from bkstore.availability import Availability
 from bkstore.cluster.audit.availability_queries import (
     AvailabilityQuery,
     AvailabilityResponse,
-    DueRow,
+    ExpectedRow,
     query_bookies,
 )
 from bkstore.cluster.audit.batch_outcome import BatchOutcome
-from bkstore.cluster.audit.bookkeeper_compat import missing_upstream
+from bkstore.cluster.audit.bookkeeper_compat import missing_as_in_bookkeeper
 from bkstore.cluster.audit.ledger_snapshots import CheckedLedger, LedgerSnapshots
 from bkstore.cluster.audit.options import AuditOptions, AvailabilitySource
 from bkstore.cluster.audit.report import Absence, add_absence
 from bkstore.cluster.audit.unavailable_bookies import BookieLists, unavailability_violations
 from bkstore.cluster.placement.policies import Adherence, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
-from bkstore.durability.missing_entries import due_replicas
+from bkstore.durability.missing_entries import expected_replicas
 from bkstore.durability.violations import (
     Category,
     MissingReplicas,
@@ -107,15 +107,15 @@ class BatchChecker:
             yield Violation(category, metadata.ledger, segment.first_entry, detail=detail)
 
     def _check_replicas(self, subjects: list[CheckedLedger], outcome: BatchOutcome) -> None:
-        """Query the bookies for the entries due on them; add what they lack, and what is unknown,
-        to the ledgers. A ledger's number is its index in `subjects`."""
+        """Query the bookies for the entries expected on them; add what they lack, and what is
+        unknown, to the ledgers. A ledger's number is its index in `subjects`."""
         queries: dict[str, AvailabilityQuery] = {}
         for ledger_number, subject in enumerate(subjects):
-            if self._is_compat and subject.is_marked:  # as upstream's replicas check does
+            if self._is_compat and subject.is_marked:  # as BookKeeper's replicas check does
                 continue
-            for bookie, row in _due_rows(ledger_number, subject):
+            for bookie, row in _expected_rows(ledger_number, subject):
                 queries.setdefault(bookie, AvailabilityQuery()).add(row)
-                subject.has_due_entries = True
+                subject.has_expected_entries = True
         ledgers = [subject.ledger for subject in subjects]
         answers = query_bookies(self._bookies, queries, ledgers, self._pool)
         for bookie, bookie_answers in answers.items():
@@ -194,7 +194,8 @@ class BatchChecker:
         _count_checked(subject, outcome)
 
     def _add_compat_verdict(self, subject: CheckedLedger, outcome: BatchOutcome) -> None:
-        """Add a verdict as upstream does: no second read, bookies without an answer only listed."""
+        """Add a verdict as BookKeeper does: no second read, bookies without an answer only
+        listed."""
         violations = [*subject.placement_violations, *_durability_violations(subject)]
         if violations:
             outcome.violations.setdefault(subject.ledger, []).extend(violations)
@@ -216,18 +217,18 @@ def _add_elapsed_time(seconds: Counter[str], timer: str) -> Iterator[None]:
 def _count_checked(subject: CheckedLedger, outcome: BatchOutcome) -> None:
     """Count a ledger that has a verdict, and its entries."""
     outcome.checked += 1
-    outcome.empty += not subject.has_due_entries
+    outcome.empty += not subject.has_expected_entries
     outcome.entries += subject.metadata.last_entry_id + 1
 
 
-def _due_rows(ledger_number: int, subject: CheckedLedger) -> Iterator[tuple[str, DueRow]]:
+def _expected_rows(ledger_number: int, subject: CheckedLedger) -> Iterator[tuple[str, ExpectedRow]]:
     """Yield (bookie, row) for each bookie of each segment that should hold entries."""
     sizes = subject.metadata.ensemble_size, subject.metadata.write_quorum_size
-    for bookie, first, last, bookie_index in due_replicas(subject.segments, *sizes):
-        yield bookie, DueRow(ledger_number, first, last, bookie_index, *sizes)
+    for bookie, first, last, bookie_index in expected_replicas(subject.segments, *sizes):
+        yield bookie, ExpectedRow(ledger_number, first, last, bookie_index, *sizes)
 
 
-def _segment_of(subject: CheckedLedger, row: DueRow) -> SegmentRange:
+def _segment_of(subject: CheckedLedger, row: ExpectedRow) -> SegmentRange:
     """Return the segment that begins with the row's first entry."""
     index = bisect_left(subject.segments, row.first_entry, key=attrgetter("first_entry"))
     return subject.segments[index]
@@ -235,15 +236,17 @@ def _segment_of(subject: CheckedLedger, row: DueRow) -> SegmentRange:
 
 def _compat_missing(
     answers: AvailabilityResponse, query: AvailabilityQuery
-) -> Iterator[tuple[DueRow, Availability]]:
-    """Yield (row, entries that upstream's check reports as missing)."""
+) -> Iterator[tuple[ExpectedRow, Availability]]:
+    """Yield (row, entries that BookKeeper's check reports as missing)."""
     availabilities = dict(answers.availabilities)
     for row in query.rows:
         held = availabilities.get(row.ledger_number)
         if held is None:
             continue
         sizes = row.ensemble_size, row.write_quorum
-        missing = missing_upstream(held, row.first_entry, row.last_entry, row.bookie_index, sizes)
+        missing = missing_as_in_bookkeeper(
+            held, row.first_entry, row.last_entry, row.bookie_index, sizes
+        )
         if missing:
             yield row, missing
 

@@ -17,15 +17,16 @@ from bkstore.schedule import expected
 _LEDGERS_PER_LEAF = 10_000
 
 
-def missing_upstream(
+def missing_as_in_bookkeeper(
     stored: Availability, first: int, last: int, bookie_index: int, sizes: tuple[int, int]
 ) -> Availability:
-    """Return which of the entries first..last, as far as they are due on the bookie, BookKeeper's
-    auditor reports as missing. `sizes` are ensemble size and write quorum.
+    """Return which of the entries first..last, as far as they are expected on the bookie,
+    BookKeeper's auditor reports as missing. `sizes` are ensemble size and write quorum.
 
     The bookie in the example has all of its entries; the gaps between them are of two ids.
 
-    >>> missing_upstream(Availability.from_entries([0, 3, 6, 9]), 0, 9, 0, (3, 1)).ranges().tolist()
+    >>> held = Availability.from_entries([0, 3, 6, 9])
+    >>> missing_as_in_bookkeeper(held, 0, 9, 0, (3, 1)).ranges().tolist()
     [[3, 3], [6, 6], [9, 9]]
     """
     # As BookKeeper encodes the list of entries that the bookie sends, and decodes it again.

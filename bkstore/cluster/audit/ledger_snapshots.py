@@ -29,12 +29,12 @@ class CheckedLedger:
     """A closed ledger that is being checked: its metadata as first read, and its problems so far.
 
     `unanswered` are bookies that did not answer (those in `absent` are not in the audit's mapping),
-    `unlisted` those that respond, but cannot list entries. `has_due_entries`: it is not empty.
+    `unlisted` those that respond, but cannot list entries. `has_expected_entries`: it is not empty.
     """
 
     versioned: Versioned
     segments: list[SegmentRange]
-    has_due_entries: bool = False
+    has_expected_entries: bool = False
     is_marked: bool = False
     placement_violations: list[Violation] = field(default_factory=list)
     missing_replicas: list[MissingReplicas] = field(default_factory=list)

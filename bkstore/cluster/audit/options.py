@@ -35,13 +35,13 @@ MAX_DELAY_SECONDS, _MIN_RATE = 86400.0, 1e-5
 class AuditOptions:
     """Settings of an audit; invalid ones raise `InvalidArgument`.
 
-    `grace_period`: seconds after which an underreplicated mark is overdue (upstream
+    `grace_period`: seconds after which an underreplicated mark is overdue (BookKeeper
     `underreplicatedLedgerRecoveryGracePeriod`); None = the age of marks is not checked. `rechecks`:
     how often ledgers with an unreachable bookie are rechecked, each time after `recheck_delay`
     seconds (at most a day). `redo_limit`: how often a check is repeated because the ledger's
     metadata changed meanwhile. `concurrency`: threads that query bookies (1 = the calling thread
     does it); `batch`: ledgers checked together. `rate`: maximum ledgers a second, in each round;
-    None = no limit. ``compat="bookkeeper"``: the checks as upstream implements them, false alarms
+    None = no limit. ``compat="bookkeeper"``: the checks as BookKeeper implements them, false alarms
     included (`docs/parity.md`); it cannot have a rate.
     """
 

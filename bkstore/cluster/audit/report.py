@@ -137,7 +137,7 @@ class AuditReport(AuditCounts):
 
     @property
     def stats(self) -> dict[str, float]:
-        """Gauges and timers (milliseconds) under upstream's names, scope replication/auditor."""
+        """Gauges and timers (milliseconds) under BookKeeper's names, scope replication/auditor."""
         gauges = {gauge: self.counts[category] for gauge, category in _GAUGES.items()}
         timers = {timer: round(self.seconds[timer] * 1000, 3) for timer in AUDIT_TIMERS}
         return {**gauges, **timers}

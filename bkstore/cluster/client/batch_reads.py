@@ -69,7 +69,7 @@ class BatchReader:
                 if self.bookie_refusal is None:  # set if a bookie does not support batch reads
                     raise
         if self.access.context.options.compat is not None:
-            return self._read_singly_as_upstream(start, max_count, last, fence)
+            return self._read_singly_as_bookkeeper(start, max_count, last, fence)
         return self._read_singly(start, max_count, self._size_limit(max_size), last, fence)
 
     def _check_arguments(self, start: int, max_count: int, max_size: int, last: int | None) -> None:
@@ -130,7 +130,7 @@ class BatchReader:
 
     def _batch_error(self, start: int, answers: list[BookieAnswer[list[Entry]]]) -> BkstoreError:
         """Return the error to raise if no bookie returned entries. Sets `bookie_refusal` if one has
-        no batch reads, with `compat` also if it is down: upstream does not distinguish these."""
+        no batch reads, with `compat` also if it is down: BookKeeper does not distinguish these."""
         request = f"batch from entry {start} of ledger {self.access.ledger}"
         error_types: tuple[type[BkstoreError], ...] = (IllegalOperation,)
         if self.access.context.options.compat is not None:
@@ -168,7 +168,7 @@ class BatchReader:
         header = V2_HEADER if self.access.ledger.scope else V1_HEADER
         return RECORD_OVERHEAD + header + self.access.coder.digest.size + len(entry.payload)
 
-    def _read_singly_as_upstream(
+    def _read_singly_as_bookkeeper(
         self, start: int, max_count: int, last: int | None, fence: bool
     ) -> list[Entry]:
         """Read start .. start + max_count - 1, whatever the size; count 0 returns nothing."""

@@ -2,9 +2,8 @@
 
 A range is cut into chunks, a chunk into shares: a share is read from one bookie, and entries that
 it lacks from the next of the write set. A chunk's shares are requested together, while the one
-before is yielded; if every bookie has every entry (E = W), by batch reads. Upstream sends all reads
-at once, singly: `client/LedgerHandle.asyncReadEntriesInternal`, `client/PendingReadOp`.
-"""
+before is yielded; if every bookie has every entry (E = W), by batch reads. BookKeeper sends all
+reads at once, singly: `client/LedgerHandle.asyncReadEntriesInternal`, `client/PendingReadOp`."""
 
 from __future__ import annotations
 

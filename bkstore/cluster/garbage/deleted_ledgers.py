@@ -2,7 +2,7 @@
 
 The rule of `ScanAndCompareGarbageCollector` with `verifyMetadataOnGC`: the store's ledgers are
 listed after the bookie's, so that a ledger created meanwhile does not count as deleted. Then each
-ledger that is not listed is read (upstream only if so configured), and counts as deleted if the
+ledger that is not listed is read (BookKeeper only if so configured), and counts as deleted if the
 store lacks it. None does if the store fails, has lost its session, or is another cluster's.
 """
 

@@ -1,4 +1,4 @@
-"""The stats of a garbage collector as Prometheus metrics, under upstream's names.
+"""The stats of a garbage collector as Prometheus metrics, under BookKeeper's names.
 
 Source: `bookie/stats/GarbageCollectorStats` (``bookie_gc_...``); others: ``bkstore_gc_...``.
 """
@@ -15,7 +15,7 @@ from bkstore.storage.ledgers.garbage_pass import CompactionKind
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-_UPSTREAM_PREFIX = "bookie_gc_"
+_BOOKKEEPER_PREFIX = "bookie_gc_"
 _KINDS: tuple[CompactionKind, ...] = ("major", "minor")
 
 _COUNTER_FIELDS = {
@@ -65,17 +65,17 @@ class GarbageMetrics:
         counts["ENTRY_LOCATION_COMPACTION_TOTAL"] = (location_compactions, help_text)
         for name, (value, help_text) in counts.items():
             # "unknown", because "counter" would add a suffix to the name.
-            metric = Metric(f"{_UPSTREAM_PREFIX}{name}", help_text, "unknown")
+            metric = Metric(f"{_BOOKKEEPER_PREFIX}{name}", help_text, "unknown")
             metric.add_sample(metric.name, {}, value)
             yield metric
         for name, (field, help_text) in _GAUGE_FIELDS.items():
-            yield GaugeMetricFamily(f"{_UPSTREAM_PREFIX}{name}", help_text, getattr(stats, field))
+            yield GaugeMetricFamily(f"{_BOOKKEEPER_PREFIX}{name}", help_text, getattr(stats, field))
         for bucket, log_count in enumerate(stats.usage, 1):
-            name = f"{_UPSTREAM_PREFIX}entry_log_usage_buckets_le_{bucket * 10}"
+            name = f"{_BOOKKEEPER_PREFIX}entry_log_usage_buckets_le_{bucket * 10}"
             help_text = f"Entry logs of which {bucket * 10 - 10} to {bucket * 10} % are live"
             yield GaugeMetricFamily(name, help_text, log_count)
         for name, (field, help_text) in _RUNTIME_FIELDS.items():
-            yield _make_summary(f"{_UPSTREAM_PREFIX}{name}", help_text, getattr(stats, field))
+            yield _make_summary(f"{_BOOKKEEPER_PREFIX}{name}", help_text, getattr(stats, field))
         yield from self._bkstore_metrics()
 
     def _bkstore_metrics(self) -> Iterator[Metric]:

@@ -1,6 +1,6 @@
 """LocalClient: a `BookieClient` of a bookie in this process.
 
-Upstream: `PerChannelBookieClient`, and request processors such as `proto/ReadEntryProcessor`.
+In BookKeeper: `PerChannelBookieClient`, and request processors such as `proto/ReadEntryProcessor`.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ class LocalClient:
         return self.server.call(self.client_name, read)
 
     def read_lac(self, ledger: LedgerLike) -> LacResponse:
-        """As `BookieClient.read_lac`; an unknown ledger raises `NoSuchEntry` too, as upstream."""
+        """As `BookieClient.read_lac`; an unknown ledger raises `NoSuchEntry` too, as BookKeeper
+        does."""
 
         def read(bookie: Bookie) -> LacResponse:
             try:

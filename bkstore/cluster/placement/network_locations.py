@@ -4,7 +4,7 @@
     bookie-1:3181  /eu/rack-1
     bookie-2:3181  /eu/rack-2
 
-Upstream uses a `DNSToSwitchMapping`; the file of its `TableMapping` has this format.
+BookKeeper uses a `DNSToSwitchMapping`; the file of its `TableMapping` has this format.
 """
 
 from __future__ import annotations

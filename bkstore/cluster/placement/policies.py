@@ -1,9 +1,9 @@
 """Placement policies: judge ensembles, and choose bookies for new ones and for replacements.
 
 `DefaultPlacement` accepts any; `RackPlacement` spreads each write set over racks, `RegionPlacement`
-over regions, then racks. Upstream: `client/EnsemblePlacementPolicy`; `Default...`, `Rackaware...`
-and `RegionAwareEnsemblePlacementPolicy`, which does not implement judging; the soft verdict is from
-`ZoneawareEnsemblePlacementPolicy`.
+over regions, then racks. In BookKeeper: `client/EnsemblePlacementPolicy`; `Default...`,
+`Rackaware...` and `RegionAwareEnsemblePlacementPolicy`, which does not implement judging; the soft
+verdict is from `ZoneawareEnsemblePlacementPolicy`.
 """
 
 from __future__ import annotations
@@ -156,9 +156,9 @@ class RackPlacement(DefaultPlacement):
     """Each write set is on at least `min_racks` racks (W, if that is less).
 
     `racks` maps bookies to racks, paths such as ``/rack-1``. When an ensemble is judged, a bookie
-    without a rack counts for none, as upstream. With `enforce` a bookie in `DEFAULT_RACK` fails,
-    and `new_ensemble` and `replace` raise `NotEnoughBookies` if they find no good choice. From
-    `min_racks` to below `desired_racks` an ensemble meets the policy only softly.
+    without a rack counts for none, as in BookKeeper. With `enforce` a bookie in `DEFAULT_RACK`
+    fails, and `new_ensemble` and `replace` raise `NotEnoughBookies` if they find no good choice.
+    From `min_racks` to below `desired_racks` an ensemble meets the policy only softly.
 
     >>> policy = RackPlacement({"b1": "/r1", "b2": "/r1", "b3": "/r2"})
     >>> policy.judge(["b1", "b2", "b3"], 2, 2)

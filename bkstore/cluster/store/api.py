@@ -108,7 +108,7 @@ class MetadataStore(Protocol):
         """Return when the last replicas check ended (unix seconds), None if none has."""
 
     def set_checked_at(self, seconds: float) -> None:
-        """Store when a replicas check ended, in milliseconds as upstream does."""
+        """Store when a replicas check ended, in milliseconds as BookKeeper does."""
 
 
 class Value(NamedTuple):

@@ -29,7 +29,7 @@ LAYOUTS = ("tree", "keys")
 LOCK_FILE_NAME = "lock"
 _TEMPORARY_SUFFIX = ".tmp"
 MAX_VALUE_BYTES = 16 << 20
-"""Maximum bytes of a value's file; upstream's stores accept about 1 MiB."""
+"""Maximum bytes of a value's file; BookKeeper's stores accept about 1 MiB."""
 _MAX_MARKER_BYTES = 1 << 16
 
 _HEAD_PATTERN = re.compile(rb"BKSTORE-VALUE\t([0-9]{1,9})\t([0-9]{1,18})\t([0-9a-f]{8})\n")

@@ -1,4 +1,4 @@
-"""Bookie ids: which ones upstream's clients accept, and the address that an id may contain."""
+"""Bookie ids: which ones BookKeeper's clients accept, and the address that an id may contain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bkstore.errors import InvalidArgument
 READ_ONLY = "readonly"
 """The folder of read-only bookies among the registrations, so not the id of a bookie."""
 
-# The class of upstream's pattern has the range from ":" to "_", so ; < = > ? @ [ \ ] ^ are in it.
+# The class of BookKeeper's pattern has the range from ":" to "_", so ; < = > ? @ [ \ ] ^ are in it.
 _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
 _PORT = re.compile(r"[0-9]{1,5}")
 

@@ -1,5 +1,5 @@
 """The service info in a bookie's registration: `BookieServiceInfoFormat`, in protobuf. Clients take
-a bookie's address only from there; one that cannot be parsed makes every upstream client wait
+a bookie's address only from there; one that cannot be parsed makes every BookKeeper client wait
 forever. Page: `docs/formats/zookeeper.md`. Source: `discover/BookieServiceInfo`,
 `discover/ZKRegistrationManager`, `discover/ZKRegistrationClient`."""
 
@@ -49,7 +49,7 @@ class ServiceInfo(NamedTuple):
 
     @classmethod
     def at(cls, host: str, port: int, *, tls: bool = False) -> ServiceInfo:
-        """Return the service info that a bookie at this address registers, like upstream's."""
+        """Return the service info that a bookie at this address registers, like BookKeeper's."""
         extensions = ("tls",) if tls else ()
         return cls((Endpoint("bookie", port, host, BOOKIE_RPC, (), extensions),))
 

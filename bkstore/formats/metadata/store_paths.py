@@ -1,6 +1,6 @@
 """Paths of ledgers in the metadata store, below ``/ledgers``. Flat, short and long hierarchical
 paths are BookKeeper's and for scope 0 only. Other scopes have a hexadecimal layout of bkstore's.
-Keys in a key/value store are UUIDs, as in upstream's etcd driver (`EtcdUtils`). Page:
+Keys in a key/value store are UUIDs, as in BookKeeper's etcd driver (`EtcdUtils`). Page:
 `docs/formats/ledgermetadata.md`. Source: `util/StringUtils`, `meta/FlatLedgerManager`."""
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class HierarchicalIndex(HierarchicalReader):
     temporary name; the first flush renames it. The writer changes the disk through `files`;
     after `SyncFailed` it takes no more writes.
 
-    `page_size` matters for writing, and for ``compat="bookkeeper"``, which lists as upstream's
+    `page_size` matters for writing, and for ``compat="bookkeeper"``, which lists as BookKeeper's
     class does: whole pages only, and last entry 0 for "none". `header_version` is that of new
     files; a version 0 file becomes version 1 when an explicit LAC is set on it. A file of
     more than `max_pages` pages is refused (`InvalidArgument`).

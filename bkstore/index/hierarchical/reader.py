@@ -209,14 +209,14 @@ class HierarchicalReader(EntryIndex):
 
     def _count_slots_to_list(self, fd: int, path: str) -> int:
         """Return how many slots of a file to read for a listing of its entries: all; with compat
-        those in whole pages, as upstream's `PageEntriesIterableImpl`."""
+        those in whole pages, as BookKeeper's `PageEntriesIterableImpl`."""
         if self._compat:
             return self._count_whole_slots(fd) // self._page_slots * self._page_slots
         return file_slots.count_slots(os.fstat(fd).st_size, path)
 
     @staticmethod
     def _count_whole_slots(fd: int) -> int:
-        """Return how many whole slots a file has; like upstream, ignores a partial one."""
+        """Return how many whole slots a file has; like BookKeeper, ignores a partial one."""
         return max(os.fstat(fd).st_size - HEADER_SIZE, 0) // idxfile.SLOT_SIZE
 
     def _slot_range(self, fd: int, path: str, first: int, last: int) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """The changes of an index of .idx files that are not durable yet. A new file is called
 ``<name>.idx.new`` until the first `flush`, which syncs its bytes and renames it: after any crash, a
 file under a ledger's name has a complete header. `file_tree` ignores files that are still called
-``.new``, as does a real bookie. Upstream's `FileInfo` creates the file in place, and after a crash
-rewrites a torn header if it is given the master key."""
+``.new``, as does a real bookie. BookKeeper's `FileInfo` creates the file in place, and after a
+crash rewrites a torn header if it is given the master key."""
 
 from __future__ import annotations
 

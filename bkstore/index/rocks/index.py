@@ -1,5 +1,5 @@
 """RocksIndex: the `locations` and `ledgers` databases of db storage. Formats:
-`docs/formats/rocksdb.md`. Upstream's counterparts are `EntryLocationIndex` and
+`docs/formats/rocksdb.md`. BookKeeper's counterparts are `EntryLocationIndex` and
 `LedgerMetadataIndex`. `reader` has the reading half; this module changes the databases."""
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def _make_finding(
     first_entry, last_entry, count = int(first[0]), int(last[-1]), int(counts.sum())
     entry_set = None
     if 0 <= first_entry and last_entry <= MAX_ENTRY_ID:
-        entry_set = Availability.from_runs(first, last + 1)
+        entry_set = Availability.from_half_open_ranges(first, last + 1)
         subject = format_entries_of(ledger, entry_set)
     else:  # ids that no client can have written
         subject = f"{format_count(count, 'entry', 'entries')} of ledger {ledger} within "

@@ -107,17 +107,17 @@ class LedgerPlanner:
         for index in sorted(replicas.lacking.keys() - changed - replaced):
             yield from self._plan_write(plan, index)
         for index in sorted(replicas.silent.keys() - changed):
-            if not replicas.due_at(index):
+            if not replicas.expected_at(index):
                 continue
             yield plan.impossible("write", index, Availability(), replicas.silent[index])
         # New bookies get all entries of the index.
         for index in sorted(changed):
             action: RepairAction = "replace" if index in replaced else "move"
-            needed, target = replicas.due_at(index), ensemble[index]
+            needed, target = replicas.expected_at(index), ensemble[index]
             include_own = index not in replicas.departed
             yield from plan.copies(action, index, needed, target, include_own=include_own)
         for index in sorted(replaced - changed):
-            yield plan.impossible("replace", index, replicas.due_at(index), reason)
+            yield plan.impossible("replace", index, replicas.expected_at(index), reason)
         if is_misplaced and not changed - replaced and reason:
             yield plan.impossible("move", 0, Availability(), reason)
 
@@ -221,7 +221,7 @@ class _SegmentPlan:
             yield row._replace(detail=detail, is_uncertain=reason is not None)
         if remaining:
             reason = "no sound copy: no bookie that answers has these entries"
-            departed = replicas.bookies_due(remaining, replicas.departed)
+            departed = replicas.expected_bookies(remaining, replicas.departed)
             if departed:
                 verb = "is" if len(departed) == 1 else "are"
                 reason += f"; {join_words(departed)}, which {verb} not registered, may have them"
@@ -251,8 +251,8 @@ def _add_violations(
             continue
         index = ensemble.index(violation.bookie)
         if violation.category in DURABILITY_CATEGORIES and violation.missing is not None:
-            due = replicas.due_at(index)
-            replicas.lacking[index] = violation.missing & due
+            expected = replicas.expected_at(index)
+            replicas.lacking[index] = violation.missing & expected
         elif violation.category == "bookie_unavailable" and index not in replicas.departed:
             replicas.silent.setdefault(index, violation.detail)
     return misplaced

@@ -44,7 +44,7 @@ class SegmentReplicas:
         """Return the id of the bookie at an index of the ensemble."""
         return self.segment.ensemble[index]
 
-    def due_at(self, index: int) -> Availability:
+    def expected_at(self, index: int) -> Availability:
         """Return the entries that the bookie at an index should have."""
         first, last, ensemble = self.segment
         if self.segment.is_empty:
@@ -64,7 +64,9 @@ class SegmentReplicas:
         for source in self._source_order(index, include_own):
             if not remaining:
                 break
-            share = remaining & (self.due_at(source) - self.lacking.get(source, Availability()))
+            share = remaining & (
+                self.expected_at(source) - self.lacking.get(source, Availability())
+            )
             if share:
                 shares.append((source, share))
                 remaining -= share
@@ -81,6 +83,8 @@ class SegmentReplicas:
         """Return why it is unknown which entries a registered bookie has, None if it is known."""
         return self.silent.get(index, self.unlisted.get(index))
 
-    def bookies_due(self, entries: Availability, indexes: set[int]) -> list[str]:
+    def expected_bookies(self, entries: Availability, indexes: set[int]) -> list[str]:
         """Return those of the bookies at `indexes` that should have any of the entries."""
-        return [self.bookie_at(index) for index in sorted(indexes) if self.due_at(index) & entries]
+        return [
+            self.bookie_at(index) for index in sorted(indexes) if self.expected_at(index) & entries
+        ]

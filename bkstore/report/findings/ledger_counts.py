@@ -50,8 +50,8 @@ def _why_absent(health: pa.Table, absent: npt.NDArray[np.bool_]) -> str:
     """Return how many of the absent ledgers should be there, are empty, or are not judged."""
     unjudged = absent & (class_ranks(health) == HEALTH_CLASSES.index("not_judged"))
     empty = absent & ~unjudged & (number_column(health, "replicas_due") == 0)
-    due = absent & ~unjudged & ~empty
-    groups = [(due, "should be there"), (empty, "without entries"), (unjudged, "not judged")]
+    expected = absent & ~unjudged & ~empty
+    groups = [(expected, "should be there"), (empty, "without entries"), (unjudged, "not judged")]
     reasons = [(int(ledgers.sum()), reason) for ledgers, reason in groups if ledgers.any()]
     if len(reasons) == 1:
         return reasons[0][1]

@@ -96,7 +96,7 @@ class _Loader:
             if prop.key.lower() == "include":
                 raise UnsupportedLayout(f"{path}: includes {included}, which does not exist")
             return
-        # Upstream drops the first name of its stack after a file, not the last, and so refuses
+        # BookKeeper drops the first name of its stack after a file, not the last, and so refuses
         # some files that are included twice. That detects every circle, too.
         if included.resolve() in self._open_includes:
             raise UnsupportedLayout(f"{path}: includes {included}, which is already being read")

@@ -7,7 +7,7 @@ Steps of `TransactionalEntryLogCompactor`, each durable before the next:
 3. the index is pointed at the new log;
 4. ``.compacted`` is removed, then the old log.
 
-`drop_unfinished_outputs` and `finish_compactions` clean up after a crash. (Upstream's recovery
+`drop_unfinished_outputs` and `finish_compactions` clean up after a crash. (BookKeeper's recovery
 names the final log by its id in decimal, not hex, so that no location finds logs from id 10 on.)
 """
 

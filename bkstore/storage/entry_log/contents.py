@@ -133,7 +133,7 @@ def _to_availability(groups: Int64Array) -> Availability:
     columns = Groups(*groups.T.copy())
     if columns.period.any() or columns.first.size == 1:
         return Availability.from_canonical(columns)
-    return Availability.from_runs(columns.first, columns.ends)
+    return Availability.from_half_open_ranges(columns.first, columns.ends)
 
 
 def _unite_groups(one: Int64Array, other: Int64Array) -> Int64Array:

@@ -14,7 +14,7 @@ from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, SIZE_FIELD_
 from bkstore.ids import Int64Array, LedgerId, make_locations
 
 MAX_LOG_BYTES = 2**31 - 1
-"""Largest size of a log: positions are 32-bit, and upstream reads them as signed."""
+"""Largest size of a log: positions are 32-bit, and BookKeeper reads them as signed."""
 
 _BUFFER_SIZE = 64 << 10  # writeBufferSizeBytes
 

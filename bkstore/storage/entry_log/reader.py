@@ -1,6 +1,6 @@
 """Reads records of entry logs at known locations: one by one, or many in few reads.
 
-A location points at the record, 4 bytes after its size. Records are checked as upstream checks
+A location points at the record, 4 bytes after its size. Records are checked as BookKeeper checks
 them (`DefaultEntryLogger.validateEntry`): size, ledger and entry id must match; anything else is
 damage and never "not found". Digests are not checked: a bookie has no password.
 """

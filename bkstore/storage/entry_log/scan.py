@@ -1,10 +1,9 @@
 """Scans an entry log: yields its records in arrays, reports damage, lists its ledgers.
 
-What upstream's scan (`DefaultEntryLogger.scanEntryLog`) skips silently, or takes for records, is a
-finding here. Padding is no damage: 0xF0 up to a multiple of 4096, and zeros to the end, as the
+What BookKeeper's scan (`DefaultEntryLogger.scanEntryLog`) skips silently, or takes for records, is
+a finding here. Padding is no damage: 0xF0 up to a multiple of 4096, and zeros to the end, as the
 direct-IO logger writes them. A wrong size that leads to the start of another record is found only
-next to other damage, where digests are computed. Format: `docs/formats/entrylog.md`.
-"""
+next to other damage, where digests are computed. Format: `docs/formats/entrylog.md`."""
 
 from __future__ import annotations
 

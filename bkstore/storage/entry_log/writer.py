@@ -1,6 +1,6 @@
 """EntryLogger: appends records to entry logs, rolls them, and returns locations.
 
-Upstream's counterparts are `DefaultEntryLogger`, `EntryLogManagerForSingleEntryLog` and
+BookKeeper's counterparts are `DefaultEntryLogger`, `EntryLogManagerForSingleEntryLog` and
 `EntryLoggerAllocator`. `reader` reads records, this module those still in the write buffer. Each
 start begins a new log; none is reopened for appending. Formats: `docs/formats/entrylog.md`.
 """
@@ -374,7 +374,7 @@ def _list_logs(current: Path) -> dict[int, Path]:
 
 
 def find_last_log_id(currents: Sequence[Path]) -> int:
-    """Return the highest id in `lastId` files and log names, -1 if there is none. As upstream,
+    """Return the highest id in `lastId` files and log names, -1 if there is none. As BookKeeper,
     ignores an unreadable number in `lastId`: the log names suffice."""
     highest_id = -1
     for current in currents:

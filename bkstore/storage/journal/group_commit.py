@@ -15,7 +15,7 @@ from bkstore.formats.journal import LogMark
 from bkstore.storage.journal.last_mark import NO_MARK
 
 _WAIT_DIVISOR = 4  # a leader waits a quarter of the last commit's time
-_MAX_WAIT_SECONDS = 0.002  # upstream: `journalMaxGroupWaitMSec`
+_MAX_WAIT_SECONDS = 0.002  # BookKeeper: `journalMaxGroupWaitMSec`
 
 
 class _Follower:

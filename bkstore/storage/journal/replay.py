@@ -47,12 +47,12 @@ class Replay:
     `record_count` counts replayed records; `skipped_count` counts those of unknown (deleted)
     ledgers among them. Adjacent entries of a chunk of the file are added in batches: the cost of
     `LedgerStorage.add_batch` plus 0.1 us each; 10 us each for those of unknown ledgers. With the
-    option `compat`, torn records are replayed, as upstream does.
+    option `compat`, torn records are replayed, as BookKeeper does.
     """
 
     def __init__(self, storage: LedgerStorage, *, skip_invalid: bool = False) -> None:
         self._storage = storage
-        self._skips_torn = storage.options.compat is None  # upstream replays torn records
+        self._skips_torn = storage.options.compat is None  # BookKeeper replays torn records
         self._skips_invalid = skip_invalid
         self.findings: list[Finding] = []
         self._finding_runs = DamageRuns(self.findings)

@@ -97,7 +97,7 @@ class JournalScan:
     Raises `BkstoreError` if the file is missing or cannot be opened, and `CorruptionError` with
     file and offset: at once if it is not a journal file or of an unknown version; during an
     iteration if a read fails, or for a negative length that is not a padding mark (with
-    `skip_invalid` the scan ends there, as with upstream's `skipReplayJournalInvalidRecord`).
+    `skip_invalid` the scan ends there, as with BookKeeper's `skipReplayJournalInvalidRecord`).
     """
 
     def __init__(

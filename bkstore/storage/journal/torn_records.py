@@ -2,7 +2,7 @@
 
 A disk writes sectors whole or not at all, in any order. A sector that was not written reads as
 zeros if the file was preallocated or extended over it, and the record looks whole, as a journal has
-no checksums. Upstream replays it, under whatever ids are left of it, over an entry that was
+no checksums. BookKeeper replays it, under whatever ids are left of it, over an entry that was
 acknowledged long ago. But entries with a CRC can be checked without a password; and an unverifiable
 record must not replace a stored entry.
 """

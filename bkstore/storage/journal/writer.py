@@ -95,7 +95,8 @@ class JournalWriter(Closeable):
             last_id, _ = existing_files[-1]
             first_id = last_id + 1
         elif first_id is None:
-            first_id = int(options.clock() * 1000) + 1  # as upstream, which counts on from the time
+            # As BookKeeper does: the first id is the time, and later ids count on from it.
+            first_id = int(options.clock() * 1000) + 1
         self._open_file(first_id)
 
     # -- positions
@@ -162,7 +163,7 @@ class JournalWriter(Closeable):
 
     def append_special(self, kind: str, ledger: LedgerLike, body: bytes = b"") -> LogMark | None:
         """Append a special record; return None, writing nothing, if the version lacks this kind
-        (below 6, "explicit_lac"), as upstream. See `formats.journal.encode_special`."""
+        (below 6, "explicit_lac"), as BookKeeper does. See `formats.journal.encode_special`."""
         data = encode_special(kind, ledger, body)
         return None if self.version < SPECIAL_VERSIONS[kind] else self.append(data)
 
@@ -171,7 +172,7 @@ class JournalWriter(Closeable):
         end_position = self._written_bytes + len(self._buffer) + len(data)
         if self._preallocation_step and end_position > self._allocated_bytes:
             # As many steps as are needed, so that the zeros lie behind all that is written. The
-            # single step that upstream takes can end inside a record longer than a step.
+            # single step that BookKeeper takes can end inside a record longer than a step.
             step = self._preallocation_step
             self._allocated_bytes += -(-(end_position - self._allocated_bytes) // step) * step
             self._preallocate()

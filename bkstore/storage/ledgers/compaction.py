@@ -1,7 +1,7 @@
 """Compaction: which entry logs are rewritten, in which order, and how their live records move.
 
-Upstream's counterparts are `EntryLogCompactor` and `TransactionalEntryLogCompactor`. One rule is
-stricter here: a record is moved only if the index points at it. Upstream moves every record of a
+BookKeeper's counterparts are `EntryLogCompactor` and `TransactionalEntryLogCompactor`. One rule is
+stricter here: a record is moved only if the index points at it. BookKeeper moves every record of a
 wanted ledger, so that an old copy of an entry that was added twice comes back over the new one.
 
 Order: the copies become durable in their new log, then the index does, then the old log is removed.
@@ -44,7 +44,8 @@ def choose_logs(
     closed_logs: Iterable[LogMetadata], compaction: CompactionOptions, report: GarbageReport
 ) -> list[int]:
     """Return the ids of the logs to compact: those below the threshold, by tenths of live bytes,
-    then by log id, as in `doCompactEntryLogs` upstream. Counts all logs in `report` by tenths."""
+    then by log id, as in BookKeeper's `doCompactEntryLogs`. Counts all logs in `report` by
+    tenths."""
     candidates: list[tuple[int, int]] = []
     for metadata in closed_logs:
         usage = usage_of(metadata, compaction)

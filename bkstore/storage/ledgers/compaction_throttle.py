@@ -1,8 +1,7 @@
 """CompactionThrottle: how fast a compaction copies, and when it is given up.
 
-Upstream's counterpart is `AbstractLogCompactor.Throttler`, a Guava `RateLimiter`: it saves up to a
-second's permits while idle; a caller that takes more than there are makes the next one wait.
-"""
+BookKeeper's counterpart is `AbstractLogCompactor.Throttler`, a Guava `RateLimiter`: it saves up to
+a second's permits while idle; a caller that takes more than there are makes the next one wait."""
 
 from __future__ import annotations
 

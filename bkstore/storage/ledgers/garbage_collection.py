@@ -1,6 +1,6 @@
 """Garbage collection: removes entry logs without live entries and compacts those with few.
 
-Upstream's counterparts are `GarbageCollectorThread` and `ScanAndCompareGarbageCollector`. A log
+BookKeeper's counterparts are `GarbageCollectorThread` and `ScanAndCompareGarbageCollector`. A log
 whose last record was cut short by a kill is collected like any other. A log with other damage
 stays, since the ledgers it held are unknown. `compaction` copies live records.
 """

@@ -1,7 +1,7 @@
 """KnownLedgers: the ledgers of a storage, their entry ids and states, flushed or not.
 
-Upstream's counterparts are the parts of `LedgerStorage` that touch no record: `LedgerCache`,
-`LedgerMetadataIndex` and the entry lists, which upstream's db storage does not have.
+BookKeeper's counterparts are the parts of `LedgerStorage` that touch no record: `LedgerCache`,
+`LedgerMetadataIndex` and the entry lists, which BookKeeper's db storage does not have.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class KnownLedgers(EntrySource):
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
         """Return the ledger's entry ids, int64[n], unflushed ones too; none for an unknown ledger.
-        Opens no entry log. (Upstream: `getListOfEntriesOfLedger`, missing in db storage.)"""
+        Opens no entry log. (In BookKeeper: `getListOfEntriesOfLedger`, missing in db storage.)"""
         return self.source(ledger).entries(ledger, first, last)
 
     def availability(self, ledger: LedgerLike) -> Availability:

@@ -91,7 +91,8 @@ class ForgetfulLacTracker(LacTracker):
         self._is_db = is_db
 
     def get(self, ledger_id: LedgerId) -> int:
-        """Return the LAC seen, else the last entry's, else raise `NoSuchEntry`, as upstream."""
+        """Return the LAC seen, else the last entry's, else raise `NoSuchEntry`, as BookKeeper
+        does."""
         lac = self._lacs.get(ledger_id)
         if lac is None:
             lac = self._read_last_entry_lac(ledger_id)

@@ -1,6 +1,6 @@
 """Adds: how a storage takes records, singly and in batches, under the same rules.
 
-Upstream checks each record alone (`LedgerDescriptorImpl.addEntry`, `BookieImpl`). Here a batch is
+BookKeeper checks each record alone (`LedgerDescriptorImpl.addEntry`, `BookieImpl`). Here a batch is
 checked with array operations and per ledger; it stops at the record at which single adds would.
 """
 

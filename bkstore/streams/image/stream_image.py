@@ -5,7 +5,7 @@ which streams. A node writes stream set objects, each with slices of many stream
 range of offsets of one stream) and an order id: slices in an object of a higher one are later. A
 stream object has one stream's offsets alone. A lookup works on one image from beginning to end,
 whatever changes meanwhile. The next image shares everything that an event does not change.
-Upstream: `S3StreamsMetadataImage`.
+In AutoMQ: `S3StreamsMetadataImage`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The parts of an image: streams and the ranges of their owners, nodes, and stream objects.
 
-Names are those of the golden data's JSON; upstream: `S3StreamsMetadataImage`, `RangeMetadata`.
+Names are those of the golden data's JSON; in AutoMQ: `S3StreamsMetadataImage`, `RangeMetadata`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `stream_lookup` has `StreamLookup`: read it first. It searches one node after the other
 (`node_search`) and builds the answer object by object (`answer_chain`). `search_context` has what
 searches share: objects loaded by `object_loader` through an `object_reader`, `stream_filters`, and
-upstream's `sparse_index`. `options` has the strategies, `result` the answer, `stats` its costs.
+AutoMQ's `sparse_index`. `options` has the strategies, `result` the answer, `stats` its costs.
 """
 
 __all__ = [

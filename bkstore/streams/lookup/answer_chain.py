@@ -88,7 +88,7 @@ def build_chain(
 def check_answer(objects: Sequence[AnswerObject], start: int, limit: int) -> None:
     """Raise `CorruptionError` if an answer exceeds the limit or has a gap after `start`.
 
-    Upstream checks each answer likewise. It fails if the metadata are inconsistent, or if an object
+    AutoMQ checks each answer likewise. It fails if the metadata are inconsistent, or if an object
     does not hold what its metadata or filter claimed. The first object may begin before `start`.
     """
     if len(objects) > limit:

@@ -1,6 +1,6 @@
-"""SparseRangeIndex: the index that upstream uses today, for comparison.
+"""SparseRangeIndex: the index that AutoMQ uses today, for comparison.
 
-It follows upstream's `LocalStreamRangeIndexCache` and `SparseRangeIndex`.
+It follows AutoMQ's `LocalStreamRangeIndexCache` and `SparseRangeIndex`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bkstore.arguments import integer
 from bkstore.streams.image.object_ranges import ObjectRanges
 
 ENTRY_BYTES = 40
-"""Three 64-bit numbers and 16 bytes for the header, as upstream counts."""
+"""Three 64-bit numbers and 16 bytes for the header, as AutoMQ counts."""
 
 _KEPT_AT_ENDS = 3  # entries at each end of a stream's list that are evicted last
 

@@ -1,6 +1,6 @@
 """StreamLookup: find the objects that hold offsets start..end of a stream with few loads.
 
-Answers follow upstream's `getObjects` (`S3StreamsMetadataImage`), the search AutoMQ/automq#2731. An
+Answers follow AutoMQ's `getObjects` (`S3StreamsMetadataImage`), the search AutoMQ/automq#2731. An
 answer is a chain: each object begins where the one before it ends. It never crosses a hole.
 """
 
@@ -38,10 +38,9 @@ class StreamLookup(Closeable):
     Each strategy after ``partial`` includes the one before it:
 
     ``load-all``      loads all objects of a node at once
-    ``sparse-index``  loads all from a position that a `SparseRangeIndex` gives: upstream today
-    ``partial``       loads some at a time
-    ``preload``       also loads far-off objects after a miss
-    ``index``         also takes a start position from an `OffsetRangeIndex`, filled by loads
+    ``sparse-index``  loads all from a position that a `SparseRangeIndex` gives, as AutoMQ does
+    today ``partial``       loads some at a time ``preload``       also loads far-off objects after
+    a miss ``index``         also takes a start position from an `OffsetRangeIndex`, filled by loads
     ``bloom``         also skips objects whose filter says that they lack the stream
 
     `StreamLookup` objects over the same objects may share `index` and `filters`. A query works on

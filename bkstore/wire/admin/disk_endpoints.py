@@ -1,6 +1,6 @@
 """Endpoints `bookie/list_disk_file`, `last_log_mark`, `info`: the bookie's files and disks.
 
-BookKeeper: `ListDiskFilesService`, `GetLastLogMarkService`, `BookieInfoService`.
+In BookKeeper: `ListDiskFilesService`, `GetLastLogMarkService`, `BookieInfoService`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Endpoints `bookie/gc`, `gc_details`, `entry_location_compact`: garbage collection, compaction.
 
-BookKeeper: `TriggerGCService`, `GCDetailsService`, `SuspendCompactionService`,
+In BookKeeper: `TriggerGCService`, `GCDetailsService`, `SuspendCompactionService`,
 `ResumeCompactionService`, `TriggerLocationCompactService`. A pass runs after the answer. The
 details count all passes since the bookie was opened, also those not started here.
 """

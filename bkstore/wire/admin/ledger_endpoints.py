@@ -1,6 +1,6 @@
 """Endpoints `ledger/list`, `metadata` and `delete`: in a metadata store, or else in the bookie.
 
-BookKeeper: `ListLedgerService`, `GetLedgerMetaService`, `DeleteLedgerService`. The header
+In BookKeeper: `ListLedgerService`, `GetLedgerMetaService`, `DeleteLedgerService`. The header
 `X-Bkstore-Source` has the source of the answer. Metadata has the members of BookKeeper's answers in
 their order, which Jackson prints from `LedgerMetadataImpl`; the password only if answers have to be
 as BookKeeper's.

@@ -64,7 +64,7 @@ def filled(schema: Schema, rows: int = 2) -> Table:
         columns[name] = [value + at if kind == "int64" else value for at in range(rows)]
     for name in {"scope_id", "ledger_id"} & {*columns}:
         columns[name] = [WIDE.signed[name == "ledger_id"] - at for at in range(rows)]
-    for name in {"detail", "says", "missing", "bookies", "file", "answer"} & {*columns}:
+    for name in {"detail", "result", "missing", "bookies", "file", "answer"} & {*columns}:
         if isinstance(columns[name][0], str):
             columns[name] = [f"{at} is said at some length; " * 9 for at in range(rows)]
     return Table(schema, columns)

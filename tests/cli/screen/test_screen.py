@@ -453,4 +453,4 @@ def test_a_summary_folds(audited: Path, capsys: Capsys, monkeypatch: pytest.Monk
     assert 60 >= max(map(len, lines))
     assert folded_lines
     # Texts below their rows have no header.
-    assert whole.replace("says", "", 1) == "".join("".join(lines).split()).replace("─", "")
+    assert whole.replace("result", "", 1) == "".join("".join(lines).split()).replace("─", "")

@@ -17,9 +17,9 @@ from bkstore.availability.sequence_groups import Groups
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport, DirectoryBookie, GroupsBookie
 from bkstore.durability.missing_entries import (
-    DueEntries,
+    ExpectedEntries,
     HeldEntries,
-    has_due_entries,
+    has_expected_entries,
     missing_entries,
 )
 from bkstore.durability.violations import DURABILITY_CATEGORIES, find_worst_shortage
@@ -31,7 +31,7 @@ from tests.models.audit import (
     HeldBookie,
     Row,
     World,
-    due_count,
+    expected_count,
     random_world,
     stores,
 )
@@ -192,7 +192,7 @@ def test_entries_beyond_31_bits(kind: Any, tmp_path: Path) -> None:
     for first, end, ensemble in ((0, change - 1, ensembles[0]), (change, last, ensembles[1])):
         for index, name in enumerate(ensemble):
             missing = found[first, name].missing if (first, name) in found else Availability()
-            due = due_count(first, end, index, size, quorum)
+            due = expected_count(first, end, index, size, quorum)
             here = [e for e in window if first <= e <= end and stores(e, index, size, quorum)]
             gone = [e for e in here if e in lost]
 
@@ -220,7 +220,7 @@ def _random_due(chance: random.Random) -> tuple[list[tuple[int, ...]], list[Any]
             last, index = min(after - 1, 2**63 - 2), chance.randrange(size)
             wanted = {e for e in range(first, last + 1) if stores(e, index, size, quorum)}
 
-            assert bool(wanted) == has_due_entries(first, last, index, size, quorum)
+            assert bool(wanted) == has_expected_entries(first, last, index, size, quorum)
             if wanted:
                 due[len(rows)] = wanted
                 rows.append((number, first, last, index, size, quorum))
@@ -235,7 +235,7 @@ def _random_due(chance: random.Random) -> tuple[list[tuple[int, ...]], list[Any]
 def test_many_ledgers_on_one_axis(seed: int) -> None:
     """Each row's missing entries are those of sets, whatever lies beside it on the axis."""
     rows, answers, missing = _random_due(random.Random(seed))
-    due = DueEntries(*np.array(rows, np.int64).reshape(-1, 6).T)
+    due = ExpectedEntries(*np.array(rows, np.int64).reshape(-1, 6).T)
     owners = {row[0] for row in rows}
     held = HeldEntries.from_availabilities([each for each in answers if each[0] in owners])
     found = {row: gone.entries().tolist() for row, gone in missing_entries(due, held)}

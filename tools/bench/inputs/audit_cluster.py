@@ -18,7 +18,7 @@ from bkstore.availability import Availability
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AvailabilitySource
 from bkstore.cluster.store.api import MetadataStore, Versioned
-from bkstore.durability.missing_entries import DueEntries, HeldEntries, missing_entries
+from bkstore.durability.missing_entries import ExpectedEntries, HeldEntries, missing_entries
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import UnsyncedFiles
 from bkstore.ids import LedgerId
@@ -149,7 +149,9 @@ class DurabilityCheck:
         for bookie_index, bookie in enumerate(BOOKIES):
             last_entry = cluster.entries - 1
             rows = [(n, 0, last_entry, bookie_index, len(BOOKIES), QUORUM) for n in ledgers]
-            self._due[bookie] = DueEntries(*np.array(rows, np.int64).T)  # a row for each ledger
+            self._due[bookie] = ExpectedEntries(
+                *np.array(rows, np.int64).T
+            )  # a row for each ledger
             self._held[bookie] = HeldEntries.from_availabilities(
                 [(ledger, bookies[bookie].availability(ledger)) for ledger in ledgers]
             )

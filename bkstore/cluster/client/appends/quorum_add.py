@@ -1,7 +1,7 @@
 """Add entries to their write sets; `QuorumAdd` adds one entry and replaces bookies that fail.
 
 Writers and recoveries use it. All responses of a round are received before anything is decided,
-while upstream acts on each. Source: `client/PendingAddOp`, `client/EnsembleUtils`.
+while BookKeeper acts on each. Source: `client/PendingAddOp`, `client/EnsembleUtils`.
 """
 
 from __future__ import annotations

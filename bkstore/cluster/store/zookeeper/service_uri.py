@@ -1,4 +1,4 @@
-"""Service URIs: the location of a cluster's metadata, in upstream's syntax.
+"""Service URIs: the location of a cluster's metadata, in BookKeeper's syntax.
 
 ``zk+hierarchical://host:port;host:port/ledgers``: the ledger manager, servers, the ledgers root.
 Source: `meta/zk/ZKMetadataDriverBase`, `meta/MetadataDrivers`.
@@ -48,7 +48,7 @@ def parse_service_uri(text: str) -> ServiceUri:
     """Parse a service URI; the default port is 2181.
 
     Raises `InvalidArgument` if it is none of ZooKeeper's, `UnsupportedLayout` for ledger managers
-    that only upstream has.
+    that only BookKeeper has.
 
     >>> parse_service_uri("zk+flat://a:2181;b/bk/ledgers")
     ServiceUri(manager='flat', servers=('a:2181', 'b:2181'), root='/bk/ledgers')

@@ -189,7 +189,7 @@ class ZooKeeperStore(KeyValueStore, Closeable):
     def create(self, metadata: LedgerMetadata) -> int:
         """As `MetadataStore.create`. Metadata of the newest format get a random token, unless they
         have one: if the connection breaks, it shows whether this call created the node. In older
-        formats that cannot be known, and the call raises `LedgerExists`, as upstream."""
+        formats that cannot be known, and the call raises `LedgerExists`, as BookKeeper does."""
         if metadata.version >= NEWEST_VERSION and not metadata.c_token:
             metadata = replace(metadata, c_token=secrets.randbelow(_MAX_TOKEN - 1) + 1)
         key = self._key_of(metadata.ledger)
@@ -234,8 +234,8 @@ class ZooKeeperStore(KeyValueStore, Closeable):
                 yield ledger_id, error
 
     def next_id(self, scope: int = 0) -> LedgerId:
-        """As `MetadataStore.next_id`: from the numbers of sequential nodes, as upstream. Ids in use
-        are skipped: a client may have created them without a generator."""
+        """As `MetadataStore.next_id`: from the numbers of sequential nodes, as BookKeeper does. Ids
+        in use are skipped: a client may have created them without a generator."""
         valid_scope = LedgerId(scope, 0).scope  # raises `InvalidArgument` for any other
         generator = self._id_generator_of(valid_scope)
         while True:

@@ -299,8 +299,8 @@ class Underreplication:
 
     def elected(self, vote: Vote) -> bool:
         """Return whether the vote is the oldest. The first such call for a vote also writes its
-        bookie to the election's node, as upstream, even if that bookie is there already. Raises
-        `IllegalOperation` if the vote ended with its session, or was withdrawn."""
+        bookie to the election's node, as BookKeeper does, even if that bookie is there already.
+        Raises `IllegalOperation` if the vote ended with its session, or was withdrawn."""
         won = self._settle_vote(vote)
         if won is None:
             raise IllegalOperation(f"{vote.path}: the vote has disappeared")

@@ -1,6 +1,6 @@
-"""Verdicts on ledgers: the entries due, missing and surplus according to their metadata. The rules
-and the set algebra are the auditor's (`bkstore.cluster.audit`). All ledgers of all bookies are laid
-on one axis, so that each array operation runs once per block."""
+"""Verdicts on ledgers: the entries expected, missing and surplus according to their metadata. The
+rules and the set algebra are the auditor's (`bkstore.cluster.audit`). All ledgers of all bookies
+are laid on one axis, so that each array operation runs once per block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ import numpy as np
 
 from bkstore.availability import Availability
 from bkstore.availability.grouping import canonicalize
-from bkstore.durability.missing_entries import DueEntries, HeldEntries, due_replicas, missing_groups
+from bkstore.durability.missing_entries import (
+    ExpectedEntries,
+    HeldEntries,
+    expected_replicas,
+    missing_groups,
+)
 from bkstore.durability.violations import MissingReplicas, Shortage
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.kernels.groups_by_owner import (
@@ -36,7 +41,7 @@ class LedgerVerdict:
 
     ledger: LedgerId
     facts: LedgerFacts
-    due_count: int = 0
+    expected_count: int = 0
     missing_count: int = 0
     lost_count: int = 0
     has_entries: bool = False
@@ -50,8 +55,9 @@ class LedgerVerdict:
 _Verdicts = Mapping[int, LedgerVerdict]
 
 
-class _DueRow(NamedTuple):
-    """An ensemble position in a segment where entries are due: first `DueEntries`' columns."""
+class _ExpectedRow(NamedTuple):
+    """An ensemble position in a segment where entries are expected: first `ExpectedEntries`'
+    columns."""
 
     ledger: int
     first: int
@@ -63,14 +69,15 @@ class _DueRow(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Numbered (bookie, ledger) pairs, and the entries due and held by pair number, which is the
-    ledger number in `due` and the owner in `held`. `due_rows[n]` is row n of `due`."""
+    """Numbered (bookie, ledger) pairs, and the entries expected and held by pair number, which is
+    the ledger number in `expected` and the owner in `held`. `expected_rows[n]` is row n of
+    `expected`."""
 
     bookies: list[str]
     bookie_index: Int64Array
     ledger: Int64Array
-    due_rows: list[_DueRow]
-    due: DueEntries
+    expected_rows: list[_ExpectedRow]
+    expected: ExpectedEntries
     held: GroupsByOwner
 
 
@@ -84,23 +91,24 @@ def judge_ledgers(
     """Fill in `verdicts`, by ledger number; their worst shortages and lost entries only with
     `find_worst`. The owners of each bookie's canonical groups in `groups_by_bookie` are ledger
     numbers too; groups of other ledgers are skipped. `bookies` are those that the dump has read."""
-    # `pairs.held.owner` and `pairs.due.ledger_number` are numbers of (bookie, ledger) pairs.
-    pairs = _number_pairs(verdicts, groups_by_bookie, _due_rows(verdicts, bookies))
+    # `pairs.held.owner` and `pairs.expected.ledger_number` are numbers of (bookie, ledger) pairs.
+    pairs = _number_pairs(verdicts, groups_by_bookie, _expected_rows(verdicts, bookies))
     pairs_with_entries = pairs.held.owner[run_starts(pairs.held.owner)]
     for number in np.unique(pairs.ledger[pairs_with_entries]).tolist():
         verdicts[number].has_entries = True
-    # Surplus of a pair = held - due + missing: what is held, less the due entries that are held.
+    # Surplus of a pair = held - expected + missing: what is held, less the expected entries that
+    # are held.
     surplus_counts = count_entries(pairs.held, pairs.ledger.size)
-    due_counts = _count_due(pairs.due)
-    np.subtract.at(surplus_counts, pairs.due.ledger_number, due_counts)
-    for due_row, entry_count in zip(pairs.due_rows, due_counts.tolist()):
-        verdicts[due_row.ledger].due_count += entry_count
+    expected_counts = _count_expected(pairs.expected)
+    np.subtract.at(surplus_counts, pairs.expected.ledger_number, expected_counts)
+    for expected_row, entry_count in zip(pairs.expected_rows, expected_counts.tolist()):
+        verdicts[expected_row.ledger].expected_count += entry_count
     missing_by_row = _record_missing(verdicts, pairs)
-    missing_counts = count_entries(missing_by_row, len(pairs.due_rows))
-    np.add.at(surplus_counts, pairs.due.ledger_number, missing_counts)
+    missing_counts = count_entries(missing_by_row, len(pairs.expected_rows))
+    np.add.at(surplus_counts, pairs.expected.ledger_number, missing_counts)
     if find_worst and missing_by_row.owner.size:
-        due_ledgers = pairs.ledger[pairs.due.ledger_number]
-        layers = shortage_layers(due_ledgers, pairs.due.bookie_index, missing_by_row)
+        expected_ledgers = pairs.ledger[pairs.expected.ledger_number]
+        layers = shortage_layers(expected_ledgers, pairs.expected.bookie_index, missing_by_row)
         for number, shortage in worst_shortages(layers).items():
             verdicts[number].worst_shortage = shortage
         _count_lost(verdicts, layers)
@@ -112,20 +120,21 @@ def judge_ledgers(
             verdict.surplus.append((bookie, _surplus_entries(pairs, pair)))
 
 
-def _due_rows(verdicts: _Verdicts, bookies: frozenset[str]) -> dict[str, list[_DueRow]]:
-    """Return the rows due at each bookie; note bookies that are not in the dump in the verdicts."""
-    rows_by_bookie: dict[str, list[_DueRow]] = defaultdict(list)
+def _expected_rows(verdicts: _Verdicts, bookies: frozenset[str]) -> dict[str, list[_ExpectedRow]]:
+    """Return the rows expected at each bookie; note bookies that are not in the dump in the
+    verdicts."""
+    rows_by_bookie: dict[str, list[_ExpectedRow]] = defaultdict(list)
     for number, verdict in verdicts.items():
         facts = verdict.facts
         if facts.skip_reason is not None:
             continue
         sizes = (facts.ensemble_size, facts.write_quorum)
         for segment in facts.segment_ranges():
-            for bookie, first, last, position in due_replicas([segment], *sizes):
+            for bookie, first, last, position in expected_replicas([segment], *sizes):
                 if bookie not in bookies:
                     verdict.undumped_bookies.add(bookie)
                 elif bookie not in verdict.unread_bookies:
-                    row = _DueRow(number, first, last, position, *sizes, segment[2])
+                    row = _ExpectedRow(number, first, last, position, *sizes, segment[2])
                     rows_by_bookie[bookie].append(row)
     return rows_by_bookie
 
@@ -133,81 +142,93 @@ def _due_rows(verdicts: _Verdicts, bookies: frozenset[str]) -> dict[str, list[_D
 def _number_pairs(
     verdicts: _Verdicts,
     groups_by_bookie: Mapping[str, GroupsByOwner],
-    due: Mapping[str, list[_DueRow]],
+    expected: Mapping[str, list[_ExpectedRow]],
 ) -> _Pairs:
-    """Number each (bookie, ledger) pair with due or held entries, sorted by bookie, then ledger."""
-    bookies = sorted({*due, *groups_by_bookie})
+    """Number each (bookie, ledger) pair with expected or held entries, sorted by bookie, then
+    ledger."""
+    bookies = sorted({*expected, *groups_by_bookie})
     ledger_numbers = np.fromiter(verdicts, np.int64, len(verdicts))
     ledger_span = int(ledger_numbers.max(initial=-1)) + 1
-    held, due_keys, due_rows = [], [], []
+    held, expected_keys, expected_rows = [], [], []
     # First give each pair the key bookie index * ledger span + ledger number, which ascends.
     for bookie_index, bookie in enumerate(bookies):
         rows = groups_by_bookie.get(bookie, GroupsByOwner.empty())
         rows = rows.take(np.isin(rows.owner, ledger_numbers))
         held.append(rows._replace(owner=rows.owner + bookie_index * ledger_span))
-        bookie_rows = due.get(bookie, [])
-        due_rows += bookie_rows
-        due_ledgers = np.array([due_row.ledger for due_row in bookie_rows], np.int64)
-        due_keys.append(due_ledgers + bookie_index * ledger_span)
+        bookie_rows = expected.get(bookie, [])
+        expected_rows += bookie_rows
+        expected_ledgers = np.array([expected_row.ledger for expected_row in bookie_rows], np.int64)
+        expected_keys.append(expected_ledgers + bookie_index * ledger_span)
     # Then number the keys that occur. `return_index` is not used, but makes numpy sort by merging,
     # which is faster here: the input is made of sorted runs.
     all_held = concatenate_groups(held)
-    keys = np.concatenate([all_held.owner, *due_keys])
+    keys = np.concatenate([all_held.owner, *expected_keys])
     pair_keys, _, pair_numbers = np.unique(keys, return_index=True, return_inverse=True)
     held_count = all_held.owner.size
-    due_columns = np.array([due_row[:6] for due_row in due_rows], np.int64).reshape(-1, 6).T
+    expected_columns = (
+        np.array([expected_row[:6] for expected_row in expected_rows], np.int64).reshape(-1, 6).T
+    )
     return _Pairs(
         bookies,
         pair_keys // max(ledger_span, 1),
         pair_keys % max(ledger_span, 1),
-        due_rows,
-        DueEntries(pair_numbers[held_count:], *due_columns[1:]),
+        expected_rows,
+        ExpectedEntries(pair_numbers[held_count:], *expected_columns[1:]),
         all_held._replace(owner=pair_numbers[:held_count]),
     )
 
 
 def _record_missing(verdicts: _Verdicts, pairs: _Pairs) -> GroupsByOwner:
-    """Record the missing entries in the verdicts; return them, owned by number of the due row."""
-    held_where_due = pairs.held.take(np.isin(pairs.held.owner, pairs.due.ledger_number))
-    missing = missing_groups(pairs.due, HeldEntries(*held_where_due))
+    """Record the missing entries in the verdicts; return them, owned by number of the expected
+    row."""
+    held_where_expected = pairs.held.take(np.isin(pairs.held.owner, pairs.expected.ledger_number))
+    missing = missing_groups(pairs.expected, HeldEntries(*held_where_expected))
     missing_by_row = fold_many(concatenate_groups([GroupsByOwner(*part) for part in missing]))
     starts = run_starts(missing_by_row.owner)
     bounds = np.append(starts, missing_by_row.owner.size).tolist()
     for row_number, start, end in zip(missing_by_row.owner[starts].tolist(), bounds, bounds[1:]):
-        due_row = pairs.due_rows[row_number]
-        verdict = verdicts[due_row.ledger]
+        expected_row = pairs.expected_rows[row_number]
+        verdict = verdicts[expected_row.ledger]
         entries = Availability.from_canonical(missing_by_row.cut(start, end).groups)
         verdict.missing_count += len(entries)
         verdict.missing_replicas.append(
-            MissingReplicas(due_row.first, due_row.ensemble, due_row.bookie_index, entries)
+            MissingReplicas(
+                expected_row.first, expected_row.ensemble, expected_row.bookie_index, entries
+            )
         )
     return missing_by_row
 
 
-def _count_due(due: DueEntries) -> Int64Array:
-    """Return the number of entries that each row is due, from its write sets. O(rows)."""
-    ensemble_size, write_quorum = due.ensemble_size, due.write_quorum
-    span = due.last - due.first + 1
-    # A round is the E entries that begin with the W due ones. `first` is at this offset in one:
-    round_offset = (due.first - due.bookie_index + write_quorum - 1) % ensemble_size
-    # Any E entries have W due ones. The others lie from the offset on, maybe into the next round.
+def _count_expected(expected: ExpectedEntries) -> Int64Array:
+    """Return the number of entries that each row is expected, from its write sets. O(rows)."""
+    ensemble_size, write_quorum = expected.ensemble_size, expected.write_quorum
+    span = expected.last - expected.first + 1
+    # A round is the E entries that begin with the W expected ones. `first` is at this offset in
+    # one:
+    round_offset = (expected.first - expected.bookie_index + write_quorum - 1) % ensemble_size
+    # Any E entries have W expected ones. The others lie from the offset on, maybe into the next
+    # round.
     full_rounds, remaining = span // ensemble_size, span % ensemble_size
     partial_end = round_offset + remaining
-    partial_due = np.minimum(write_quorum, partial_end) - np.minimum(write_quorum, round_offset)
-    due_in_next_round = np.clip(partial_end - ensemble_size, 0, write_quorum)
-    due_counts: Int64Array = full_rounds * write_quorum + partial_due + due_in_next_round
-    return due_counts
+    expected_in_first_round = np.minimum(write_quorum, partial_end) - np.minimum(
+        write_quorum, round_offset
+    )
+    expected_in_next_round = np.clip(partial_end - ensemble_size, 0, write_quorum)
+    expected_counts: Int64Array = (
+        full_rounds * write_quorum + expected_in_first_round + expected_in_next_round
+    )
+    return expected_counts
 
 
 def _surplus_entries(pairs: _Pairs, pair: int) -> Availability:
-    """Return the entries of a pair that are held, but not due."""
+    """Return the entries of a pair that are held, but not expected."""
     start, end = np.searchsorted(pairs.held.owner, [pair, pair + 1])
     held_entries = Availability.from_canonical(pairs.held.cut(start, end).groups)
-    start, end = np.searchsorted(pairs.due.ledger_number, [pair, pair + 1])
+    start, end = np.searchsorted(pairs.expected.ledger_number, [pair, pair + 1])
     if start == end:
         return held_entries
-    due = DueEntries(*(column[start:end] for column in pairs.due))
-    return held_entries - Availability.from_canonical(canonicalize(expected_many(*due[1:])))
+    expected = ExpectedEntries(*(column[start:end] for column in pairs.expected))
+    return held_entries - Availability.from_canonical(canonicalize(expected_many(*expected[1:])))
 
 
 def shortage_layers(
@@ -215,10 +236,10 @@ def shortage_layers(
 ) -> list[GroupsByOwner]:
     """Return layers of missing entries: layer k has those that k + 1 bookies lack, by ledger.
 
-    `missing.owner` is the number of a due row; `ledger` and `ensemble_position` have each row's
-    ledger number and position in its ensemble. Segments of a ledger do not overlap, so the missing
-    entries at one position do not either. O(groups x E x W) array work, for any number of ledgers.
-    """
+    `missing.owner` is the number of an expected row; `ledger` and `ensemble_position` have each
+    row's ledger number and position in its ensemble. Segments of a ledger do not overlap, so the
+    missing entries at one position do not either. O(groups x E x W) array work, for any number of
+    ledgers."""
     # Add the positions one by one: entries that a layer has already are carried to the next one, as
     # in a binary addition.
     layers: list[GroupsByOwner] = []

@@ -1,8 +1,8 @@
 """Ledger metadata against stored entries: `violations`, `ledger_health`, `surplus`, `homeless`.
 
 The rules are the auditor's, applied to rows of many ledgers and bookies. If a bookie is not in the
-dump, or could not read a ledger, the entries due there are not judged and never count as missing.
-"""
+dump, or could not read a ledger, the entries expected there are not judged and never count as
+missing."""
 
 from __future__ import annotations
 

@@ -38,12 +38,12 @@ def _health_rows(verdict: LedgerVerdict) -> Iterator[Row]:
     reason = facts.skip_reason
     if reason is None:
         worst, quorum, category = verdict.worst_shortage, facts.write_quorum, None
-        fewest_replicas = quorum if verdict.due_count else None
+        fewest_replicas = quorum if verdict.expected_count else None
         if worst is not None:
             fewest_replicas = quorum - worst.missing
             category = categorize_shortage(fewest_replicas, quorum, facts.ack_quorum)
         surplus_count = sum(len(entries) for _, entries in verdict.surplus)
-        counts = (verdict.due_count, verdict.missing_count, surplus_count)
+        counts = (verdict.expected_count, verdict.missing_count, surplus_count)
         verdict_cells = (*counts, fewest_replicas, verdict.lost_count, category)
         reason = _unjudged_reason(verdict)
     yield (
@@ -70,14 +70,14 @@ def _unjudged_reason(verdict: LedgerVerdict) -> str | None:
 
 
 def _surplus_rows(verdict: LedgerVerdict) -> Iterator[Row]:
-    """Yield a row per bookie with entries that are not due on it."""
+    """Yield a row per bookie with entries that are not expected on it."""
     for bookie, entries in sorted(verdict.surplus, key=itemgetter(0)):
         yield bookie, *_id_cells(verdict), len(entries), entries.groups
 
 
 def _homeless_rows(verdict: LedgerVerdict) -> Iterator[Row]:
-    """Yield a row if entries are due, and no bookie of the dump has any."""
-    if verdict.due_count and not verdict.has_entries and not verdict.unread_bookies:
+    """Yield a row if entries are expected, and no bookie of the dump has any."""
+    if verdict.expected_count and not verdict.has_entries and not verdict.unread_bookies:
         facts = verdict.facts
         bookies = {bookie for _, ensemble in facts.segments for bookie in ensemble}
         yield *_id_cells(verdict), facts.state, facts.last_entry, " ".join(sorted(bookies))

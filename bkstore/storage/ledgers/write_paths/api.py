@@ -117,7 +117,7 @@ class WritePath(Closeable):
         finally:
             for ledger_id in ledger_ids:
                 self.after_delete(ledger_id)
-                if self.options.compat is None:  # upstream lets a ledger's own log stay open
+                if self.options.compat is None:  # BookKeeper lets a ledger's own log stay open
                     self.logger.close_ledger_log(ledger_id)
         for ledger_id in ledger_ids:
             self.states.note_deleted_from_index(ledger_id)

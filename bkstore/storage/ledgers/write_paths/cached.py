@@ -123,7 +123,7 @@ class CachedWritePath(WritePath):
         it there too. `roll`: start another log at the size limit, not only at the hard limit.
 
         Of a ledger deleted meanwhile, which only compat mode leaves in the snapshot, the first
-        record is appended and never indexed, as upstream does."""
+        record is appended and never indexed, as BookKeeper does."""
         for ledger_id in self.snapshot.list_ledger_ids():
             if self.states.find(ledger_id) is None:
                 first_batch = next(self.snapshot.batches(ledger_id), None)

@@ -73,7 +73,7 @@ class DbWritePath(CachedWritePath):
 
     def clean_up(self) -> None:
         """Delete the index rows of ledgers that were deleted earlier. If such a ledger was created
-        again meanwhile, its new entries go too, as upstream, but its new state is kept."""
+        again meanwhile, its new entries go too, as in BookKeeper, but its new state is kept."""
         with self.lock:
             while self._delayed_deletions:
                 ledger_id = self._delayed_deletions.pop()

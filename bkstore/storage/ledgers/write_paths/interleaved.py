@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 class InterleavedWritePath(WritePath):
     """Records straight to the entry log, locations in memory until a flush, in the order of the
-    option `flush_order`; upstream's is index first, then logs."""
+    option `flush_order`; BookKeeper's is index first, then logs."""
 
     def __init__(self, tree: HierarchicalIndex, logs: EntryLogger, options: StorageOptions) -> None:
         super().__init__(tree, logs, options)
@@ -179,7 +179,9 @@ class _PagewisePending(EntrySource):
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
         """Return the entry ids in memory, without the one that the real listing misses."""
         entry_ids = self._pending.entries(ledger, first, last)
-        if entry_ids.size and self._is_missed_upstream(LedgerId.of(ledger), int(entry_ids[-1])):
+        if entry_ids.size and self._is_missed_by_bookkeeper(
+            LedgerId.of(ledger), int(entry_ids[-1])
+        ):
             return entry_ids[:-1]
         return entry_ids
 
@@ -187,7 +189,7 @@ class _PagewisePending(EntrySource):
         """Return the highest entry in memory, listed or not."""
         return self._pending.last_entry(ledger)
 
-    def _is_missed_upstream(self, ledger_id: LedgerId, highest: int) -> bool:
+    def _is_missed_by_bookkeeper(self, ledger_id: LedgerId, highest: int) -> bool:
         """Return whether the listing of a real bookie misses `highest`: the highest entry in memory
         does so if it begins a page that is not in the index file yet."""
         slots_per_page = self._page_size // SLOT_SIZE

@@ -91,7 +91,8 @@ class SortedWritePath(CachedWritePath):
 
     def write_snapshot(self) -> None:
         """Append the records in key order; note their locations. A log that grows past its size
-        limit is rolled after the whole flush (`after_full_cache`, `checkpoint`), as upstream."""
+        limit is rolled after the whole flush (`after_full_cache`, `checkpoint`), as BookKeeper
+        does."""
         with self.lock:
             for ledger_id, logged in self.log_snapshot(roll=False).items():
                 self.interleaved.put_locations(ledger_id, logged.entries, logged.locations)

@@ -1,6 +1,6 @@
 """WriteCache: records in memory that are not yet in index and entry log.
 
-Upstream has two rules for duplicates: the skip list of sorted storage keeps the *first* of equal
+BookKeeper has two rules for duplicates: the skip list of sorted storage keeps the *first* of equal
 entries (`EntryMemTable`), the write cache of db storage the *last* (`storage/ldb/WriteCache`).
 """
 

@@ -1,7 +1,7 @@
 """Endpoints `autorecovery/*`: state and control of the cluster's auditors and replication workers.
 
 All state is in the metadata store, which the auditors and workers of other processes watch: bkstore
-runs none itself. BookKeeper: `AutoRecoveryStatusService`, `ListUnderReplicatedLedgerService`,
+runs none itself. In BookKeeper: `AutoRecoveryStatusService`, `ListUnderReplicatedLedgerService`,
 `WhoIsAuditorService`, `TriggerAuditService`, `LostBookieRecoveryDelayService`,
 `DecommissionService`, `RecoveryBookieService`.
 """

@@ -1,6 +1,6 @@
 """Endpoints `bookie/list_bookies`, `list_bookie_info`, `cluster_info`: the cluster's bookies.
 
-BookKeeper: `ListBookiesService`, `ListBookieInfoService`, `ClusterInfoService`.
+In BookKeeper: `ListBookiesService`, `ListBookieInfoService`, `ClusterInfoService`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Endpoints `bookie/is_ready`, `state`, `state/readonly`, `sanity`: the bookie's condition.
 
-BookKeeper: `BookieIsReadyService`, `BookieStateService`, `BookieStateReadOnlyService`,
+In BookKeeper: `BookieIsReadyService`, `BookieStateService`, `BookieStateReadOnlyService`,
 `BookieSanityService`.
 """
 

@@ -1,6 +1,6 @@
 """Endpoint `config/server_config`: the bookie's settings, by their names in BookKeeper.
 
-BookKeeper: `ConfigurationService`, which shows and sets any property of the configuration. Here
+In BookKeeper: `ConfigurationService`, which shows and sets any property of the configuration. Here
 the settings in effect are shown, without secrets, and none can be set.
 """
 
