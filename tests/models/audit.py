@@ -2,7 +2,7 @@
 
 Nothing here uses the code under test: write sets are counted out from reference 8.1, categories
 from 9.2. Long segments, where not every entry can be visited, are judged in windows and by
-counting (`due_count`).
+counting (`expected_count`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def stores(entry: int, index: int, size: int, quorum: int) -> bool:
     return any((entry + w) % size == index for w in range(quorum))
 
 
-def due_count(first: int, last: int, index: int, size: int, quorum: int) -> int:
+def expected_count(first: int, last: int, index: int, size: int, quorum: int) -> int:
     """How many entries of first..last go to `index`: those congruent to index - w, for each w."""
     count = 0
     for w in range(quorum):
