@@ -26,6 +26,7 @@ from bkstore.index.rocks.readable_database import (
 )
 from bkstore.index.rocks.tables.damage import Damage, UnknownRange, report
 from bkstore.index.rocks.tables.database_reader import DatabaseReader
+from bkstore.index.rocks.tables.key_order import next_key
 
 _WORD_BYTES = 8
 _FIRST_BATCH_BYTES = 1 << 16
@@ -254,7 +255,7 @@ class TableLocations(_TableDatabase):
                 of_batch = [prefix.tobytes() for prefix in firsts.T.astype(">u8")]
                 prefixes += of_batch[1:] if prefixes and prefixes[-1] == of_batch[0] else of_batch
                 if len(of_batch) == 1:
-                    start = _after(of_batch[0])
+                    start = next_key(of_batch[0])
                     break
             else:
                 start = None
@@ -340,9 +341,3 @@ def _open_by_rocksdb(path: Path, live: bool, refusal: UnsupportedLayout) -> Data
     reason = str(refusal).removeprefix(f"{path}").lstrip("/: ")
     database.oddities.append((path, None, f"is read by RocksDB, not as arrays: {reason}"))
     return database
-
-
-def _after(prefix: bytes) -> bytes | None:
-    """Return the lowest prefix of this width above one, None if there is none."""
-    number = int.from_bytes(prefix, "big") + 1
-    return None if number >> 8 * len(prefix) else number.to_bytes(len(prefix), "big")

@@ -21,7 +21,8 @@ from bkstore.formats.rocksdb.coding import encode_varint, read_uint, read_varint
 HASH_INDEX_BIT = 1 << 31
 FEATURE_BITS = 0x7000_0000  # of later versions: values apart from keys, uniform keys
 _LENGTHS = 3  # shared, non-shared, value length
-_SHORT = 0x80  # lengths below are one byte
+ONE_BYTE_VARINT_END = 0x80
+"""Lengths below are varints of one byte."""
 
 
 class BlockEntry(NamedTuple):
@@ -56,24 +57,31 @@ def block_entries(contents: bytes) -> Iterator[BlockEntry]:
     """Yield the entries of a block in order. Raises `CorruptionError` (offset in the contents) for
     one that does not fit. Some 1 us an entry."""
     end, _ = find_restarts(contents)
-    data = contents[:end]
-    position, key = 0, b""
+    return entries_from(contents, 0, end)
+
+
+def entries_from(contents: bytes, start: int, end: int) -> Iterator[BlockEntry]:
+    """Yield the entries from `start`, the offset of one with a whole key, up to `end`, where all
+    entries of the block end. Raises as `block_entries`."""
+    position, key = start, b""
     while position < end:
         entry_offset = position
-        lengths = data[position : position + _LENGTHS]
-        if len(lengths) == _LENGTHS and max(lengths) < _SHORT:  # varints of one byte each
+        lengths = contents[position : position + _LENGTHS]
+        if (
+            position + _LENGTHS <= end and max(lengths) < ONE_BYTE_VARINT_END
+        ):  # varints of one byte each
             shared, suffix_bytes, value_bytes = lengths
             position += _LENGTHS
         else:
-            shared, position = read_varint(data, position)
-            suffix_bytes, position = read_varint(data, position)
-            value_bytes, position = read_varint(data, position)
+            shared, position = read_varint(contents, position)
+            suffix_bytes, position = read_varint(contents, position)
+            value_bytes, position = read_varint(contents, position)
         value_offset = position + suffix_bytes
         if shared > len(key) or value_offset + value_bytes > end:
             raise CorruptionError(None, entry_offset, "entry runs past its block")
-        key = key[:shared] + data[position:value_offset]
+        key = key[:shared] + contents[position:value_offset]
         position = value_offset + value_bytes
-        yield BlockEntry(key, data[value_offset:position], value_offset)
+        yield BlockEntry(key, contents[value_offset:position], value_offset)
 
 
 def shared_prefix(one: bytes, other: bytes) -> int:

@@ -2,11 +2,10 @@
 
 `database_reader` is the whole: its live rows, or those of a range of keys. Below it, `table_reader`
 opens one table file, `block_rows` reads its rows in batches of arrays, `any_rows` one at a time,
-`block_cache` keeps those of blocks that were read last;
-`unflushed_rows` has those of the write-ahead logs. `merge` brings the runs together, `range_cover`
-the range deletes of all files. `key_order` compares keys in arrays; `damage` says what is unknown
-where a block fails. `table_writer` writes a table file. The bytes are coded by
-`bkstore.formats.rocksdb`.
+`key_lookups` finds single keys; `block_cache` keeps blocks that were read last. `unflushed_rows`
+has the rows of the write-ahead logs. `merge` brings the runs together, `range_cover` the range
+deletes of all files. `key_order` compares keys in arrays; `damage` says what is unknown where a
+block fails. `table_writer` writes a table file. The bytes are coded by `bkstore.formats.rocksdb`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The rows of a table file with keys and values of any width, one at a time: for small databases,
-and for one key. Each block is checked as in `block_rows`."""
+"""The rows of a table file with keys and values of any width, one at a time, for small databases.
+Each block is checked as in `block_rows`."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 
 import numpy as np
@@ -58,21 +57,6 @@ def read_versions(table: TableReader, damage: Damage = None) -> Iterator[Version
         stated = f"{properties.entries} rows and {properties.deletions} deletions"
         reason = f"has {counts[0]} rows and {counts[1]} deletions, its properties {stated}"
         raise CorruptionError(table.path, None, reason)
-
-
-def find_newest(table: TableReader, key: bytes) -> Version | None:
-    """Return the newest row of one key in a file, None if it has none. Reads the block that may
-    have the key by the index, and the next one if that has only lower keys. Raises as
-    `read_versions`, for these blocks."""
-    for block in range(bisect_left(table.index.separators, key), len(table.index)):
-        try:
-            versions = block_versions(table, block)
-        except CorruptionError as error:
-            raise table.unknown_block(block, error).error() from None
-        for version in versions:
-            if version[0] >= key:
-                return version if version[0] == key else None
-    return None
 
 
 def block_versions(table: TableReader, block: int) -> list[Version]:

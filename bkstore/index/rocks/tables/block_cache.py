@@ -1,46 +1,47 @@
-"""Blocks that were decoded last: short reads of neighboring keys need the same ones again."""
+"""Blocks that were read last: short reads of neighboring keys need the same ones again."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from pathlib import Path
+from collections.abc import Hashable, Sized
+from typing import Generic, TypeVar
 
-from bkstore.formats.rocksdb.table.rows import VersionedRows
-
-BlockKey = tuple[Path, int, int]
-"""A table file, the number of a data block in it, and the words of its keys."""
+_Block = TypeVar("_Block", bound=Sized)
 
 
-class BlockCache:
-    """The rows of the `max_rows` rows' worth of blocks that were read last. Thread-safe.
+class BlockCache(Generic[_Block]):
+    """The blocks that were read last, by any key; their lengths, such as rows or bytes, are
+    together at most `max_total`. Thread-safe.
 
-    >>> cache = BlockCache(max_rows=1)
-    >>> cache.get((Path("000008.sst"), 0, 2)) is None
-    True
+    >>> cache = BlockCache[bytes](max_total=5)
+    >>> for number, block in enumerate([b"abc", b"de", b"f"]):
+    ...     cache.put(number, block)
+    >>> [cache.get(number) for number in range(3)]
+    [None, b'de', b'f']
     """
 
-    def __init__(self, max_rows: int) -> None:
-        self._max_rows = max_rows
+    def __init__(self, max_total: int) -> None:
+        self._max_total = max_total
         self._lock = threading.Lock()
-        self._rows: OrderedDict[BlockKey, VersionedRows] = OrderedDict()
-        self._row_count = 0
+        self._blocks: OrderedDict[Hashable, _Block] = OrderedDict()
+        self._total = 0
 
-    def get(self, key: BlockKey) -> VersionedRows | None:
-        """Return the rows of a block, None if it is not here."""
+    def get(self, key: Hashable) -> _Block | None:
+        """Return a block, None if it is not here."""
         with self._lock:
-            rows = self._rows.get(key)
-            if rows is not None:
-                self._rows.move_to_end(key)
-            return rows
+            block = self._blocks.get(key)
+            if block is not None:
+                self._blocks.move_to_end(key)
+            return block
 
-    def put(self, key: BlockKey, rows: VersionedRows) -> None:
-        """Keep the rows of a block. While there are too many rows, drop those of the block that was
-        not used for the longest time; the last block stays, however large."""
+    def put(self, key: Hashable, block: _Block) -> None:
+        """Keep a block. While there is too much, drop the one that was not used for the longest
+        time; the last block stays, however large."""
         with self._lock:
-            if key not in self._rows:
-                self._row_count += len(rows)
-            self._rows[key] = rows
-            while self._row_count > self._max_rows and len(self._rows) > 1:
-                _, dropped = self._rows.popitem(last=False)
-                self._row_count -= len(dropped)
+            if key not in self._blocks:
+                self._total += len(block)
+            self._blocks[key] = block
+            while self._total > self._max_total and len(self._blocks) > 1:
+                _, dropped = self._blocks.popitem(last=False)
+                self._total -= len(dropped)

@@ -64,7 +64,7 @@ class TableRows:
         damage: Damage = None,
         batch_bytes: int = BATCH_BYTES,
         first_batch_bytes: int = BATCH_BYTES,
-        cache: BlockCache | None = None,
+        cache: BlockCache[VersionedRows] | None = None,
     ) -> None:
         """Choose the blocks that may have keys of [start, stop); nothing is read yet."""
         self._table = table

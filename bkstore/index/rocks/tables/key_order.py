@@ -25,6 +25,16 @@ def as_words(keys: list[bytes], words: int) -> UInt64Array:
     return np.frombuffer(joined, ">u8").reshape(-1, words).T.astype(np.uint64)
 
 
+def next_key(key: bytes) -> bytes | None:
+    """Return the next key of the same width, None after the last one.
+
+    >>> next_key(bytes([1, 255])), next_key(bytes([255, 255]))
+    (b'\\x02\\x00', None)
+    """
+    number = int.from_bytes(key, "big") + 1
+    return None if number >> 8 * len(key) else number.to_bytes(len(key), "big")
+
+
 def compare_keys(left: UInt64Array, right: UInt64Array) -> tuple[BoolArray, BoolArray]:
     """Return (left < right, left == right) for each pair of keys, uint64[words, n] on both sides. A
     word decides if all words before it are equal; so this goes from the last word to the first."""

@@ -9,12 +9,19 @@ import numpy as np
 
 from bkstore.formats.rocksdb.keys import DELETIONS, ValueType
 from bkstore.formats.rocksdb.log.write_batch import BatchRows
+from bkstore.formats.rocksdb.table.block_search import FoundRow
 from bkstore.formats.rocksdb.table.range_deletes import RangeDelete
 from bkstore.formats.rocksdb.table.rows import VersionedRows, join_rows
 from bkstore.ids import Int64Array
 from bkstore.index.rocks.files.log_file import FramedLogReader
 from bkstore.index.rocks.tables.damage import Damage, UnknownRange, odd_row, report
-from bkstore.index.rocks.tables.key_order import WORD_BYTES, as_words, compare_keys, rows_between
+from bkstore.index.rocks.tables.key_order import (
+    WORD_BYTES,
+    as_words,
+    compare_keys,
+    next_key,
+    rows_between,
+)
 
 _BATCH_ROWS = 1 << 16
 _VALUE_BYTES = 8
@@ -83,6 +90,18 @@ class UnflushedRows:
         rows = rows_between(rows, first, end)
         for row in range(0, len(rows), _BATCH_ROWS):
             yield rows.take(slice(row, row + _BATCH_ROWS))
+
+    def find_newest(self, key: bytes) -> list[FoundRow]:
+        """Return the newest row of a key, which has 8 bytes a word, in a list; empty if there is
+        none. Raises `CorruptionError` as `rows`. Some 30 us."""
+        if not self.row_count:
+            return []
+        for rows in self.rows(len(key) // WORD_BYTES, key, next_key(key)):
+            value = b""
+            if rows.types[0] == ValueType.VALUE:
+                value = int(rows.values[0]).to_bytes(_VALUE_BYTES, "big", signed=True)
+            return [FoundRow(key, int(rows.sequences[0]), int(rows.types[0]), value)]
+        return []
 
     def _sorted_rows(self, words: int) -> tuple[VersionedRows, list[UnknownRange]]:
         """Return all rows of this width in order, by key and newest first, and all others, each as

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from pathlib import Path
 
 import pytest
 
-from bkstore.index.rocks.tables.any_rows import find_newest
 from bkstore.index.rocks.tables.block_rows import TableRows
 from bkstore.index.rocks.tables.database_reader import DatabaseReader
 from bkstore.index.rocks.tables.table_reader import TableReader
@@ -20,7 +20,7 @@ from tests.index.rocks.tables.random_databases import (
     random_settings,
     read_by_binding,
 )
-from tests.index.rocks.tables.reading import pairs_of, read_rows
+from tests.index.rocks.tables.reading import Pair, pairs_of, read_rows
 
 SEEDS, LONG_SEEDS = 12, 2000
 
@@ -39,6 +39,19 @@ def compare(database: RandomDatabase, steps: int) -> None:
             start = rng.choice(expected)[0]
         inside = [row for row in expected if start <= row[0] < stop]
         assert inside == read_rows(path, database.key_bytes, start, stop)
+        compare_lookups(DatabaseReader(path), expected, [start, stop])
+
+
+def compare_lookups(reader: DatabaseReader, expected: list[Pair], keys: list[bytes]) -> None:
+    """Look up keys, those beside them, some that are there, and the highest below each."""
+    words, here, values = len(keys[0]) // 8, [key for key, _ in expected], dict(expected)
+    lowest, highest = bytes(8 * words), b"\xff" * 8 * words
+    beside = [key[:-1] + bytes([key[-1] ^ 1]) for key in keys]
+    for key in [*keys, *beside, *here[:: len(here) // 8 + 1], *here[-1:], lowest, highest]:
+        assert values.get(key) == reader.get(key)
+        for start in (lowest, keys[0]):
+            inside = here[bisect_left(here, start) : bisect_left(here, key)]
+            assert reader.last_key(words, start, key) == (inside[-1] if inside else None)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -89,10 +102,4 @@ def test_each_setting(settings: TableSettings, tmp_path: Path) -> None:
     assert expected == read_rows(tmp_path / "database", 16)
     with TableReader(file) as table:
         assert expected == pairs_of(TableRows(table, 2))
-        for key, value in expected[::97]:
-            version = find_newest(table, key)
-            assert version is not None
-            assert (key, 1, value) == (version[0], version[2], version[3])
-            assert find_newest(table, key[:-1] + bytes([key[-1] + 1])) is None
-        assert find_newest(table, b"\xff" * 16) is None
-        assert find_newest(table, bytes(16)) is None
+    compare_lookups(DatabaseReader(tmp_path / "database"), expected, keys[:2])
