@@ -72,15 +72,11 @@ class KeyLookups:
 
     def _find_newest(self, table: TableReader, key: bytes) -> FoundRow | None:
         """Return the newest row of a key in a file, None if it has none."""
-        separators = table.index.separators
-        for block in range(bisect_left(separators, key), len(separators)):
-            row = self._block(table, block).find_newest(key)
-            if row is not None:
-                return _checked(table, row)
-            # If the separator is the key itself, its rows may begin in the next block.
-            if separators[block] != key:
-                break
-        return None
+        block = bisect_left(table.index.separators, key)
+        if block == len(table.index):
+            return None
+        row = self._block(table, block).find_newest(key)
+        return None if row is None else _checked(table, row)
 
     def _last_key_of_table(self, table: TableReader, stop: bytes) -> bytes | None:
         """Return the highest key below `stop` in a file, None if all are above."""
