@@ -250,7 +250,7 @@ class RocksReader(EntryIndex):
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Return the location of one entry, None if absent. A look-up takes about 2 us by RocksDB,
-        100 us and more if table files are read as arrays (see `TableLocations`)."""
+        some 60 us if table files are read as arrays (see `TableLocations`)."""
         # Ids that are evidently valid pass without the usual checks, which would take as long as
         # the look-up itself. So do only int and `LedgerId` of scope 0.
         database = self._unscoped_locations

@@ -137,7 +137,7 @@ class TableLedgers(_TableDatabase):
 class TableLocations(_TableDatabase):
     """A `locations` database, as `LocationsDatabase`: some 60 ns a row. Look-ups are by RocksDB, 2
     us each, as long as it has the same rows: not of a database that is live, that a writer has
-    changed since, or that has an unreadable table file. There they take some 100 us a level."""
+    changed since, or that has an unreadable table file. There they take some 30 us a level."""
 
     def __init__(self, path: Path, live: bool = False, is_lenient: bool = False) -> None:
         super().__init__(path, live, is_lenient)
