@@ -35,7 +35,7 @@ class SearchableBlock:
     def __init__(self, contents: bytes) -> None:
         self._contents = contents
         self._end, count = find_restarts(contents)
-        self._restarts = struct.unpack_from(f"<{count}I", contents, self._end)
+        self._restarts: tuple[int, ...] = struct.unpack_from(f"<{count}I", contents, self._end)
 
     def __len__(self) -> int:
         """Return the size of the contents in bytes."""
