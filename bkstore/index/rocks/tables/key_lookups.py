@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.formats.rocksdb.checksums import ChecksumType
 from bkstore.formats.rocksdb.keys import DELETIONS, ValueType
-from bkstore.formats.rocksdb.table.block_search import FoundRow, SearchableBlock
+from bkstore.formats.rocksdb.table.entries import FoundRow, SearchableBlock
 from bkstore.index.rocks.tables.block_cache import BlockCache
 from bkstore.index.rocks.tables.key_order import WORD_BYTES
 from bkstore.index.rocks.tables.table_reader import TableReader, block_handle

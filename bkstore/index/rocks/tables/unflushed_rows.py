@@ -9,7 +9,7 @@ import numpy as np
 
 from bkstore.formats.rocksdb.keys import DELETIONS, ValueType
 from bkstore.formats.rocksdb.log.write_batch import BatchRows
-from bkstore.formats.rocksdb.table.block_search import FoundRow
+from bkstore.formats.rocksdb.table.entries import FoundRow
 from bkstore.formats.rocksdb.table.range_deletes import RangeDelete
 from bkstore.formats.rocksdb.table.rows import VersionedRows, join_rows
 from bkstore.ids import Int64Array

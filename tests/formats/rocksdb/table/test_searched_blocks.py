@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
-from bkstore.formats.rocksdb.table.block_search import FoundRow, SearchableBlock
-from bkstore.formats.rocksdb.table.entries import FEATURE_BITS
+from bkstore.formats.rocksdb.table.entries import FEATURE_BITS, FoundRow, SearchableBlock
 from tests.formats.rocksdb.table.block_building import block, internal_key
 
 Versions = dict[bytes, list[int]]
