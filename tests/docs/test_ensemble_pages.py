@@ -19,6 +19,8 @@ from bkstore.errors import MissingDependency
 from bkstore.network import Client
 from bkstore.testing.ensemble import Ensemble
 from bkstore.testing.ensemble.stop_and_remove import stop
+from bkstore.testing.zookeeper_server import ZooKeeperServer
+from tests.cluster.store.samples import new_uri
 from tests.docs.page_runs import run_page
 from tests.interop.class_path import class_path, missing, tool
 from tests.paths import ROOT
@@ -52,6 +54,19 @@ def test_tutorial(place: Path) -> None:
     run_page(page, spark=False)
 
     assert ["page.md"] == [path.name for path in place.iterdir()]
+
+
+def test_repair(
+    zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the lost bookie to the clean audit, each step of the worst day prints what it shows; a
+    cluster in the ZooKeeper of this run stands for the page's."""
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "repair.md").read_text(encoding="utf-8")
+    uri = "zk+hierarchical://localhost:2181/ledgers"
+    assert text.count(uri) > 8
+    (tmp_path / "page.md").write_text(text.replace(uri, new_uri(zookeeper)), encoding="utf-8")
+    run_page(tmp_path / "page.md", spark=False)
 
 
 @pytest.mark.long
