@@ -1,10 +1,10 @@
-"""The account of a rescue: what is whole, what is lost, and from which copies it was tried."""
+"""The account of a rescue: what is whole, what is lost, and which copies of it were tried."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from bkstore.availability import Availability
 from bkstore.availability.entry_text import format_entries
@@ -24,8 +24,8 @@ class AccountRow:
 
     "whole" and "partial" state for each ledger how many entries are rescued. "lost": of these
     entries no copy can be read, `detail` says why for each bookie. "differing": copies whose
-    digests match differ; what most of them say was taken. "unverified": nobody can verify the
-    digest of their only copies. "unconfirmed": entries after the end of a ledger that was not
+    digests match differ; the content of most of them was taken. "unverified": the digests of their
+    only copies cannot be verified. "unconfirmed": entries after the end of a ledger that was not
     closed, which cannot have been acknowledged: left out. "end": entries after the end may have
     been acknowledged.
     """
@@ -45,6 +45,13 @@ class AccountRow:
             self.detail,
             self.entries.groups.tolist(),
         )
+
+
+class _LostPart(NamedTuple):
+    """Some lost entries, and for each bookie considered so far the reason why it has no copy."""
+
+    entries: Availability
+    reasons: tuple[str, ...]
 
 
 def account_rows(
@@ -100,37 +107,39 @@ def explain_losses(
         first, last = segment.first_entry, min(next_start - 1, plan.last_entry)
         if last < first:
             continue
-        parts = [(lost & Availability.from_ranges([(first, last)]), tuple[str, ...]())]
+        # Split the segment's lost entries again by each bookie, so that all of a part have the same
+        # reasons.
+        parts = [_LostPart(lost & Availability.from_ranges([(first, last)]), reasons=())]
         for index, bookie_id in enumerate(segment.ensemble):
             sizes = (metadata.ensemble_size, metadata.write_quorum_size)
             expected_entries = expected(first, last, index, *sizes)
-            damaged = plan.damaged.get(bookie_id, NOTHING)
-            parts = list(
-                _split(parts, expected_entries, damaged, bookie_id, bookies.get(bookie_id))
-            )
+            damaged, bookie = plan.damaged.get(bookie_id, NOTHING), bookies.get(bookie_id)
+            parts = list(_split_by_bookie(parts, expected_entries, damaged, bookie_id, bookie))
         for entries, reasons in parts:
             yield entries, "; ".join(reasons)
 
 
-def _split(
-    parts: list[tuple[Availability, tuple[str, ...]]],
+def _split_by_bookie(
+    parts: list[_LostPart],
     expected_entries: Availability,
     damaged: Availability,
     bookie_id: str,
     bookie: SourceBookie | None,
-) -> Iterator[tuple[Availability, tuple[str, ...]]]:
-    """Split sets of entries by what one bookie has of them, and add that to their reasons."""
+) -> Iterator[_LostPart]:
+    """Split each part by what one bookie has of its entries (a damaged copy, none though it should
+    have one, none as expected), and add a reason in the first two cases."""
     for entries, reasons in parts:
-        is_damaged, is_absent = entries & damaged, (entries & expected_entries) - damaged
+        damaged_entries = entries & damaged
+        absent_entries = (entries & expected_entries) - damaged
         for subset, status in (
-            (is_damaged, "its copy is damaged"),
-            (is_absent, _describe_absence(bookie)),
+            (damaged_entries, "its copy is damaged"),
+            (absent_entries, _describe_absence(bookie)),
         ):
             if subset:
-                yield subset, (*reasons, f"{bookie_id}: {status}")
-        others = entries - is_damaged - is_absent
+                yield _LostPart(subset, (*reasons, f"{bookie_id}: {status}"))
+        others = entries - damaged_entries - absent_entries
         if others:
-            yield others, reasons
+            yield _LostPart(others, reasons)
 
 
 def _describe_absence(bookie: SourceBookie | None) -> str:

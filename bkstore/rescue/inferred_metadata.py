@@ -1,8 +1,8 @@
-"""Ledger metadata made from the disks of bookies, where the metadata store is lost too.
+"""Ledger metadata inferred from the disks of bookies, if the metadata store is lost too.
 
-Which bookies hold which entries shows the ensemble: with W of E bookies, bookie i has entry e if
-``(i - e) mod E < W``. What no disk tells is assumed, and said: the ack quorum, and the order of an
-ensemble in which every bookie has every entry. Times, custom metadata and passwords are lost.
+The ensemble follows from which bookies hold which entries: with W of E bookies, bookie i has entry
+e if ``(i - e) mod E < W``. What no disk shows is assumed, and noted: the ack quorum, and the order
+of an ensemble in which every bookie has every entry. Times, custom metadata and passwords are lost.
 """
 
 from __future__ import annotations
@@ -91,10 +91,13 @@ def infer_shape(held: Mapping[str, Availability]) -> EnsembleShape | None:
     copies, last = sum(map(len, held.values())), union.last_entry
     if last is None or len(held) > _MAX_BACKTRACKED:
         return None
-    fewest = -(-copies // len(union))
-    best: tuple[int, EnsembleShape] | None = None
+    # Each entry has at most W copies, so W is at least the mean number of copies, rounded up.
+    fewest_replicas = -(-copies // len(union))
+    best: EnsembleShape | None = None
+    fewest_lacking = 0
     for size in range(len(held), len(held) + 1 + _MAX_MISSING_BOOKIES):
-        for write in range(fewest, size + 1):
+        for write in range(fewest_replicas, size + 1):
+            # A bookie can be at an index if all entries that it has are expected there.
             expected_entries = [expected(0, last, index, size, write) for index in range(size)]
             choices = {
                 bookie: [index for index in range(size) if not entries - expected_entries[index]]
@@ -103,9 +106,10 @@ def infer_shape(held: Mapping[str, Availability]) -> EnsembleShape | None:
             indexes = next(_assign(choices, frozenset()), None)
             if indexes is not None:
                 lacking = sum(len(expected_entries[index]) for index in indexes) - copies
-                if 2 * lacking <= copies and (best is None or lacking < best[0]):
-                    best = lacking, EnsembleShape(_name_all(indexes, size), write)
-    return None if best is None else best[1]
+                # The bookies must have two thirds of what is expected: copies / (copies + lacking).
+                if 2 * lacking <= copies and (best is None or lacking < fewest_lacking):
+                    best, fewest_lacking = EnsembleShape(_name_all(indexes, size), write), lacking
+    return best
 
 
 def _assign(
@@ -153,10 +157,10 @@ def _infer_ledger(
     note += f"; digest {digest_type}" if digest_type else "; digest type unknown"
     metadata = LedgerMetadata(
         ledger_id,
-        len(ensemble),
-        write,
-        ack,
-        (Segment(0, ensemble),),
+        ensemble_size=len(ensemble),
+        write_quorum_size=write,
+        ack_quorum_size=ack,
+        segments=(Segment(0, ensemble),),
         digest_type=digest_type,
         password=None if digest_type is None else password,
     )
@@ -211,7 +215,8 @@ def _read_logs(
 
 
 def _read_journals(directory: BookieDir) -> Iterator[tuple[LedgerId, Availability]]:
-    """Yield the entries in journals; what damage hides there is left to the survey to report."""
+    """Yield the entries in journals. Damage there is not reported: the survey reads the journals
+    again, and reports it."""
     for path in directory.journals:
         try:
             for _, records in scan_journal(path, skip_invalid=True, skip_torn=True).batches():

@@ -1,4 +1,4 @@
-"""Where a ledger that nobody closed ends: the rules of recovery, on disks instead of bookies.
+"""Where a ledger that was not closed ends: the rules of recovery, on disks instead of bookies.
 
 Entries up to the highest LAC are acknowledged, and so are those before the last segment. After them
 every entry that has a readable copy is kept, up to the first that cannot have been acknowledged:
@@ -17,7 +17,6 @@ import numpy as np
 from bkstore.availability import Availability
 from bkstore.ids import MAX_ENTRY_ID, Int64Array
 from bkstore.ledger_metadata import LedgerMetadata
-from bkstore.schedule import expected
 
 
 class LedgerEnd(NamedTuple):
@@ -51,43 +50,46 @@ def find_ledger_end(
     first_entry, ensemble = metadata.segments[-1]
     confirmed = max(lac, first_entry - 1)
     highest = max(confirmed, _last_entry(readable))
-    # The entries without a readable copy, and one more: the ledger ends at the latest there.
-    all_later = Availability.from_entries(np.empty(0, np.int64))
+    # The ledger may end before any entry without a readable copy. The entry after the highest one
+    # is such an entry, so there is at least one candidate.
+    unconfirmed = Availability()
     if confirmed < MAX_ENTRY_ID:
-        stop = min(highest + 1, MAX_ENTRY_ID)
-        all_later = expected(confirmed + 1, stop, 0, 1, 1)
-    candidates = _candidates(all_later - readable, copies, metadata.ensemble_size)
+        unconfirmed = Availability.from_ranges([(confirmed + 1, min(highest + 1, MAX_ENTRY_ID))])
+    candidates = _candidates(unconfirmed - readable, copies, metadata.ensemble_size)
+    # Count for each candidate the bookies of its write set that certainly never had it.
     lacking = np.zeros(candidates.size, np.int64)
-    size, write = metadata.ensemble_size, metadata.write_quorum_size
+    ensemble_size, write_quorum = metadata.ensemble_size, metadata.write_quorum_size
     for index, bookie in enumerate(ensemble):
         if bookie in reliable:
-            is_due = (index - candidates) % size < write
+            in_write_set = (index - candidates) % ensemble_size < write_quorum
             has_copy = np.zeros(candidates.size, np.bool_)
             if bookie in copies:
                 has_copy = copies[bookie].contains_many(candidates)
-            lacking += is_due & ~has_copy
-    ends = np.flatnonzero(lacking > write - metadata.ack_quorum_size)
-    if ends.size:
-        return LedgerEnd(int(candidates[ends[0]]) - 1, True)
-    return LedgerEnd(highest, False)
+            lacking += in_write_set & ~has_copy
+    # If more than W - A lack it, fewer than A can have confirmed it.
+    never_acknowledged = np.flatnonzero(lacking > write_quorum - metadata.ack_quorum_size)
+    if never_acknowledged.size:
+        return LedgerEnd(int(candidates[never_acknowledged[0]]) - 1, is_certain=True)
+    return LedgerEnd(highest, is_certain=False)
 
 
 def _candidates(
     unreadable: Availability, copies: Mapping[str, Availability], ensemble_size: int
 ) -> Int64Array:
-    """Return the entries among which is the first that cannot have been acknowledged, ascending.
+    """Return those of the unreadable entries that may be the first that cannot have been
+    acknowledged, ascending.
 
-    Where no bookie has a copy, only an entry's place in the stripe counts: the first E entries of
-    each run are enough.
+    These are all that have a copy, damaged, on some bookie. Of the others only the write set
+    matters, which repeats every E entries: the first E of each range are enough.
     """
-    with_copies = Availability.from_entries(np.empty(0, np.int64))
+    with_copies = Availability()
     for available in copies.values():
         with_copies |= available & unreadable
-    run_heads = [
+    range_heads = [
         np.arange(first, min(last, first + ensemble_size - 1) + 1)
         for first, last in (unreadable - with_copies).ranges().tolist()
     ]
-    return np.sort(np.concatenate([with_copies.entries(), *run_heads]).astype(np.int64))
+    return np.sort(np.concatenate([with_copies.entries(), *range_heads]).astype(np.int64))
 
 
 def _last_entry(entries: Availability) -> int:

@@ -1,4 +1,4 @@
-"""LedgerPlans: for each ledger where it ends, what can be rescued, and what every copy is lost of.
+"""LedgerPlans: where each ledger ends, which entries can be rescued, and which are lost.
 
 Made from the surveyed copies in one pass, without reading a record.
 """
@@ -27,10 +27,11 @@ NOTHING = Availability.from_entries(())
 class LedgerPlan:
     """One ledger: its metadata and end, and sets of its entries.
 
-    `readable` have a copy that can be used; `differing` several as good ones that say different
-    things; `unverified` only copies whose digest nobody can verify, though the ledger has digests.
-    `damaged` are, for each bookie, its damaged copies of entries that are not readable.
-    `unconfirmed` are readable entries after the end. `unread` turned out to be unreadable later.
+    `readable` entries have a copy that can be used; `differing` ones have several copies of one
+    class with different contents; `unverified` ones have only copies whose digests cannot be
+    verified, though the ledger has digests. `damaged` are, for each bookie, the entries of which it
+    has only damaged copies, and no bookie a readable one. `unconfirmed` are readable entries after
+    the end. `unread` turned out to be unreadable later.
     """
 
     metadata: LedgerMetadata
@@ -66,7 +67,8 @@ class LedgerPlan:
 
 @dataclass
 class _OpenLedger:
-    """For the end of a ledger that is not closed: copies after the LAC, by bookie."""
+    """What decides the end of a ledger that is not closed: the highest LAC, and for each bookie the
+    entries after it of which the bookie has a copy."""
 
     lac: int
     copies: dict[str, Availability] = field(default_factory=dict)
@@ -90,10 +92,10 @@ def plan_ledgers(
         for ledger_id, metadata in ledgers.items()
         if not metadata.closed
     }
-    owners = np.array([source.bookie for source in surveyed.files], np.int64)
+    bookie_of_file = np.array([source.bookie for source in surveyed.files], np.int64)
     for copies in read_copies(surveyed):
         plan = plans[copies.ledger_id]
-        bookie_numbers = owners[copies.file_number]
+        bookie_numbers = bookie_of_file[copies.file_number]
         _add_copies(plan, copies, bookie_numbers, bookie_ids, copies.ledger_id in verifiable)
         if (open_ledger := open_ledgers.get(copies.ledger_id)) is not None:
             is_later = copies.entry_id > open_ledger.lac
@@ -120,7 +122,8 @@ def _add_copies(
     bookie_ids: Sequence[str],
     is_verifiable: bool,
 ) -> None:
-    """Add to the sets of a plan what some copies of its ledger show."""
+    """Add some copies of a ledger, in the order of choice, to the sets of its plan."""
+    # The first copy of an entry is its best: if that is not readable, none is.
     is_readable = copies.is_readable & copies.first_of_entries()
     plan.readable |= Availability.from_entries(copies.entry_id[is_readable])
     differs = find_differing(copies)
@@ -159,9 +162,7 @@ def _find_end(plan: LedgerPlan, open_ledger: _OpenLedger | None, reliable: Colle
     expected_entries = plan.expected
     if open_ledger is not None:
         plan.unconfirmed = plan.readable - expected_entries
-    plan.readable, plan.differing = (
-        plan.readable & expected_entries,
-        plan.differing & expected_entries,
-    )
+    plan.readable &= expected_entries
+    plan.differing &= expected_entries
     plan.unverified &= expected_entries
     plan.damaged = {bookie: entries & expected_entries for bookie, entries in plan.damaged.items()}

@@ -56,16 +56,17 @@ def read_rescued(
 
 
 def _split_by_bytes(copies: Copies) -> Iterator[Copies]:
-    """Yield parts of whole entries, whose first copies have some `_BATCH_BYTES`."""
+    """Yield parts with all copies of some entries, whose first copies have some `_BATCH_BYTES`."""
     first_rows = np.flatnonzero(copies.first_of_entries())
-    ends = np.cumsum(copies.size[first_rows])
+    cumulative_bytes = np.cumsum(copies.size[first_rows])
+    # `start` and `stop` count entries; their copies are the rows between two of `first_rows`.
     start = 0
     while start < first_rows.size:
-        bytes_before = int(ends[start - 1]) if start else 0
-        stop = int(np.searchsorted(ends, bytes_before + _BATCH_BYTES, "right"))
-        stop = min(max(stop, start + 1), start + _BATCH_RECORDS)
-        end = first_rows[stop] if stop < first_rows.size else copies.entry_id.size
-        yield copies.where(np.arange(first_rows[start], end))
+        bytes_before = int(cumulative_bytes[start - 1]) if start else 0
+        stop = int(np.searchsorted(cumulative_bytes, bytes_before + _BATCH_BYTES, "right"))
+        stop = min(max(stop, start + 1), start + _BATCH_RECORDS)  # an entry at least
+        end_row = first_rows[stop] if stop < first_rows.size else copies.entry_id.size
+        yield copies.where(np.arange(first_rows[start], end_row))
         start = stop
 
 
@@ -79,6 +80,7 @@ class _ChosenReader:
 
     def read(self, copies: Copies) -> tuple[RecordBatch, Int64Array]:
         """Return the records by entry, and the entries of which no copy could be read."""
+        # Read the first copies file by file, then one by one the entries that this did not give.
         wanted = copies.where(copies.first_of_entries())
         parts = list(self._read_files(wanted))
         read = np.concatenate([np.empty(0, np.int64), *(part.entries for part in parts)])
@@ -95,8 +97,8 @@ class _ChosenReader:
         """Yield verified records, file by file and in the order of positions."""
         order = np.argsort(wanted.location, kind="stable")
         by_location = wanted.where(order)
-        edges = np.flatnonzero(np.diff(by_location.file_number)) + 1
-        for rows in np.split(np.arange(order.size), edges):
+        file_starts = np.flatnonzero(np.diff(by_location.file_number)) + 1
+        for rows in np.split(np.arange(order.size), file_starts):
             part = by_location.where(rows)
             start = 0
             while start < rows.size:
@@ -113,7 +115,7 @@ class _ChosenReader:
                 start += len(batch)
 
     def _verified(self, copies: Copies, batch: RecordBatch) -> RecordBatch:
-        """Return the records that are what the survey has read."""
+        """Return those of the records that are still as the survey has read them."""
         scope, ledger = copies.ledger_id.signed
         ids = np.full(len(batch), scope), np.full(len(batch), ledger)
         verified, _ = self._verifier.verify(batch, *ids)

@@ -101,8 +101,8 @@ class RescueJob:
         self._surveyed = SurveyedCopies()
 
     def run_without_output(self) -> None:
-        """Find out what can be rescued; the account has it. Raises `SystemRefused`, and as
-        `check_sources`."""
+        """Survey and plan only, for `account`: nothing is written but temporary files. Raises
+        `SystemRefused`, and as `check_sources`."""
         with scratch_directory("rescue") as scratch:
             self.survey(scratch / "surveys", scratch)
         self.check_sources()
@@ -115,7 +115,8 @@ class RescueJob:
                 bookie.directory.check_unchanged()
 
     def survey(self, folder: Path, work: Path) -> None:
-        """Survey all files and plan each ledger: see `survey_bookies` and `plan_ledgers`."""
+        """Survey all files and plan each ledger: see `survey_bookies` and `plan_ledgers`. `folder`
+        keeps the surveys of files for another run, `work` has temporary files."""
         self._surveyed = survey_bookies(
             self.bookies,
             self.secrets,
@@ -201,6 +202,7 @@ class RescueJob:
 
 def _length_field(records: RecordBatch, ledger_id: LedgerId) -> int:
     """Return the ledger's length in the last record of a batch."""
+    # The offset of the length field in the headers of version 1 and 2: docs/formats/entry.md.
     field_offset = 24 if ledger_id.scope == 0 else 33
     offset = np.array([int(records.offsets[-1]) + field_offset])
     return int(read_int64s(records.octets, offset)[0])
@@ -213,6 +215,7 @@ def closed_metadata(plan: LedgerPlan, length: int) -> LedgerMetadata:
     if metadata.closed:
         return metadata
     last = plan.last_entry
+    # A segment that begins at the end is kept if it is the only one: of a ledger without entries.
     segments = [each for each in metadata.segments if each.first_entry <= max(last + 1, 0)]
     return replace(
         metadata,

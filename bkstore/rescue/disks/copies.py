@@ -1,9 +1,9 @@
 """Copies: the records of wanted ledgers that a survey finds, a row each, sorted by entry.
 
 A row is int64[7]: scope, ledger, entry, rank, location, size and content. The location is the
-number of the file (`SourceFile`) << 32, plus the record's position; `content` is a checksum of what
-the record says: its payload and the length of its ledger, but not the LAC, in which copies of one
-entry may differ (a recovery writes an entry again with another LAC).
+number of the file (`SourceFile`) << 32, plus the record's position; `content` is a
+checksum of payload and length field, but not of the LAC, in which copies of one entry may differ (a
+recovery writes an entry again with another LAC).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RANK, LOCATION, SIZE, CONTENT = 3, 4, 5, 6
 """The columns after the key, which is scope, ledger and entry."""
 
 VERIFIED, UNVERIFIED, DAMAGED = 8, 4, 0
-"""Added to the rank of a copy whose digest matches; of one whose digest nobody can verify; of one
+"""Added to the rank of a copy whose digest matches; of one whose digest cannot be verified; of one
 whose digest does not match, or of which only an index row is left."""
 
 NAMED_BY_INDEX, IN_LOG = 2, 1

@@ -1,4 +1,4 @@
-"""Reading from a medium that fails: unreadable sectors become zeros, and are remembered."""
+"""Reading from a medium that fails: unreadable sectors become zeros, and are listed."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class PatchedLogBytes(LogBytes):
             cause = error.__cause__
             if not isinstance(cause, OSError) or not is_medium_error(cause):
                 raise
+        # Read the halves on their own, split at a sector; one sector that fails becomes zeros.
         first, last = offset // _SECTOR_BYTES, (offset + read_size - 1) // _SECTOR_BYTES
         if first == last:
             self._bad_sectors.add(first)
@@ -61,8 +62,9 @@ class PatchedLogBytes(LogBytes):
         ranges = np.array(self.bad_ranges, np.int64).reshape(-1, 2)
         if not ranges.size:
             return np.zeros(starts.size, np.bool_)
-        following = np.searchsorted(ranges[:, 1], starts, "right")
-        is_before = following < len(ranges)
-        first_bad = ranges[np.minimum(following, len(ranges) - 1), 0]
-        overlaps: npt.NDArray[np.bool_] = is_before & (first_bad < ends)
+        # Only the first bad range that ends after a range's start can be the first to overlap it.
+        candidate = np.searchsorted(ranges[:, 1], starts, "right")
+        has_candidate = candidate < len(ranges)
+        bad_start = ranges[np.minimum(candidate, len(ranges) - 1), 0]
+        overlaps: npt.NDArray[np.bool_] = has_candidate & (bad_start < ends)
         return overlaps

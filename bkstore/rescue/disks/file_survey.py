@@ -73,7 +73,7 @@ class SourceFile:
 
 @dataclass
 class JournaledLedger:
-    """What a journal says of a ledger beside its entries."""
+    """The state of a ledger according to a journal."""
 
     master_key: bytes | None = None
     fenced: bool = False
@@ -81,9 +81,9 @@ class JournaledLedger:
 
 @dataclass
 class FileSurvey:
-    """The result: sorted runs of copies, findings, the highest LAC of each ledger that is not
-    closed, and journaled states. `may_hide_records` tells that damage may have taken records of
-    which nothing is left, so that the absence of an entry is no evidence."""
+    """The result: sorted runs of copies (spilled, see `sorted_runs`), findings, the highest LAC of
+    each ledger that is not closed, and journaled states. `may_hide_records` tells that damage may
+    have destroyed records without a trace, so that the absence of an entry proves nothing."""
 
     runs: list[SortedRun] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -93,14 +93,14 @@ class FileSurvey:
 
 
 def run_path(folder: Path, file_number: int, run_number: int) -> Path:
-    """Return the path of a run of a file's copies."""
+    """Return the path of a spilled run of the copies that one file has."""
     return folder / f"{file_number:08x}-{run_number:04x}"
 
 
 def survey_file(
     source: SourceFile, secrets: LedgerSecrets, folder: Path, files: Files = OS_FILES
 ) -> FileSurvey:
-    """Survey one file; its runs are written into `folder`, whose files of this number are its own.
+    """Survey one file. Its runs are written to `folder`, under names that begin with its number.
 
     Damage never raises. Raises `SystemRefused`. Cost: reading the file once, about 1.5 us a record.
     Memory: a window of the file, and a run of rows.
@@ -110,7 +110,7 @@ def survey_file(
 
 
 class _Survey(ABC):
-    """What both kinds of files share: verifying batches, and writing sorted runs."""
+    """The survey of a file of either kind: verifies batches, and writes sorted runs."""
 
     def __init__(
         self, source: SourceFile, secrets: LedgerSecrets, folder: Path, files: Files
@@ -120,7 +120,7 @@ class _Survey(ABC):
         self._secrets = secrets
         self._verifier = RecordVerifier(secrets)
         self.damaged_ranges: list[tuple[int, int]] = []
-        """Where records begin whose digests do not match, and where they end."""
+        """(start, end) of the records whose digests do not match."""
         self._folder = folder
         self._files = files
         self._pending: list[Int64Array] = []
@@ -149,7 +149,7 @@ class _Survey(ABC):
         """Add a damaged copy for each index row into a file that cannot be opened or read on."""
 
     def add_damage(self, error: BkstoreError) -> None:
-        """Add a finding that may have taken records. Raises `SystemRefused`."""
+        """Add a finding of damage that may have destroyed records. Raises `SystemRefused`."""
         self.result.findings.append(Finding.of(error))
         self.result.may_hide_records = True
 
@@ -161,11 +161,13 @@ class _Survey(ABC):
         positions: Int64Array,
         rank_bonus: Int64Array,
     ) -> None:
-        """Verify records and add their copies. `ids` are scopes and ledgers."""
+        """Verify records and add their copies. `ids` are the columns of scopes and of ledgers,
+        `rank_bonus` has for each record what to add to its rank (`IN_LOG`, `NAMED_BY_INDEX`)."""
         verified, ledgers = self._verifier.verify(records, *ids)
         if not verified.row.size:
             return
         positions, sizes = positions[verified.row], records.sizes[verified.row]
+        # Zeros in place of unreadable bytes may fit a digest type of no digest: never sound.
         rank = verified.rank.copy()
         rank[data.overlaps_bad(positions - SIZE_FIELD_BYTES, positions + sizes)] = DAMAGED
         is_damaged = rank == DAMAGED
@@ -182,8 +184,8 @@ class _Survey(ABC):
         self.add_rows(make_rows(*key, rank, locations, sizes, verified.content))
 
     def add_hidden_records(self, data: PatchedLogBytes, start: int, stop: int) -> None:
-        """Add the records that begin in the range start..stop (half open), which has no adjacent
-        frames: only those of wanted ledgers whose digests match."""
+        """Add the records that begin anywhere in start..stop (half open), a range that is not a
+        sequence of frames: only those of wanted ledgers whose digests match."""
         next_start = start
         for offset in CandidateOffsets(data, start, stop):
             if offset < next_start:  # inside a record that was found
@@ -218,7 +220,8 @@ class _Survey(ABC):
         self.result.lacs[ledger_id] = max(lac, self.result.lacs.get(ledger_id, -1))
 
     def add_explicit_lac(self, ledger_id: LedgerId, body: bytes) -> None:
-        """Take note of an explicit LAC if its digest matches, or cannot be verified."""
+        """Count an explicit LAC as one of the ledger's LACs if its digest matches, or cannot be
+        verified."""
         if ledger_id not in self._secrets.open_ledgers:
             return
         secret = self._secrets.secret_of(ledger_id)
@@ -278,8 +281,9 @@ class _LogSurvey(_Survey):
     def _add_rows_of_index(
         self, data: PatchedLogBytes, batch: LogBatch | None
     ) -> npt.NDArray[np.bool_]:
-        """Read the index rows up to the end of a batch (None: all that are left); return which of
-        its records they name, and add the records that the scan has passed over."""
+        """Read the index rows up to the end of a batch (None: all that are left). Return which of
+        its records they name, bool[n], and add the records of the other rows, which the scan has
+        not found."""
         if self._index_rows is None:
             return np.zeros(0 if batch is None else len(batch), np.bool_)
         if batch is None:
@@ -287,6 +291,7 @@ class _LogSurvey(_Survey):
                 self._add_indexed_only(data, rows)
             return np.zeros(0, np.bool_)
         rows = self._index_rows.read_up_to(int(batch.position[-1]))
+        # A row names a record if position, scope, ledger and entry id are equal.
         nearest = np.minimum(np.searchsorted(batch.position, rows[:, _POSITION]), len(batch) - 1)
         is_match = batch.position[nearest] == rows[:, _POSITION]
         for column, ids in enumerate((batch.scope_id, batch.ledger_id, batch.entry_id)):
@@ -297,15 +302,15 @@ class _LogSurvey(_Survey):
         return is_indexed
 
     def _add_indexed_only(self, data: PatchedLogBytes, rows: Int64Array) -> None:
-        """Add the records of index rows where no scanned record is; damaged copies where there is
-        no record of the entry at all."""
+        """Add the records that index rows name and the scan has not found. If there is no record of
+        the entry at a row's position, add a damaged copy: its bookie had the entry once."""
         is_absent = np.ones(len(rows), np.bool_)
-        for row, (*key, position) in enumerate(rows.tolist()):
-            size = size_of_record(data, position, tuple(key))
+        for row, (scope, ledger, entry_id, position) in enumerate(rows.tolist()):
+            size = size_of_record(data, position, (scope, ledger, entry_id))
             if size:
                 record = data.read(position, size)
-                batch = RecordBatch.of([record], key[2:])
-                ids = (np.array(key[:1]), np.array(key[1:2]))
+                batch = RecordBatch.of([record], [entry_id])
+                ids = (np.array([scope]), np.array([ledger]))
                 bonus = np.array([NAMED_BY_INDEX + IN_LOG])
                 self.add_records(data, batch, ids, np.array([position]), bonus)
                 is_absent[row] = False
@@ -348,8 +353,8 @@ class _JournalSurvey(_Survey):
             self._search_records(data, end)
 
     def _search_records(self, data: PatchedLogBytes, offset: int) -> None:
-        """Add the entries after damage. A record that is cut off at the end was never
-        acknowledged: only if entries follow has the damage taken records."""
+        """Add the entries after damage. If no entry follows, the damage is a record that was cut
+        off at the end of the journal and never acknowledged; else it may hide records."""
         while offset < data.size:
             if classify_at(data, offset).kind != "frame":
                 next_offset = find_next_record(data, offset, offset)

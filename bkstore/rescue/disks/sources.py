@@ -1,4 +1,4 @@
-"""The bookies whose disks are read, and their files, numbered."""
+"""The bookies whose disks are surveyed, and their files with the numbers that rows refer to."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from bkstore.rescue.disks.file_survey import SourceFile
 from bkstore.rescue.disks.wanted_ledgers import LedgerSecrets
 from bkstore.storage.directories.layout import Layout
 from bkstore.storage.read_only.bookie_dir import BookieDir
+
+_UNNUMBERED = -1  # a file's number, until `list_files` gives it one
 
 
 @dataclass
@@ -73,7 +75,8 @@ def open_source(
     except CorruptionError as error:
         if bookie_id is None:
             raise
-        return SourceBookie(bookie_id, Path(path), None, [Finding.of(error)], True)
+        finding = Finding.of(error)
+        return SourceBookie(bookie_id, Path(path), None, [finding], may_hide_records=True)
     try:
         cookie = directory.folders.cookie
         cookie_id = None if cookie is None else cookie.bookie_id
@@ -135,7 +138,7 @@ def _read_index(bookie: SourceBookie, secrets: LedgerSecrets, rows: RowsByLog) -
 
 
 def _wanted_rows(batch: IndexBatch, secrets: LedgerSecrets) -> IndexBatch:
-    """Return the rows of wanted ledgers."""
+    """Return the rows of a batch whose ledgers are wanted."""
     is_wanted = np.zeros(batch.entry_id.size, np.bool_)
     start = 0
     for ledger_id, entries, _ in batch.by_ledger():
@@ -158,7 +161,8 @@ def _read_states(bookie: SourceBookie, secrets: LedgerSecrets) -> None:
 
 
 def _bookie_files(bookie: SourceBookie, number: int, rows: RowsByLog) -> list[SourceFile]:
-    """Return a bookie's logs, those that only its index knows included, and its journals."""
+    """Return a bookie's logs and its journals. Logs that are gone, but have index rows, are among
+    them, so that the survey reports the entries of these rows as damaged."""
     assert bookie.directory is not None
     directory, sources = bookie.directory, []
     try:
@@ -168,18 +172,17 @@ def _bookie_files(bookie: SourceBookie, number: int, rows: RowsByLog) -> list[So
         logs = []
     for log in logs:
         index_rows = (rows.path, rows.segments(log.dir_index, log.log_id))
-        sources.append(
-            SourceFile(0, number, "log", log.path, log.bytes, index_rows if index_rows[1] else None)
-        )
+        source = SourceFile(_UNNUMBERED, number, "log", log.path, log.bytes)
+        sources.append(replace(source, index_rows=index_rows) if index_rows[1] else source)
     present_logs = {(log.dir_index, log.log_id) for log in logs}
     for dir_index, log_id in rows.logs():
         if (dir_index, log_id) not in present_logs:
             path = str(directory.folders.ledger[max(dir_index, 0)] / log_name(log_id))
             index_rows = (rows.path, rows.segments(dir_index, log_id))
-            sources.append(SourceFile(0, number, "log", path, 0, index_rows))
+            sources.append(SourceFile(_UNNUMBERED, number, "log", path, 0, index_rows))
     try:
         sources += [
-            SourceFile(0, number, "journal", str(journal), _stored_bytes(journal))
+            SourceFile(_UNNUMBERED, number, "journal", str(journal), _stored_bytes(journal))
             for journal in directory.journals
         ]
     except CorruptionError as error:

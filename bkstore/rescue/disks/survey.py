@@ -1,4 +1,4 @@
-"""The survey of all files of all bookies: in processes, each file once, resumable."""
+"""The survey of all files of all bookies: in several processes, each file once, resumable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bkstore.rescue.disks.sources import SourceBookie, highest_explicit_lacs, li
 from bkstore.rescue.disks.wanted_ledgers import LedgerSecrets
 
 _MIN_PARALLEL_BYTES = 64 << 20
-"""The bytes from which on processes are used; each takes half a second to start."""
+"""From so many bytes on, processes are used: each takes half a second to start."""
 
 _RECORD_LIMIT = 1 << 30
 
@@ -41,8 +41,8 @@ ShowProgress = Callable[[str, int, int, int], None]
 
 @dataclass
 class SurveyedCopies:
-    """What all files have: sorted runs of copies; the files by number; the highest LAC of ledgers
-    that are not closed; what journals say of ledgers."""
+    """The result for all files: the files by number; sorted runs of copies; the highest LAC of each
+    ledger that is not closed; the states of ledgers in journals."""
 
     files: list[SourceFile] = field(default_factory=list)
     runs: list[SortedRun] = field(default_factory=list)
@@ -104,7 +104,8 @@ def _survey_files(
     jobs: int | None,
     files: Files,
 ) -> Generator[tuple[SourceFile, FileSurvey]]:
-    """Yield each file with its survey: those of an earlier run first, then the others."""
+    """Yield each file with its survey: surveys that an earlier rescue has kept first, then
+    others."""
     unread: list[SourceFile] = []
     for source in sources:
         survey = _read_survey(folder, source, keys[source.number])
@@ -179,8 +180,14 @@ def _survey_key(source: SourceFile, fingerprint: str, secrets: LedgerSecrets) ->
         (*ledger_id, number, ledger_id in secrets.open_ledgers)
         for ledger_id, number in secrets.numbers.items()
     )
-    what = (os.path.realpath(source.path), source.number, source.bookie, identity, fingerprint)
-    digest = hashlib.blake2b(repr(what).encode(), digest_size=16)
+    file_facts = (
+        os.path.realpath(source.path),
+        source.number,
+        source.bookie,
+        identity,
+        fingerprint,
+    )
+    digest = hashlib.blake2b(repr(file_facts).encode(), digest_size=16)
     digest.update(repr((secrets.secrets, ledgers)).encode())
     return digest.hexdigest()
 
@@ -203,11 +210,13 @@ def _survey_and_store(
 
 
 def _remove_earlier_run(source: SourceFile, folder: Path, files: Files) -> None:
-    """Remove what an earlier run has written for a file: the record first, then the runs."""
-    paths = [folder / f"{source.number:08x}.json"]
-    while run_path(folder, source.number, len(paths) - 1).exists():
-        paths.append(run_path(folder, source.number, len(paths) - 1))
-    for path in paths:
+    """Remove what an earlier rescue has written for a file: the record of its survey first, which
+    makes its spilled runs valid, then these."""
+    record = folder / f"{source.number:08x}.json"
+    spilled_runs: list[Path] = []
+    while (path := run_path(folder, source.number, len(spilled_runs))).exists():
+        spilled_runs.append(path)
+    for path in [record, *spilled_runs]:
         with convert_write_errors(path), suppress(FileNotFoundError):
             files.unlink(path)
 
@@ -230,7 +239,8 @@ def _survey_to_json(survey: FileSurvey) -> dict[str, Any]:
 
 
 def _read_survey(folder: Path, source: SourceFile, key: str) -> FileSurvey | None:
-    """Return an earlier run's survey of a file, None if there is none or it is another's."""
+    """Return the survey of a file that an earlier rescue has kept; None if there is none, or if
+    anything that `_survey_key` covers has changed."""
     try:
         record = parse_json(read_file(folder / f"{source.number:08x}.json", _RECORD_LIMIT))
     except (OSError, CorruptionError):
@@ -249,9 +259,9 @@ def _read_survey(folder: Path, source: SourceFile, key: str) -> FileSurvey | Non
         {LedgerId(scope, ledger): lac for scope, ledger, lac in record["lacs"]},
         {
             LedgerId(scope, ledger): JournaledLedger(
-                None if key is None else bytes.fromhex(key), fenced
+                None if master_key is None else bytes.fromhex(master_key), fenced
             )
-            for scope, ledger, key, fenced in record["states"]
+            for scope, ledger, master_key, fenced in record["states"]
         },
         record["may_hide_records"],
     )

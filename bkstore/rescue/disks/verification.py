@@ -1,4 +1,4 @@
-"""Verification of many records of many ledgers at once, and a checksum of what each says."""
+"""Verification of many records of many ledgers at once, with a checksum of each one's content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bkstore.rescue.disks.copies import DAMAGED, UNVERIFIED, VERIFIED
 from bkstore.rescue.disks.wanted_ledgers import LedgerSecret, LedgerSecrets
 
 _UNKNOWN = "DUMMY"
-"""The digest type by which a record of an unknown one is read: the digest counts as payload."""
+"""The digest type that is used if the type is unknown: all bytes after the header are payload."""
 
 
 class VerifiedRecords(NamedTuple):
@@ -46,6 +46,7 @@ class RecordVerifier:
     ) -> tuple[VerifiedRecords, list[tuple[LedgerId, Int64Array]]]:
         """Return the records of wanted ledgers in the batch's order, and (ledger, their row numbers
         in the result) of each ledger."""
+        # Number each record's secret; -1 for records of other ledgers.
         number_of_row = np.full(len(records), -1, np.int64)
         wanted: list[tuple[LedgerId, Int64Array]] = []
         for ledger_id, rows in rows_of_ledgers(scopes, ledgers):
@@ -53,8 +54,9 @@ class RecordVerifier:
             if number is not None:
                 number_of_row[rows] = number
                 wanted.append((ledger_id, rows))
+        # Verify all records of one secret at once.
         kept = np.flatnonzero(number_of_row >= 0)
-        columns = np.zeros((3, len(records)), np.int64)
+        columns = np.zeros((3, len(records)), np.int64)  # rank, LAC, content: as `_verify_batch`
         for number in sorted({*number_of_row[kept].tolist()}):
             rows = np.flatnonzero(number_of_row == number)
             batch = records.take(rows)
@@ -79,13 +81,13 @@ class RecordVerifier:
         return np.array((rank, decoded.lacs, content), np.int64)
 
     def _verify_by_trial(self, batch: RecordBatch, password: bytes | None) -> Int64Array:
-        """Return what `_verify_batch` does, of records whose digest type is unknown: one that no
-        digest verifies may have one of another type, or none."""
+        """Return what `_verify_batch` does, for records whose digest type is unknown. A record that
+        no type verifies stays unverified: it may have a digest of another type, or none."""
         best = self._verify_batch(batch, LedgerSecret(_UNKNOWN, None))
         trials = [*CHECKSUMS, *(["HMAC"] if password is not None else [])]
         for digest_type in trials:
             result = self._verify_batch(batch, LedgerSecret(digest_type, password))
-            is_better = result[0] > best[0]
+            is_better = result[0] > best[0]  # row 0 has the ranks
             best[:, is_better] = result[:, is_better]
         return best
 

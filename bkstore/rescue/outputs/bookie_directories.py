@@ -30,14 +30,15 @@ _MAX_IDX_ENTRY = (1 << 30) - 1
 """The highest entry that index files hold."""
 
 _UNKNOWN_KEY = bytes(20)
-"""A master key that a bookie replaces by the first one that a client sends."""
+"""An unknown master key: a bookie replaces it by the first one that a client sends."""
 
 
 class BookieDirectoriesOutput(RescueOutput):
     """A folder for each bookie in `folder`, with `ledgers` and `journal`; ``metadata.json`` beside
     them has the ledgers' metadata with passwords.
 
-    `out` is the path that `folder` is going to have: cookies name the directories by it. `bookies`
+    `out` is the path that `folder` gets when the rescue is complete: cookies name the directories
+    by it. `bookies`
     are the ids of the new bookies; None places each ledger as it was. `storage` is that of all
     bookies; None keeps that of each old bookie's disk. `instance_id` is the cluster's, None takes
     that of the old cookies. Each entry is written to its whole write set; ledgers that were not
@@ -87,8 +88,8 @@ class BookieDirectoriesOutput(RescueOutput):
             self.cookies[bookie] = Cookie(
                 cookie_format.NEWEST_VERSION,
                 bookie,
-                (str(out / "journal"),),
-                (str(out / "ledgers"),),
+                journal_dirs=(str(out / "journal"),),
+                ledger_dirs=(str(out / "ledgers"),),
                 instance_id=self.instance_id,
             )
             storage = LedgerStorage.open(
@@ -107,15 +108,16 @@ class BookieDirectoriesOutput(RescueOutput):
 
     def _choose_storages(self, bookies: Sequence[str]) -> Mapping[str, StorageKind]:
         """Return the storage of each bookie: as given, else that of its disk, or of most disks."""
-        old: dict[str, StorageKind] = {
+        old_kinds: dict[str, StorageKind] = {
             source.bookie_id: "db" if source.directory.layout == "rocksdb" else "sorted"
             for source in self._job.bookies
             if source.directory is not None
         }
-        most = Counter(old.values()).most_common(1)
-        default: StorageKind = most[0][0] if most else "sorted"
-        kinds = {bookie: self._storage or old.get(bookie, default) for bookie in bookies}
-        if max((plan.last_entry for plan in self._job.plans.values()), default=-1) > _MAX_IDX_ENTRY:
+        most_common = Counter(old_kinds.values()).most_common(1)
+        default: StorageKind = most_common[0][0] if most_common else "sorted"
+        kinds = {bookie: self._storage or old_kinds.get(bookie, default) for bookie in bookies}
+        highest_entry = max((plan.last_entry for plan in self._job.plans.values()), default=-1)
+        if highest_entry > _MAX_IDX_ENTRY:
             kinds = dict.fromkeys(kinds, "db")  # index files cannot hold such entries
         return kinds
 
@@ -138,13 +140,14 @@ class BookieDirectoriesOutput(RescueOutput):
         """Write each record to the bookies of its write set."""
         ledger_id = plan.metadata.ledger
         metadata, key = self._placed[ledger_id], self._key_of(ledger_id)
-        size, write = metadata.ensemble_size, metadata.write_quorum_size
-        starts = [segment.first_entry for segment in metadata.segments]
-        numbers = np.searchsorted(starts, records.entries, "right") - 1
+        ensemble_size, write_quorum = metadata.ensemble_size, metadata.write_quorum_size
+        segment_starts = [segment.first_entry for segment in metadata.segments]
+        segment_of_record = np.searchsorted(segment_starts, records.entries, "right") - 1
         for number, segment in enumerate(metadata.segments):
+            in_segment = segment_of_record == number
             for index, bookie in enumerate(segment.ensemble):
-                is_due = (numbers == number) & ((index - records.entries) % size < write)
-                rows = np.flatnonzero(is_due)
+                in_write_set = (index - records.entries) % ensemble_size < write_quorum
+                rows = np.flatnonzero(in_segment & in_write_set)
                 if rows.size:
                     share = records.take(rows).framed()
                     self._storages[bookie].add_batch(share, master_key=key, recovery=True)

@@ -12,7 +12,7 @@ from bkstore.rescue.disks.wanted_ledgers import LedgerSecrets
 
 
 class PayloadBatch(NamedTuple):
-    """Entries with what their headers say, int64[n] each, and their payloads."""
+    """Entries: fields of their headers, int64[n] each, and their payloads."""
 
     entry_id: Int64Array
     lac: Int64Array
@@ -21,8 +21,8 @@ class PayloadBatch(NamedTuple):
 
 
 class PayloadReader:
-    """Reads payloads by the digest types of their ledgers; where the metadata have none, the type
-    is found by trial, and a digest that nobody can tell stays before the payload."""
+    """Reads payloads by the digest types of their ledgers. Where the metadata have none, the type
+    is found by trial; if that fails, the digest stays before the payload."""
 
     def __init__(self, secrets: LedgerSecrets) -> None:
         self._secrets = secrets
@@ -37,7 +37,7 @@ class PayloadReader:
         if secret.digest_type is None:
             return PayloadBatch(*ids, self._trials.payloads(ledger_id, records.records()))
         header_and_digest = decoded.offsets - records.offsets
-        if secret.digest_type == "HMAC":  # whose digest needs no password to be passed over
+        if secret.digest_type == "HMAC":  # skipping its digest needs no password
             header_and_digest += new_digest("HMAC", b"").size
         starts = (records.offsets + header_and_digest).tolist()
         ends = (records.offsets + records.sizes).tolist()

@@ -46,6 +46,8 @@ class RunningClusterOutput(RescueOutput):
                 self._check_same(plan, self._client.context.store.read(ledger_id).metadata)
 
     def _check_same(self, plan: LedgerPlan, stored: LedgerMetadata) -> None:
+        """Raise `InvalidArgument` unless the stored ledger is one that an earlier rescue
+        created."""
         wanted = closed_metadata(plan, 0)
         is_same = all(getattr(stored, each) == getattr(wanted, each) for each in _KEPT_FIELDS)
         if stored.closed:
@@ -60,10 +62,11 @@ class RunningClusterOutput(RescueOutput):
             return
         metadata = access.metadata
         ensemble = metadata.segments[0].ensemble
-        size, write = metadata.ensemble_size, metadata.write_quorum_size
+        ensemble_size, write_quorum = metadata.ensemble_size, metadata.write_quorum_size
         requests = []
         for index, bookie in enumerate(ensemble):
-            rows = np.flatnonzero((index - records.entries) % size < write)
+            in_write_set = (index - records.entries) % ensemble_size < write_quorum
+            rows = np.flatnonzero(in_write_set)
             if rows.size:
                 requests.append((bookie, make_sender(access, records.take(rows), recovery=True)))
         answers = list(access.call_bookies(requests))
@@ -102,13 +105,13 @@ class RunningClusterOutput(RescueOutput):
             raise NotEnoughBookies("the cluster has no writable bookie")
         size = min(old.ensemble_size, len(writable))
         write = min(old.write_quorum_size, size)
-        sizes = (size, write, min(old.ack_quorum_size, write))
-        ensemble = context.placement.new_ensemble(*sizes, writable)
+        ack = min(old.ack_quorum_size, write)
+        ensemble = context.placement.new_ensemble(size, write, ack, writable)
         return replace(
             old,
             ensemble_size=size,
             write_quorum_size=write,
-            ack_quorum_size=sizes[2],
+            ack_quorum_size=ack,
             segments=(Segment(0, tuple(ensemble)),),
             state="IN_RECOVERY",
             last_entry_id=-1,
