@@ -1,6 +1,7 @@
-"""Deleting ledgers that a reviewed list names, each after a last look at both trees.
+"""Deleting the ledgers of a reviewed list, each after BookKeeper's and Pulsar's metadata were read
+again.
 
-The list states what an operator wants to delete. Whether it may be deleted is decided anew: a
+The list states what an operator wants to delete. Whether it may be deleted is decided again: a
 ledger that is referred to, that changed since it was listed, or that a broker may be deleting is
 kept.
 """
@@ -32,8 +33,7 @@ class ListedLeak(NamedTuple):
 
 
 class LedgerDeletion(NamedTuple):
-    """What became of a listed ledger; `reason` is why it was kept. `current` is its class
-    now."""
+    """The outcome for a listed ledger; `reason` is why it was kept, `current` is its class now."""
 
     ledger: LedgerId
     outcome: DeletionOutcome
@@ -44,13 +44,12 @@ class LedgerDeletion(NamedTuple):
 def delete_leaks(
     store: MetadataStore, search: LeakSearch, listed: Iterable[ListedLeak], *, apply: bool
 ) -> Iterator[LedgerDeletion]:
-    """Yield what becomes of each listed ledger, in order; without `apply` nothing is deleted.
+    """Yield the outcome for each listed ledger, in order; without `apply` nothing is deleted.
 
-    Both trees are read whole first. With `apply` each ledger is then read again, in both trees, and
-    deleted at the version that was read. A repeated call goes on where an earlier one ended: what
-    is deleted is gone. Raises what the store raises if it does not answer; then it is unknown
-    whether the last ledger was deleted.
-    """
+    BookKeeper's and Pulsar's metadata are read first. With `apply` each ledger is then read again,
+    in both, and deleted at the version that was read. A repeated call continues where an earlier
+    one ended: ledgers that are already deleted are "gone". Raises what the store raises if it does
+    not answer; then it is unknown whether the last ledger was deleted."""
     report = search.run()
     ledgers_now = {each.ledger: each for each in report.ledgers if each.stored is not None}
     for item in listed:
@@ -72,6 +71,8 @@ def _delete_one(
     item: ListedLeak,
     current: ClassifiedLedger,
 ) -> LedgerDeletion:
+    """Classify a ledger again, and delete it if its class and version are still those of the
+    list."""
     checked = next(iter(search.check_again([current])), None)
     if checked is None or checked.stored is None:
         return LedgerDeletion(item.ledger, "gone", current=current)
@@ -89,7 +90,7 @@ def _delete_one(
 
 
 def _why_kept(item: ListedLeak, current: ClassifiedLedger | None) -> str:
-    """Return why a ledger is not deleted, empty if it is to be."""
+    """Return why a ledger is not deleted; empty if it may be, or does not exist any more."""
     if current is None or current.stored is None:
         return ""
     if item.ledger_class not in DELETABLE:

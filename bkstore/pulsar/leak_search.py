@@ -1,8 +1,8 @@
-"""LeakSearch: the classes of all ledgers of a cluster, while brokers go on.
+"""LeakSearch: the classes of all ledgers of a cluster, while brokers keep working.
 
-Order of reading: BookKeeper's ledgers first, Pulsar's references second, so that a ledger that is
-listed in time is not missed. Both change meanwhile: each ledger that would be reported is read
-again, in both trees, and only what is still so is reported.
+Order of reading: BookKeeper's ledgers first, Pulsar's references second, so that a new ledger
+whose reference was written in between is not taken for a leak. Both change meanwhile: each ledger
+that would be reported is read again, in both, and reported only if it still has that class.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from bkstore.pulsar.sources.nodes import MANAGED_LEDGERS, SCHEMAS, PulsarNodes
 
 DAY_MILLISECONDS = 24 * 60 * 60 * 1000
 PROBLEM_CLASSES: frozenset[LedgerClass] = frozenset({"dangling", "leaked", "offloaded-copy"})
-"""The classes of ledgers that are not as they should be. They are read twice."""
+"""The classes that are reported as problems. Ledgers of these are read twice."""
 
 
 @dataclass
 class LeakReport:
-    """The classes of ledgers, the worst first, then by id; nodes and metadata that cannot be read;
-    how many ledgers there are of each class; `now` is when their ages were counted from."""
+    """The ledgers with their classes, the worst first, then by id; findings on nodes and metadata
+    that cannot be read; the number of ledgers of each class; `now`, in milliseconds, is the time to
+    which the ages of ledgers are computed."""
 
     ledgers: list[ClassifiedLedger] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -87,9 +88,10 @@ class LeakSearch:
         self.findings: list[Finding] = []
 
     def run(self) -> LeakReport:
-        """Read both trees, read the suspects again, and return the classes. `findings` are then the
-        report's. Raises `UnsupportedLayout` if the nodes have no topics at all, so that they may
-        not be Pulsar's, and what the stores raise if they do not answer."""
+        """Read BookKeeper's and Pulsar's metadata, read the suspects again, and return the classes.
+        `findings` are then the report's. Raises `UnsupportedLayout` if the nodes have no topics at
+        all, so that they may not be Pulsar's, and what the stores raise if they do not answer."""
+        # BookKeeper's ledgers first, then Pulsar's references.
         self._check_root()
         stored = {ledger.ledger: ledger for ledger in self._read_stored(self._store.ledgers())}
         references = read_references(self._nodes)
@@ -97,10 +99,11 @@ class LeakSearch:
             self._now = min(self._now, self._nodes.read_at)
         self._read_other_managed_ledgers(stored.values(), references)
         self._doubt_other_clusters(stored, references)
+        # Classify all ledgers, and read those that look wrong again.
         first_results = list(self._classify(stored, references))
         suspects = [each for each in first_results if each.ledger_class in PROBLEM_CLASSES]
         settled = [each for each in first_results if each.ledger_class not in PROBLEM_CLASSES]
-        confirmed = list(self._look_again(suspects, references)) if suspects else []
+        confirmed = list(self._classify_again(suspects, references)) if suspects else []
         ledgers = sorted([*settled, *confirmed], key=_severity)
         findings = list(references.findings)
         findings += [
@@ -113,10 +116,10 @@ class LeakSearch:
         return LeakReport(ledgers, findings, counts, self._now)
 
     def check_again(self, ledgers: Iterable[ClassifiedLedger]) -> list[ClassifiedLedger]:
-        """Read some ledgers in both trees, without a pause, and return their classes now; those
-        that are gone, or were never there, are left out."""
+        """Read some ledgers in BookKeeper's and Pulsar's metadata again, without a pause, and
+        return their classes now; those that do not exist, or no longer, are left out."""
         suspects = list(ledgers)
-        return list(self._look_again(suspects, None)) if suspects else []
+        return list(self._classify_again(suspects, None)) if suspects else []
 
     def _read_stored(self, ledger_ids: Iterable[LedgerId]) -> Iterator[StoredLedger]:
         for ledger_id, versioned in self._store.read_many(ledger_ids):
@@ -128,7 +131,7 @@ class LeakSearch:
 
     def _stored_ledger(self, ledger_id: LedgerId, versioned: Versioned) -> StoredLedger:
         metadata = versioned.metadata
-        # One object for all ledgers of a topic, which state the same.
+        # All ledgers of a topic state the same owner: keep one object for them.
         stated = tuple(metadata.custom_metadata.items())
         owner = self._owners.get(stated)
         if owner is None:
@@ -168,7 +171,7 @@ class LeakSearch:
     def _read_other_managed_ledgers(
         self, stored: Iterable[StoredLedger], references: PulsarReferences
     ) -> None:
-        """Read the managed ledgers that are no topics' and that ledgers name as their owner."""
+        """Read the managed ledgers that are not of topics, if ledgers name them as their owner."""
         owners = {ledger.owner for ledger in stored if ledger.owner.application == PULSAR}
         others = {
             owner.managed_ledger
@@ -181,7 +184,8 @@ class LeakSearch:
     def _classify(
         self, stored: dict[LedgerId, StoredLedger], references: PulsarReferences
     ) -> Iterator[ClassifiedLedger]:
-        """Yield the class of each stored ledger, then of each that is referred to, not stored."""
+        """Yield the class of each stored ledger, then of each that is referred to and not
+        stored."""
         for ledger in stored.values():
             yield classify_stored(ledger, references, self._now, self._grace)
         for ledger_id, reference in references.ledgers.items():
@@ -200,7 +204,7 @@ class LeakSearch:
         detail = "BookKeeper's metadata are a copy, which may be older than the ledger"
         return missing._replace(ledger_class="undetermined", detail=detail)
 
-    def _look_again(
+    def _classify_again(
         self, suspects: list[ClassifiedLedger], references: PulsarReferences | None
     ) -> Iterator[ClassifiedLedger]:
         """Yield the classes of suspects that are still there, or are missing and still referred to.
@@ -231,7 +235,7 @@ class LeakSearch:
         return read_references(self._nodes, sorted(managed_ledgers), sorted(schemas))
 
     def _must_wait(self, suspects: list[ClassifiedLedger], references: PulsarReferences) -> bool:
-        """Return whether to look again after a pause: a broker may be deleting a suspect."""
+        """Return whether to pause before suspects are read again: a broker may be deleting one."""
         return (
             self._nodes.is_live
             and self._pause > 0

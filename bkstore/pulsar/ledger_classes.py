@@ -23,7 +23,7 @@ LedgerClass = Literal[
     "unreferenced-young",
     "referenced",
 ]
-"""What a ledger is to Pulsar, the worst first."""
+"""The classes of ledgers, the worst first: see `docs/pulsar.md`."""
 
 LEDGER_CLASSES: tuple[LedgerClass, ...] = get_args(LedgerClass)
 
@@ -32,7 +32,7 @@ RECENT_MILLISECONDS = 5 * 60 * 1000
 
 
 class StoredLedger(NamedTuple):
-    """What BookKeeper's metadata state of a ledger. `ctime` is in milliseconds, -1 = unknown;
+    """A ledger according to BookKeeper's metadata. `ctime` is in milliseconds, -1 = unknown;
     `version` is that of its metadata; `problem` is why they cannot be read."""
 
     ledger: LedgerId
@@ -90,7 +90,8 @@ def classify_stored(
 def _classify_referenced(
     stored: StoredLedger, reference: LedgerReference, references: PulsarReferences, now: int
 ) -> ClassifiedLedger:
-    """Return the class of a stored ledger that Pulsar refers to: used, or offloaded already."""
+    """Return the class of a stored ledger that Pulsar refers to: "referenced", or "offloaded-copy"
+    if brokers read another copy."""
     owner = _merge_owners(stored.owner, reference.owner)
     if not reference.bookkeeper_deleted:
         return ClassifiedLedger(stored.ledger, "referenced", owner, stored, reference)
@@ -102,7 +103,7 @@ def _classify_referenced(
 
 
 def _merge_owners(stated: LedgerOwner, referring: LedgerOwner) -> LedgerOwner:
-    """Return the owner that the custom metadata state; that of the reference, if they do not."""
+    """Return the owner stated in a ledger's custom metadata, else that of the reference."""
     is_stated = stated.application == PULSAR and (topic_key(stated) or stated.schema)
     return stated if is_stated else referring
 
@@ -129,14 +130,16 @@ def _caution(stored: StoredLedger, references: PulsarReferences, now: int) -> st
         return "older versions of the schema are not in its locator, and may be in this ledger"
     cursor = references.compacted_ledgers.get(topic_key(owner) or "")
     if owner.component == COMPACTED_LEDGER and cursor and cursor.cursor_ledger is not None:
-        named = cursor.compacted_ledger
-        if named is None or stored.ledger.ledger > named:
+        # Ledger ids ascend, so a higher one may be the output of a later compaction.
+        named_ledger = cursor.compacted_ledger
+        if named_ledger is None or stored.ledger.ledger > named_ledger:
             return f"ledger {cursor.cursor_ledger} of the compaction's cursor may name it"
     return _recent_change(owner, references, now)
 
 
 def _recent_change(owner: LedgerOwner, references: PulsarReferences, now: int) -> str:
-    """Return why a ledger may be in use yet: a node changed a moment ago; empty if none did."""
+    """Return why a ledger may still be in use, if the node that may refer to it changed within
+    `RECENT_MILLISECONDS`; else an empty text."""
     change = references.last_change(owner)
     if change is None or change.version == 0 or now - change.modified >= RECENT_MILLISECONDS:
         return ""

@@ -1,6 +1,6 @@
 """The values of Pulsar's nodes: managed ledgers, cursors, schema locators.
 
-The first two may be compressed: ``47 78``, the size of a head (u32, big-endian), the head
+The first two may be compressed: ``47 78``, the size of a header (u32, big-endian), the header
 (`CompressedHead`), the compressed message. Source: Pulsar's `MetaStoreImpl`. Page:
 `docs/formats/pulsar.md`.
 """
@@ -148,6 +148,7 @@ def _parse_message(kind: str, data: bytes, *, may_be_compressed: bool = False) -
 
 def _decompress(kind: str, data: bytes) -> bytes:
     """Return the message in a compressed value; allocates the stated size, which is limited."""
+    # A header of the stated size, then the body.
     if len(data) < _HEAD_OFFSET:
         raise CorruptionError(None, len(_MAGIC), f"compressed {kind} ends in the size of its head")
     (head_size,) = _HEAD_SIZE.unpack_from(data, len(_MAGIC))

@@ -53,14 +53,16 @@ def read_references(
     """Read the references of Pulsar's metadata: of all topics and schemas, or of these managed
     ledgers (names below `/managed-ledgers`) and schemas (ids).
 
-    A value that cannot be decoded is a finding and a doubt, never an absence; so is a tree that an
-    incomplete copy does not have. O(nodes); values of a thousand topics are in memory at a time.
-    """
+    A value that cannot be decoded is a finding, and a doubt about the ledgers that it may refer to;
+    it never counts as absent. So is a tree that an incomplete copy does not have. O(nodes); values
+    of a thousand topics are in memory at a time."""
     references = PulsarReferences()
     if managed_ledgers is None:
-        managed_ledgers = _or_doubt(references, nodes, MANAGED_LEDGERS, list_managed_ledgers(nodes))
+        managed_ledgers = _require_tree(
+            references, nodes, MANAGED_LEDGERS, list_managed_ledgers(nodes)
+        )
     if schemas is None:
-        locators = _or_doubt(references, nodes, SCHEMAS, list_schemas(nodes))
+        locators = _require_tree(references, nodes, SCHEMAS, list_schemas(nodes))
     else:
         locators = [path for schema in schemas for path in _locator_paths(schema)]
     for names in chunks(managed_ledgers, _TOPICS_AT_ONCE):
@@ -70,10 +72,11 @@ def read_references(
     return references
 
 
-def _or_doubt(
+def _require_tree(
     references: PulsarReferences, nodes: PulsarNodes, tree: str, paths: list[str] | None
 ) -> list[str]:
-    """Return the paths; record a doubt about a tree that a copy does not have."""
+    """Return the paths of a tree's nodes, none if they are None: the tree does not exist. If
+    `nodes` are an incomplete copy, that is recorded as a doubt and a finding."""
     if paths is None and not nodes.is_complete:
         reason = f"{nodes.location_of(tree)} is not in the copy"
         references.doubts[NodeKind.TREE, tree] = reason
@@ -82,7 +85,8 @@ def _or_doubt(
 
 
 def _locator_paths(schema: str) -> list[str]:
-    """Return where the locator of a schema may be: its topic is encoded in the path."""
+    """Return the paths that the locator of a schema may have: with its topic encoded, or as it
+    is."""
     namespace, _, topic = schema.rpartition("/")
     owner = owner_of_schema(schema)
     if owner.namespace is not None:
@@ -96,6 +100,7 @@ def _read_topics(
     nodes: PulsarNodes, managed_ledgers: list[str], references: PulsarReferences
 ) -> None:
     """Read the lists and cursors of some topics."""
+    # A topic's node lists its ledgers; its child nodes are its cursors.
     paths = [f"{MANAGED_LEDGERS}/{managed_ledger}" for managed_ledger in managed_ledgers]
     lists, children = nodes.read_many(paths), nodes.list_children(paths)
     cursor_paths: list[tuple[LedgerOwner, str]] = []
@@ -106,10 +111,11 @@ def _read_topics(
         if value is None and cursors is None:
             continue
         references.topics[topic] = managed_ledger
-        node = (NodeKind.TOPIC, topic)
-        listed = _decode(references, nodes, path, value, decode_managed_ledger, [node])
+        key = (NodeKind.TOPIC, topic)
+        listed = _decode(references, nodes, path, value, decode_managed_ledger, [key])
         _add_listed(references, owner, listed or [])
         cursor_paths += [(owner, f"{path}/{cursor}") for cursor in cursors or ()]
+    # Read the cursors of all these topics together.
     values = nodes.read_many([path for _, path in cursor_paths])
     for (owner, path), value in zip(cursor_paths, values):
         _read_cursor(nodes, owner, path, value, references)
@@ -129,8 +135,8 @@ def _read_cursor(
     value: NodeValue | CorruptionError | None,
     references: PulsarReferences,
 ) -> None:
-    """Add the ledgers that a subscription's node refers to: its positions, compaction, delayed
-    messages."""
+    """Add the ledgers that a cursor's node refers to: the ledger with its positions, a compacted
+    ledger, and those with delayed messages."""
     topic = topic_key(owner)
     assert topic is not None
     cursor_name = decode_element(path.rpartition("/")[2])
@@ -144,9 +150,10 @@ def _read_cursor(
     if cursor.cursor_ledger is not None:
         references.add(cursor.cursor_ledger, LedgerReference(owner._replace(cursor=cursor_name)))
     if cursor.compacted_ledger is not None:
-        compacted = owner._replace(component=COMPACTED_LEDGER)
-        is_open = cursor.cursor_ledger is not None
-        reference = LedgerReference(compacted, may_be_replaced=is_open)
+        compacted_owner = owner._replace(component=COMPACTED_LEDGER)
+        # While the cursor has a ledger of its own, newer positions are there, not in its node.
+        has_newer_positions = cursor.cursor_ledger is not None
+        reference = LedgerReference(compacted_owner, may_be_replaced=has_newer_positions)
         references.add(cursor.compacted_ledger, reference)
     if is_compaction:
         references.compacted_ledgers[topic] = cursor
@@ -186,9 +193,8 @@ def _decode(
             raise value
         for key in keys:
             change = NodeChange(value.version, value.modified)
-            references.changes[key] = max(
-                references.changes.get(key, change), change, key=lambda item: item.modified
-            )
+            known = references.changes.get(key, change)
+            references.changes[key] = max(known, change, key=lambda each: each.modified)
         return decode(value.data)
     except CorruptionError as error:
         located = error if error.file is not None else error.relocate(nodes.location_of(path))

@@ -41,7 +41,7 @@ DELAYED_INDEX_BUCKET = "delayed-index-bucket"
 
 class LedgerReference(NamedTuple):
     """What refers to a ledger. `offloaded` and `bookkeeper_deleted` are those of `ListedLedger`.
-    `may_be_replaced`: the cursor's own ledger may name another one by now."""
+    `may_be_replaced`: a newer position in the cursor's own ledger may name another ledger."""
 
     owner: LedgerOwner
     offloaded: bool = False
@@ -57,7 +57,7 @@ class NodeChange(NamedTuple):
 
 
 class PulsarReferences:
-    """The references of a whole tree, or of some topics and schemas. Built by
+    """The references of all topics and schemas, or of some of them. Built by
     `bkstore.pulsar.reading.read_references`.
 
     `ledgers` maps ledger ids to references. `findings` are nodes that cannot be read; ledgers that
@@ -70,7 +70,7 @@ class PulsarReferences:
         self.topics: dict[str, str] = {}  # the managed ledger of each topic
         self.compacted_ledgers: dict[str, CursorValue] = {}  # by topic
         self.lowest_versions: dict[str, int] = {}  # by schema
-        self.doubts: dict[NodeKey, str] = {}  # why the references of a node are not known
+        self.doubts: dict[NodeKey, str] = {}  # reasons why a node's references are not known
         self.changes: dict[NodeKey, NodeChange] = {}
 
     def doubt(self, owner: LedgerOwner) -> str | None:
@@ -109,7 +109,7 @@ class PulsarReferences:
 
 def topic_key(owner: LedgerOwner) -> str | None:
     """Return what identifies the topic of a ledger: its URL, or the name of a managed ledger that
-    is no topic's."""
+    does not belong to a topic."""
     return owner.topic or owner.managed_ledger
 
 
@@ -119,7 +119,8 @@ def cursor_key(topic: str, cursor: str) -> NodeKey:
 
 
 def _nodes_of(owner: LedgerOwner) -> list[NodeKey]:
-    """Return the keys of the nodes that may refer to ledgers of an owner: empty if unknown."""
+    """Return the keys of the nodes that may refer to ledgers of an owner, from the tree down to the
+    node itself; empty if unknown."""
     topic = topic_key(owner)
     if owner.component == SCHEMA and owner.schema is not None:
         return [(NodeKind.TREE, SCHEMAS), (NodeKind.SCHEMA, owner.schema)]

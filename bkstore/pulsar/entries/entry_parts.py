@@ -60,12 +60,13 @@ _REASONS = {
 
 
 class EntryWalk:
-    """The parts of the entries ``data[starts[i]:ends[i]]``, of which the buffer may have only the
-    bytes before ``available[i]``.
+    """Finds the parts of the entries ``data[starts[i]:ends[i]]``, part by part, for all entries at
+    once. The buffer may have only the bytes of entry i before ``available[i]``.
 
-    `position` is where the next part begins. An entry with a `problem` (an `EntryProblem`, which
-    lies at `problem_offset`) is not walked further, nor one that needs more bytes than are
-    available: `needed` is then how many from its start on, else 0.
+    `position` is where the next part of each entry begins. An entry is not read further if it has a
+    `problem` (an `EntryProblem`, which lies at `problem_offset`), or if it needs more bytes than
+    are available: `needed` is then how many it needs from its start on, else 0. Methods take and
+    return `rows`: the indexes of entries that are still read.
     """
 
     def __init__(
@@ -81,12 +82,13 @@ class EntryWalk:
         self._u32 = integers_at_every_offset(data, ">u4")
 
     def rows(self) -> Int64Array:
-        """Return the entries that are walked further."""
+        """Return the indexes of the entries that are read further."""
         return np.flatnonzero((self.problem == EntryProblem.NONE) & (self.needed == 0))
 
     def broker_metadata(self) -> tuple[Int64Array, Int64Array]:
         """Skip the broker's metadata; return its time and the index of the last message, -1 if an
         entry has none."""
+        # Only entries that begin with the magic number have this part.
         rows = self._with_bytes(self.rows(), _SIZE_BYTES, EntryProblem.SHORT)
         rows = rows[self._u16[self.position[rows]] == BROKER_MAGIC]
         self._skip(rows, _MAGIC_BYTES)
@@ -101,6 +103,7 @@ class EntryWalk:
     def compacted_id(self) -> tuple[Int64Array, Int64Array]:
         """Skip the id of a compacted message; return its ledger and entry, -1 if an entry has
         none, as in the ledgers of topics."""
+        # The part has no magic number: it is recognized by its first field's tag.
         rows = self._with_bytes(self.rows(), _SIZE_BYTES + 1, EntryProblem.SHORT)
         magic = self._u16[self.position[rows]]
         first_tag = self._data[self.position[rows] + _SIZE_BYTES]
@@ -112,11 +115,12 @@ class EntryWalk:
         ledgers, entries = (np.full(self.starts.size, -1, np.int64) for _ in range(2))
         ledgers[rows], entries[rows] = fields[1].value, fields[2].value
         self.position[rows] = id_ends
+        # After the id stands the size of the rest, which must be that of the entry.
         rows = rows[self.problem[rows] == EntryProblem.NONE]
         rows = self._with_bytes(rows, _SIZE_BYTES, EntryProblem.SHORT)
         sizes = self._u32[self.position[rows]].astype(np.int64)
-        is_other = sizes != self.ends[rows] - self.position[rows] - _SIZE_BYTES
-        self._fail(rows[is_other], self.position[rows[is_other]], EntryProblem.COMPACTED_SIZE)
+        is_wrong = sizes != self.ends[rows] - self.position[rows] - _SIZE_BYTES
+        self._fail(rows[is_wrong], self.position[rows[is_wrong]], EntryProblem.COMPACTED_SIZE)
         self._skip(rows, _SIZE_BYTES)
         return ledgers, entries
 
@@ -145,6 +149,7 @@ class EntryWalk:
             has_required &= fields[number].occurrences > 0
         lacking = rows[~has_required & (self.problem[rows] == EntryProblem.NONE)]
         self._fail(lacking, starts[lacking], EntryProblem.REQUIRED_FIELDS)
+        # Spread the fields of the rows over columns for all entries; other entries have zeros.
         columns = {}
         for number, field in fields.items():
             columns[number] = FieldColumn(*(np.zeros(self.starts.size, np.int64) for _ in field))
@@ -171,7 +176,8 @@ class EntryWalk:
         wanted: Mapping[int, WireType],
         problem: EntryProblem,
     ) -> tuple[Int64Array, dict[int, FieldColumn]]:
-        """Return the rows, and the fields of the message at their positions."""
+        """Return the rows, and the `wanted` fields of the message between their positions and
+        `part_ends`; a damaged message is a `problem`."""
         scanned = scan_fields(self._data, self.position[rows], part_ends, wanted)
         is_damaged = scanned.problem_offset >= 0
         self._fail(rows[is_damaged], scanned.problem_offset[is_damaged], problem)

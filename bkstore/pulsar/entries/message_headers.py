@@ -39,7 +39,7 @@ _FIELDS: Mapping[int, WireType] = {
 
 @dataclass(frozen=True)
 class MessageHeaders:
-    """The headers of entries, an array element each, int64 if nothing else is said.
+    """The headers of entries: columns with an element for each, int64 unless stated otherwise.
 
     `problem` is an `EntryProblem`, 0 for an entry of a topic; `problem_offset` is where in the
     buffer it lies. `needed` is how many bytes of an entry would be needed, if the buffer has too
@@ -74,7 +74,7 @@ class MessageHeaders:
 
     @property
     def is_decoded(self) -> npt.NDArray[np.bool_]:
-        """Which entries are a topic's, with all bytes that are needed."""
+        """Which entries are those of a topic, and had all bytes that are needed, bool[n]."""
         is_decoded: npt.NDArray[np.bool_] = (self.problem == EntryProblem.NONE) & (self.needed == 0)
         return is_decoded
 
@@ -94,6 +94,7 @@ def decode_headers(
     >>> [each.item() for each in (headers.publish_time, headers.messages, headers.payload_offset)]
     [1000, 2, 14]
     """
+    # Each call continues where the last one ended: the parts are read in their order in an entry.
     walk = EntryWalk(data, starts, ends, ends if available is None else available)
     compacted_ledger, compacted_entry = walk.compacted_id()
     broker_time, broker_index = walk.broker_metadata()
@@ -101,24 +102,24 @@ def decode_headers(
     metadata_offset, payload_offset, fields = walk.message_metadata(_FIELDS)
     batch_size, marker = fields[_BATCH_SIZE], fields[_MARKER_TYPE]
     return MessageHeaders(
-        walk.problem,
-        walk.problem_offset,
-        walk.needed,
-        fields[_PUBLISH_TIME].value,
-        fields[_SEQUENCE_ID].value,
-        np.where(batch_size.occurrences > 0, _as_int32(batch_size.value), 1),
-        fields[_COMPRESSION].value,
-        fields[_UNCOMPRESSED_SIZE].value,
-        fields[_EVENT_TIME].value,
-        np.where(marker.occurrences > 0, _as_int32(marker.value), -1),
-        fields[_ENCRYPTION_KEYS].occurrences > 0,
-        broker_time,
-        broker_index,
-        compacted_ledger,
-        compacted_entry,
-        checksum,
-        metadata_offset,
-        payload_offset,
+        problem=walk.problem,
+        problem_offset=walk.problem_offset,
+        needed=walk.needed,
+        publish_time=fields[_PUBLISH_TIME].value,
+        sequence_id=fields[_SEQUENCE_ID].value,
+        messages=np.where(batch_size.occurrences > 0, _as_int32(batch_size.value), 1),
+        compression=fields[_COMPRESSION].value,
+        uncompressed_size=fields[_UNCOMPRESSED_SIZE].value,
+        event_time=fields[_EVENT_TIME].value,
+        marker_type=np.where(marker.occurrences > 0, _as_int32(marker.value), -1),
+        is_encrypted=fields[_ENCRYPTION_KEYS].occurrences > 0,
+        broker_time=broker_time,
+        broker_index=broker_index,
+        compacted_ledger=compacted_ledger,
+        compacted_entry=compacted_entry,
+        checksum=checksum,
+        metadata_offset=metadata_offset,
+        payload_offset=payload_offset,
     )
 
 

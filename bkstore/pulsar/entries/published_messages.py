@@ -38,9 +38,9 @@ class RecordHeads(NamedTuple):
 
 
 class MessageColumns(NamedTuple):
-    """Of each record the publish time (milliseconds since 1970), and the number of messages: 0 if
-    it is no topic's. `problem` is an `EntryProblem`, also 0 where the whole ledger is no topic's.
-    `needed` is as in `MessageHeaders`, from the beginning of the record on."""
+    """Of each record the publish time (milliseconds since 1970), and the number of messages, 0 if
+    it is not an entry of a topic. `problem` is an `EntryProblem`; 0 if the ledger is not of a
+    topic. `needed` is as in `MessageHeaders`, from the beginning of the record on."""
 
     publish_time: Int64Array
     messages: Int64Array
@@ -49,8 +49,8 @@ class MessageColumns(NamedTuple):
 
 
 class PublishedMessages:
-    """Decodes the headers of messages, and knows the digest sizes of ledgers so far. Memory: some
-    200 bytes a ledger."""
+    """Decodes the headers of messages; remembers the digest size that it has found for each ledger.
+    Memory: some 200 bytes a ledger."""
 
     def __init__(self) -> None:
         self._digest_sizes: dict[_LedgerKey, int] = {}
@@ -68,6 +68,7 @@ class PublishedMessages:
 
     def _find_sizes(self, rows: IndexBatch, heads: RecordHeads, starts: Int64Array) -> Int64Array:
         """Return the digest size of each record's ledger, -1 for ledgers that are no topic's."""
+        # Ledgers whose size is not known yet are tried, up to `_MAX_TRIED_ENTRIES` of each.
         ledgers, numbers = _number_ledgers(rows)
         sizes = np.array([self._digest_sizes.get(each, -1) for each in ledgers], np.int64)
         is_untried = sizes < 0
@@ -103,8 +104,8 @@ def _number_ledgers(rows: IndexBatch) -> tuple[list[_LedgerKey], Int64Array]:
 def _columns_of(headers: MessageHeaders, is_topic: Any, header_bytes: Int64Array) -> MessageColumns:
     is_decoded = headers.is_decoded & is_topic
     return MessageColumns(
-        np.where(is_decoded, headers.publish_time, 0),
-        np.where(is_decoded, headers.messages, 0),
-        np.where(is_topic, headers.problem, EntryProblem.NONE),
-        np.where(is_topic & (headers.needed > 0), headers.needed + header_bytes, 0),
+        publish_time=np.where(is_decoded, headers.publish_time, 0),
+        messages=np.where(is_decoded, headers.messages, 0),
+        problem=np.where(is_topic, headers.problem, EntryProblem.NONE),
+        needed=np.where(is_topic & (headers.needed > 0), headers.needed + header_bytes, 0),
     )

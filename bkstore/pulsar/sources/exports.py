@@ -76,7 +76,7 @@ def _node_fields(path: str, value: NodeValue | CorruptionError) -> dict[str, Any
 def decode_nodes(data: bytes, file: str = "") -> MemoryNodes | None:
     """Return the nodes in a metadata file, None if it has none. Raises `CorruptionError` for
     another form, with the path of the value at fault (such as ``pulsar.nodes[3].value_hex``)."""
-    ignored = {"ledgers": lambda *_: None}  # most of the file, in which the store's ledgers are
+    ignored = {"ledgers": lambda *_: None}  # the ledgers, most of the file: not parsed
     document = parse_json_rows(data, ignored, subject="metadata file")
     part = document.get("pulsar") if isinstance(document, dict) else None
     if part is None:

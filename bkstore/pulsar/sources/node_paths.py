@@ -11,10 +11,10 @@ _PERSISTENT = "persistent"
 
 
 def list_managed_ledgers(nodes: PulsarNodes) -> list[str] | None:
-    """Return the names of all topics' managed ledgers, sorted; None if there is no tree of them.
+    """Return the names of all topics' managed ledgers, sorted; None if their tree does not exist.
 
     They are ``TENANT/NAMESPACE/persistent/TOPIC``, or of the old form with a cluster after the
-    tenant. Other nodes below `/managed-ledgers` are no topics'. One request for each folder.
+    tenant. Other nodes below `/managed-ledgers` are not of topics. One request for each folder.
     """
     if next(nodes.list_children([MANAGED_LEDGERS])) is None:
         return None
@@ -28,7 +28,7 @@ def list_managed_ledgers(nodes: PulsarNodes) -> list[str] | None:
 
 
 def list_schemas(nodes: PulsarNodes) -> list[str] | None:
-    """Return the paths of all schema locators, sorted; None if there is no tree of them. They are
+    """Return the paths of all schema locators, sorted; None if their tree does not exist. They are
     the nodes below ``/schemas/TENANT/NAMESPACE`` that have no children."""
     if next(nodes.list_children([SCHEMAS])) is None:
         return None

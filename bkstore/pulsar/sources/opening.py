@@ -59,9 +59,9 @@ def parse_pulsar_location(location: str | os.PathLike[str]) -> PulsarUri | Path:
 
 
 def default_pulsar_location(metadata: str | Path) -> PulsarUri | Path:
-    """Return where Pulsar's metadata are if nothing else is said: in the same ZooKeeper, below the
-    folder of the ledgers root; in the same copied folder or metadata file. A copied folder may be
-    that of the ledgers alone: then they are beside it.
+    """Return where Pulsar's metadata are unless an option says otherwise: in the same ZooKeeper,
+    below the parent of the ledgers root; in the same copied folder, or metadata file. If a copied
+    folder contains the ledgers root alone, they are beside it.
 
     >>> str(default_pulsar_location("zk+hierarchical://host:2181/pulsar/ledgers"))
     'zk://host:2181/pulsar'
