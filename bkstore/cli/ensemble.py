@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 _STORAGES = ("sorted", "interleaved", "db")
 _FAULTS = ("failing-disk", "frozen", "full-disk", "partitioned", "read-only", "slow-disk")
-_POLL_SECONDS = 0.2
-_STOP_TIMEOUT = 90.0
-_ZOOKEEPER_TIMEOUT = 5.0
+_POLL_SECONDS = 0.2  # between two looks at the processes
+_STOP_TIMEOUT = 90.0  # seconds for `down`
+_ZOOKEEPER_TIMEOUT = 5.0  # seconds for `status`
 _SHOWN_COLUMNS = ["bookie", "address", "pid", "storage", "log"]
 
 
@@ -203,7 +203,15 @@ def _detach(args: argparse.Namespace) -> int:
 def _print_ensemble(ensemble: Ensemble) -> None:
     """Print the service URI, then the bookies; a closed pipe is ignored."""
     rows = [
-        _row(ensemble.uri, ensemble.path, bookie, None, bookie.faults, bookie.address, bookie.pid)
+        _bookie_row(
+            ensemble.uri,
+            ensemble.path,
+            bookie,
+            None,
+            bookie.faults,
+            bookie.address,
+            bookie.pid,
+        )
         for bookie in ensemble.bookies.values()
     ]
     try:
@@ -215,7 +223,7 @@ def _print_ensemble(ensemble: Ensemble) -> None:
         redirect_to_null(sys.stdout)
 
 
-def _row(
+def _bookie_row(
     uri: str,
     top: Path,
     bookie: BookieProcess | BookieState,
@@ -224,13 +232,14 @@ def _row(
     address: tuple[str, int],
     pid: int | None,
 ) -> tuple[Any, ...]:
-    """Return the row of a bookie with its files below `top`; no address if it has no port yet."""
+    """Return the row of a bookie, whose files are below `top`, in the table `ENSEMBLE_BOOKIES`.
+    `faults` maps each to the seconds of a delay, 0 for others; port 0 stands for no address yet."""
     host, port = address
     address_text = f"{host}:{port}" if port else None
     texts = (f"{fault} {seconds:g} s" if seconds else fault for fault, seconds in faults.items())
     paths = (str(top / bookie.id), str(top / f"{bookie.id}.log"))
-    health = (state, ", ".join(sorted(texts)))
-    return (uri, bookie.id, *health, address_text, pid, bookie.storage, *paths)
+    faults_text = ", ".join(sorted(texts))
+    return (uri, bookie.id, state, faults_text, address_text, pid, bookie.storage, *paths)
 
 
 def _watch_processes(ensemble: Ensemble) -> None:
@@ -261,12 +270,12 @@ def _status(args: argparse.Namespace) -> int:
     uri, rows, all_work = ensemble.state.uri, [], True
     for bookie in ensemble.state.bookies:
         state, address = registered.get(bookie.id, (None, ("127.0.0.1", bookie.port)))
-        condition = inspect_bookie(ensemble, bookie)  # after ZooKeeper, which hears of ends late
+        condition = inspect_bookie(ensemble, bookie)  # after ZooKeeper, which notices an end late
         if condition.process in ("ended", "frozen"):
             state = condition.process
         all_work &= state == "writable" and not condition.faults
         pid, faults = condition.pid, condition.faults
-        rows.append(_row(uri, ensemble.path, bookie, state, faults, address, pid))
+        rows.append(_bookie_row(uri, ensemble.path, bookie, state, faults, address, pid))
     write_output(args, ENSEMBLE_BOOKIES, [Table.from_rows(ENSEMBLE_BOOKIES, rows)])
     return 0 if all_work else 1
 

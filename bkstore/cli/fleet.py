@@ -38,7 +38,8 @@ ReadBookie = Callable[[Path, ShowProgress | None], Generator[Table, None, _Outco
 several directories it is sent to processes, so it and the outcome must be picklable."""
 
 _MIN_PARALLEL_BYTES = 64 << 20
-"""The bytes in directories from which on processes are used; each takes half a second to start."""
+"""From so many bytes in the directories on, processes are used: each takes half a second to
+start."""
 
 
 _JOBS_HELP = "processes that read several DIRs (default: one per CPU; one for few bytes)"
@@ -83,7 +84,7 @@ class _SpilledRows:
 
 @dataclass(frozen=True)
 class _Failure:
-    """A bookie could not be read; with `concerns_all` none can, as an argument is wrong."""
+    """Why a bookie could not be read. `concerns_all`: an argument is wrong, so that none can be."""
 
     reason: str
     concerns_all: bool = False
@@ -116,7 +117,7 @@ class Fleet(Generic[_Outcome]):
 
     @property
     def current_directory(self) -> Path:
-        """The directory of the table that `tables` has yielded last, until it goes on."""
+        """The directory of the table that `tables` has just yielded."""
         return self._directories[len(self.outcomes) + len(self.failed)]
 
     def tables(self, show_progress: ShowProgress | None = None) -> Iterator[Table]:
@@ -178,14 +179,14 @@ class Fleet(Generic[_Outcome]):
                 yield _spill_rows(self._read, directory, scratch / f"{number}.rows")
 
     def _choose_jobs(self) -> int:
-        """Return how many processes read: as asked, else one a core if there is much to read."""
+        """Return how many processes read: as given, else one per core if there is much to read."""
         if self._jobs is not None:
             return self._jobs
         has_much = _have_bytes(self._directories, _MIN_PARALLEL_BYTES)
         return (os.cpu_count() or 1) if has_much else 1
 
     def _read_in_processes(self, jobs: int) -> Generator[_SpilledRows | _Failure]:
-        """Read in processes; hold results back until it is their turn."""
+        """Yield the results of processes, in the order of the directories."""
         early_results: dict[int, _SpilledRows | _Failure] = {}
         next_number = 0
         pool = WorkerPool(jobs, partial(_open_reader, self._read), "fleet")

@@ -159,6 +159,7 @@ def _ledger_row(
     ledger_id: LedgerId, versioned: Versioned, underreplicated: frozenset[LedgerId] | None
 ) -> tuple[Any, ...]:
     """Return a ledger's row; `underreplicated` are marked ledgers, None if marks are unknown."""
+    # The columns of `METADATA_LEDGERS`, in its order, in groups.
     metadata = versioned.metadata
     quorums = (metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size)
     end = (metadata.last_entry_id, metadata.length) if metadata.closed else (None, None)
@@ -212,7 +213,8 @@ def _run_export(args: argparse.Namespace, store: MetadataStore) -> int:
     damaged: list[str] = []
     readable_ledgers = _readable_ledgers(store.read_many(store.ledgers()), damaged)
     ledgers = tuple(versioned.metadata for _, versioned in readable_ledgers)
-    # After the ledgers: one that is listed in time must be among them.
+    # Pulsar's nodes after the ledgers: a ledger that is created in between is then only referred
+    # to, and does not seem to be a leak.
     pulsar_parts = {} if args.pulsar is None else _read_pulsar(args, damaged)
     bookies = (store.registered_bookies(), store.unavailable_bookies())
     content = ClusterMetadata(ledgers, *bookies, store.underreplicated())

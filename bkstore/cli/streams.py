@@ -63,8 +63,8 @@ def add_arguments(parser: Parser) -> None:
 
 def _add_image(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("image", metavar="IMAGE", type=Path, help='JSON: a world, or several under "worlds"')
-    add("--world", metavar="NAME", help="world to use, if there are several")
+    add("image", metavar="IMAGE", type=Path, help='JSON: an image, or several under "worlds"')
+    add("--world", metavar="NAME", help="the image to use, if there are several")
 
 
 def _add_lookup_options(parser: argparse.ArgumentParser) -> None:
@@ -163,7 +163,7 @@ def _run_lookup(args: argparse.Namespace) -> int:
 
 
 def _why_invalid(image: StreamImage, args: argparse.Namespace) -> str:
-    """Return what is wrong with the options of a lookup that the image calls invalid."""
+    """Return why a lookup with these options has the status "invalid"."""
     stream = image.streams.get(args.stream)
     if stream is None:
         return f"{args.image}: no stream {args.stream}"

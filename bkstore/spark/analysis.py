@@ -1,4 +1,4 @@
-"""Spark as an engine of `bkstore.offline.analyses`: the same texts and kernels, on many machines.
+"""Spark as an engine of `bkstore.offline.analyses`: the same SQL and kernels, on many machines.
 
 SQL texts run unchanged. A kernel runs in executors' Python workers (`mapInArrow`), which open
 sorted files themselves, following a table of tasks (`read_tasks`): no row passes through the JVM

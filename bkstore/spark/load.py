@@ -105,7 +105,9 @@ class SparkLoadEngine:
                 unsorted_source = replace(job.source, files=tuple(unsorted_files))
                 frames.append(self._sort_and_write(job, unsorted_source))
             rows = [row for frame in frames for row in frame.collect()]
-        pieces = [TableFile(*row[:5]) for row in rows]
+        pieces = [
+            TableFile(row.directory, row.has_scope, row.path, row.rows, row.bytes) for row in rows
+        ]
         return pieces, sum(row.duplicates for row in rows)
 
     def _write_sorted_files(self, job: LoadJob) -> DataFrame:
@@ -198,7 +200,8 @@ class SparkLoadEngine:
         return sum(int(row.rows) for row in compared.collect())
 
     def _compare_by_join(self, job: LoadJob, data: Path) -> int:
-        """Join the dump's rows with the index's; return their number or raise `CorruptionError`."""
+        """Join the dump's rows with those of the index; return their number, or raise
+        `CorruptionError` for the first row that differs."""
         from pyspark.sql import functions as f
 
         register(self._spark)
@@ -246,10 +249,12 @@ def _is_invalid_row(frame: DataFrame, source: LoadSource) -> Any:
     """Return the condition for rows that cannot be in an index, as in `offline.load.dump_rows`."""
     from pyspark.sql import functions as f
 
-    _, scope, ledger, entry, log, position = (frame[name] for name in _CHECKED_COLUMNS)
-    is_invalid = (scope == 0) & (ledger < 0)
-    is_invalid |= (entry < 0) | (entry > MAX_ENTRY_ID) | (log < 0) | (log > MAX_LOG_ID)
-    is_invalid |= (position < 0) | (position >= 1 << 32) | ((log == 0) & (position == 0))
+    entry_id, log_id, position = frame["entry_id"], frame["log_id"], frame["position"]
+    is_invalid = (frame["scope_id"] == 0) & (frame["ledger_id"] < 0)
+    is_invalid |= (entry_id < 0) | (entry_id > MAX_ENTRY_ID)
+    is_invalid |= (log_id < 0) | (log_id > MAX_LOG_ID)
+    is_invalid |= (position < 0) | (position >= 1 << 32)
+    is_invalid |= (log_id == 0) & (position == 0)  # location 0 means absent
     if source.layout == "rocksdb":
         is_invalid |= frame["dir_index"] != _directory_number(frame, source.directories)
     for name in _CHECKED_COLUMNS:

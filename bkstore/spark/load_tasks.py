@@ -1,4 +1,4 @@
-"""The executors' part of a bulk load: sorted rows in, finished index pieces out.
+"""The executors' part of a bulk load: from sorted rows to finished files of an index, its pieces.
 
 The JVM has sorted the rows, or a worker reads sorted files itself. Each attempt of a task writes to
 a folder named by partition and attempt, and returns rows that list its pieces. Spark gives the
@@ -131,9 +131,9 @@ class SortedFileRows:
 
 
 def _split_by_directory(rows: IndexBatch) -> Iterator[tuple[int, IndexBatch]]:
-    borders = np.flatnonzero(np.diff(rows.dir_index)) + 1
-    for lo, hi in zip([0, *borders], [*borders, rows.dir_index.size]):
-        yield int(rows.dir_index[lo]), IndexBatch(*(column[lo:hi] for column in rows))
+    inner_starts = np.flatnonzero(np.diff(rows.dir_index)) + 1
+    for start, stop in zip([0, *inner_starts], [*inner_starts, rows.dir_index.size]):
+        yield int(rows.dir_index[start]), IndexBatch(*(column[start:stop] for column in rows))
 
 
 def _last_of_each_key(batches: Iterable[IndexBatch]) -> Iterator[IndexBatch]:

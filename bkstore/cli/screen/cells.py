@@ -13,7 +13,7 @@ from bkstore.tables.safe_text import escape_unprintable
 
 _MAX_CELL = 400  # characters; only tables shorten, the other formats do not
 MAX_RANGES = 10_000
-"""Above this many ranges, a cell of ranges is null; the groups say the same."""
+"""Above this many ranges, a cell of ranges is null: the column of groups has the same entries."""
 
 
 def format_cell(value: Any) -> str:
@@ -77,17 +77,17 @@ def format_row(row: list[int]) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def entries_cell(groups: Iterable[Sequence[int]] | None, max_runs: int) -> str:
+def entries_cell(groups: Iterable[Sequence[int]] | None, max_ranges: int) -> str:
     """Return the entries of sequence groups as text, "-" if they are not known.
 
     >>> entries_cell([[0, 99, 1, 3], [200, 200, 1, 0]], 9), entries_cell(None, 9)
     ('0, 3, 6, ..., 99, 200 (35 entries)', '-')
     """
-    return "-" if groups is None else format_entries(Availability.from_groups(groups), max_runs)
+    return "-" if groups is None else format_entries(Availability.from_groups(groups), max_ranges)
 
 
 def list_ranges(entries: Availability) -> list[list[int]] | None:
-    """Return the ranges of entries as a cell, None above `MAX_RANGES`: the groups say the same."""
+    """Return the ranges of entries as a cell, None above `MAX_RANGES`."""
     if entries.range_count > MAX_RANGES:
         return None
     ranges: list[list[int]] = entries.ranges().tolist()

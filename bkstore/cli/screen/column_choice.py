@@ -113,7 +113,8 @@ def _requested_screen(schema: Schema, requested: RequestedColumns) -> ScreenColu
 
 
 def _single_value(table: Table, name: str) -> str | None:
-    """Return the text of a column's only value (of a ledger id: with its scope), else None."""
+    """Return a column's value as text if it has only one (a ledger id with its scope), else
+    None."""
     values = table.columns[name]
     if isinstance(values, ConstantColumn):
         return format_cell(values.value)

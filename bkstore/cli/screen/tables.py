@@ -65,7 +65,7 @@ _MIN_WRAP_WIDTH, _INDENT = 24, "    "
 """A column that is wrapped to less than this, or to more than two lines of less than half of the
 screen, is printed below each row instead, indented."""
 
-_RUNS_IN_COLUMN, _RUNS_IN_RECORD = 9, 30  # up to so many runs of entries are listed
+_RANGES_IN_COLUMN, _RANGES_IN_RECORD = 9, 30  # up to so many ranges of entries are listed
 
 
 class ScreenStream:
@@ -248,7 +248,7 @@ class Screen:
             self._has_shown_scope |= any(scopes)
             return ledger_cells(scopes, plain_values(values), self._out.id_separator)
         if name in self._entry_columns:
-            return [entries_cell(groups, _RUNS_IN_COLUMN) for groups in values]
+            return [entries_cell(groups, _RANGES_IN_COLUMN) for groups in values]
         to_text = _CELL_FORMATS.get(name, format_cell)
         if isinstance(values, ConstantColumn):
             return [to_text(values.value)] * len(values)
@@ -321,7 +321,7 @@ class Screen:
         if name == "ledger_id" and self._adds_scope_to_id and value is not None:
             return str(LedgerId.from_signed(row["scope_id"], value))
         if name in self._entry_columns:
-            return entries_cell(value, _RUNS_IN_RECORD)
+            return entries_cell(value, _RANGES_IN_RECORD)
         if name in self._screen_columns.may_cut and isinstance(value, bytes):
             size, data = f"{format_count(len(value), 'byte')}: ", value[:DEFAULT_WIDTH].hex()
             return size + truncate(data, room - len(size), self._out.cut_mark)

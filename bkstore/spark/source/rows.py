@@ -51,7 +51,7 @@ def read_partition(
         findings: list[Finding] = []
         try:
             for batch in _rows_of(piece, table, findings):
-                _check_damage(findings, table, skip_damage)  # before any row behind it
+                _check_damage(findings, table, skip_damage)  # before rows after the damage
                 yield from _select_rows(batch, table, bounds)
         except BkstoreError as error:
             if table != BOOKIE_FINDINGS and not skip_damage:
