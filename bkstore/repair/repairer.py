@@ -48,7 +48,7 @@ class RepairReport(RepairPlan):
     def is_clean(self) -> bool:
         """Whether every repair succeeded, and every ledger was judged in full."""
         unrepaired = any(repair.status != "repaired" for repair in self.repairs)
-        return not (unrepaired or self.stopped or (self.audit and self.audit.describe_unjudged()))
+        return not (unrepaired or self.stopped or self.describe_unjudged())
 
 
 class Repairer:
@@ -117,7 +117,7 @@ class Repairer:
             plan = plan or self.planner.plan()
             planned = {repair.ledger for repair in plan.repairs}
             marked = self.context.store.marked() if remove_marks else None
-            self.report.audit = plan.audit
+            self.report.audit, self.report.unreadable = plan.audit, plan.unreadable
             run = _RepairRun(self, plan, list(reported), stop or threading.Event(), progress)
             run.run(sorted(planned | (marked or frozenset())))
         return self.report

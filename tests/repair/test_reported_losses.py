@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bkstore.cluster import Cluster
+from bkstore.cluster import Cluster, DirectoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor
 from bkstore.errors import CorruptionError
 from bkstore.repair import RepairPlanner, read_violations
@@ -109,3 +109,28 @@ def test_wrong_cells(lossy: Cluster, tmp_path: Path, column: str, value: Any) ->
     path.write_text(json.dumps(rows))
     with pytest.raises(CorruptionError, match="row 1 is not one of an audit"):
         read_violations(path)
+
+
+def test_damaged_metadata(lossy: Cluster, tmp_path: Path) -> None:
+    """A ledger of the report whose metadata cannot be read is named, and the plan is not clean."""
+    audit = Auditor(lossy.store, lossy.bookies, options=AuditOptions(rechecks=0)).run()
+    path = _write_rows(tmp_path / "audit.json", audit.violations)
+    folder = DirectoryStore(tmp_path / "store")
+    (ledger,) = lossy.store.ledgers()
+    folder.create(lossy.store.read(ledger).metadata)
+    for name in lossy.bookies:
+        folder.register_bookie(name)
+    damaged = [each for each in (tmp_path / "store").rglob("*") if b"bookie-1" in _bytes(each)]
+    assert damaged
+    for each in damaged:
+        each.write_bytes(_bytes(each).replace(b"bookie-1", b"\xff" * 8))
+    plan = RepairPlanner(folder, lossy.bookies).plan_reported(read_violations(path))
+
+    assert [] == plan.repairs
+    assert not plan.is_clean
+    assert [ledger] == [*plan.unreadable]
+    assert "its metadata cannot be read: " in plan.summary()[1]
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""

@@ -10,12 +10,15 @@ import json
 from pathlib import Path
 
 from bkstore import BookieDir, LedgerId
-from bkstore.cluster import MemoryStore, snapshot
+from bkstore.cluster import DirectoryStore, MemoryStore, snapshot
+from bkstore.cluster.audit import AuditOptions, Auditor
+from bkstore.cluster.store.api import MetadataStore
 from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.dump import dump
 from bkstore.pulsar import MemoryNodes, NodeValue
 from bkstore.pulsar.sources.exports import encode_nodes, read_all_nodes
+from bkstore.tables import VIOLATIONS
 from tests.streams.small_world import world
 from tests.worlds.bookies import make_bookie
 
@@ -71,6 +74,7 @@ _COMPARING = {
     "topics": "usage DB IDX --by topic --metadata METADATA",
     "metadata": "metadata list METADATA",
     "leaks": "leaks METADATA",
+    "repair": "repair STORE --from AUDIT --format csv -o OUT/plan.csv",
     "streams": "streams lookup IMAGE --stream 7 --start 5 --end 25",
 }
 _ANALYZING = {
@@ -104,6 +108,21 @@ def make_inputs(top: Path) -> None:
     parts = {"pulsar": encode_nodes(read_all_nodes(nodes), 0, True)}
     (top / "metadata.json").write_bytes(encode_file(snapshot(store), other_parts=parts))
     (top / "image.json").write_text(json.dumps(world(3)))
+    _make_repair_inputs(top, store)
+
+
+def _make_repair_inputs(top: Path, store: MetadataStore) -> None:
+    """Make a store's folder with one registered bookie, and the audit of that bookie's entries."""
+    folder = DirectoryStore(top / "store")
+    folder.register_bookie("bookie-1:3181")
+    for ledger in store.ledgers():
+        folder.create(store.read(ledger).metadata)
+    with BookieDir(top / "db") as bookie:
+        report = Auditor(
+            folder, {"bookie-1:3181": bookie.index}, options=AuditOptions(rechecks=0)
+        ).run()
+    rows = [dict(zip(VIOLATIONS.names, each.row())) for each in report.violations]
+    (top / "audit.json").write_text(json.dumps(rows))
 
 
 def _ledgers(directory: Path) -> list[LedgerId]:
@@ -123,6 +142,8 @@ def arguments(name: str, top: Path) -> list[str]:
         "DUMP": str(inputs / f"dump-{layout or 'db'}"),
         "METADATA": str(inputs / "metadata.json"),
         "IMAGE": str(inputs / "image.json"),
+        "STORE": str(inputs / "store"),
+        "AUDIT": str(inputs / "audit.json"),
         "LEDGER": str(_ledgers(inputs / (layout or "db"))[0].ledger),
         "SAME": "idx" if layout == "idx" else "rocksdb",
         "OTHER": "rocksdb" if layout == "idx" else "idx",

@@ -33,11 +33,13 @@ _BATCH_LEDGERS = 1000
 @dataclass
 class RepairPlan:
     """The repairs that a cluster needs, sorted by ledger, the audit that they are from (None if a
-    report from a file was used), and the bookies that were `registered` then (None = unknown)."""
+    report from a file was used), and the bookies that were `registered` then (None = unknown).
+    Without an audit, `unreadable` has the ledgers with damaged metadata, and the reasons."""
 
     repairs: list[ReplicaRepair] = field(default_factory=list)
     audit: AuditReport | None = None
     registered: frozenset[str] | None = None
+    unreadable: dict[LedgerId, str] = field(default_factory=dict)
 
     @property
     def ledgers(self) -> list[LedgerId]:
@@ -47,18 +49,26 @@ class RepairPlan:
     @property
     def is_clean(self) -> bool:
         """Whether there is nothing to repair, and every ledger was judged in full."""
-        return not self.repairs and not (self.audit and self.audit.describe_unjudged())
+        return not (self.repairs or self.describe_unjudged())
 
     @property
     def checked_nothing(self) -> bool:
         """Whether the audit judged no ledger, or no bookie answered it."""
         return self.audit is not None and self.audit.checked_nothing
 
+    def describe_unjudged(self) -> list[str]:
+        """Return a line for each reason for which something was not judged."""
+        if self.audit is not None:
+            return self.audit.describe_unjudged()
+        return [
+            f"ledger {ledger}: its metadata cannot be read: {reason}"
+            for ledger, reason in sorted(self.unreadable.items())
+        ]
+
     def summary(self) -> list[str]:
         """Return lines that describe the plan: what can be repaired, and what was not judged."""
-        lines = [describe_repairs(self.repairs)]
+        lines = [describe_repairs(self.repairs), *self.describe_unjudged()]
         if self.audit is not None:
-            lines += self.audit.describe_unjudged()
             counts = self.audit.ledgers_by_outcome
             others = ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if n)
             lines.append(f"{format_count(self.audit.ledgers, 'ledger')}: {others or 'none'}")
@@ -161,7 +171,7 @@ class RepairPlanner:
         }
         for ledger in planned & damaged.keys():
             findings[ledger].damaged = damaged[ledger]
-        return RepairPlan(self._plan_ledgers(cluster, findings), report, cluster.registered)
+        return RepairPlan(self._plan_ledgers(cluster, findings, {}), report, cluster.registered)
 
     def _sources(
         self,
@@ -184,13 +194,16 @@ class RepairPlanner:
             ledger: LedgerFindings(of_ledger)
             for ledger, of_ledger in findings_by_ledger(rows).items()
         }
+        unreadable: dict[LedgerId, str] = {}
         if any(row.ledger is None for row in rows):
             view = FinishedSegments(self.store, cluster.registered)
-            for _ in view.read_many(self.store.ledgers()):
-                pass
+            for ledger, versioned in view.read_many(self.store.ledgers()):
+                if isinstance(versioned, CorruptionError):
+                    unreadable[ledger] = str(versioned)
             for ledger in view.with_departed - findings.keys():
                 findings[ledger] = LedgerFindings()
-        return RepairPlan(self._plan_ledgers(cluster, findings), registered=cluster.registered)
+        repairs = self._plan_ledgers(cluster, findings, unreadable)
+        return RepairPlan(repairs, registered=cluster.registered, unreadable=unreadable)
 
     def read_bookies(self) -> ClusterBookies:
         """Return which bookies are registered and writable now."""
@@ -199,15 +212,21 @@ class RepairPlanner:
         return ClusterBookies(registered, takes_entries, self.is_spared)
 
     def _plan_ledgers(
-        self, cluster: ClusterBookies, findings: Mapping[LedgerId, LedgerFindings]
+        self,
+        cluster: ClusterBookies,
+        findings: Mapping[LedgerId, LedgerFindings],
+        unreadable: dict[LedgerId, str],
     ) -> list[ReplicaRepair]:
-        """Return the repairs of ledgers by their metadata as they are now."""
+        """Return the repairs of ledgers by their metadata as they are now; ledgers with damaged
+        metadata are added to `unreadable`."""
         planner = LedgerPlanner(cluster, self.placement, self.options)
         repairs: list[ReplicaRepair] = []
         ledgers = sorted(findings)
         for start in range(0, len(ledgers), _BATCH_LEDGERS):
             for ledger, versioned in self.store.read_many(ledgers[start : start + _BATCH_LEDGERS]):
-                if not isinstance(versioned, CorruptionError):  # the audit reports it
+                if isinstance(versioned, CorruptionError):
+                    unreadable[ledger] = str(versioned)
+                else:
                     repairs += planner.plan(versioned.metadata, findings[ledger])
         return repairs
 
