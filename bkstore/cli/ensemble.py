@@ -314,7 +314,8 @@ def _fault(args: argparse.Namespace) -> int:
 
     set_fault(args.dir, args.bookie, args.fault, args.seconds)
     print_stderr(
-        f"bkstore: {args.bookie}: {args.fault}, until it is healed (bkstore ensemble heal)"
+        f"bkstore: {args.bookie}: {args.fault}, until bkstore ensemble heal {args.bookie} "
+        f"--dir {args.dir}"
     )
     return 0
 

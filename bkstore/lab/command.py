@@ -85,7 +85,7 @@ def _check_options(experiment: Experiment, options: argparse.Namespace) -> Docum
     if len(given_data) > 1:
         raise InvalidArgument("--dump and --trace both say what the data are: one of them, please")
     if options.pictures:
-        require_matplotlib()
+        require_matplotlib("a picture", "lab")
     folder_target = None if options.into is None else options.into / f"{experiment.name}.json"
     for target in (options.json, *options.pictures, folder_target):
         if target is not None:
@@ -175,7 +175,7 @@ def _parse_positive(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: no number") from None
+        raise argparse.ArgumentTypeError(f"{text}: not a number") from None
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text}: not above 0")
     return value
@@ -186,7 +186,7 @@ def _parse_integer(text: str, minimum: int, fault: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: no whole number") from None
+        raise argparse.ArgumentTypeError(f"{text}: not a whole number") from None
     if value < minimum:
         raise argparse.ArgumentTypeError(f"{text}: {fault}")
     return value

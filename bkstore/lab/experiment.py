@@ -44,7 +44,7 @@ class Panel:
     Numbers in `x` are drawn as lines, text as bars. `where` selects rows by column values; a tuple
     lists the values allowed. `tick_column` is a column whose values are ticks above the bars. `log`
     names the logarithmic axes, which omit values not above 0. `label` is the x axis's title. Rows
-    that have a value of `leave_out` are not shown.
+    that have a value of `leave_out` are not shown, and none if there are fewer than `min_rows`.
     """
 
     title: str
@@ -56,11 +56,13 @@ class Panel:
     log: Literal["", "x", "y", "xy"] = ""
     label: str = ""
     leave_out: Mapping[str, Any] = field(default_factory=dict)
+    min_rows: int = 1
 
     def rows(self, rows: Rows) -> list[Row]:
         """Return the rows that the panel shows: those that have an x and a y value, have a value of
-        `where` in each of its columns, and no value of `leave_out` in any of its columns."""
-        return [
+        `where` in each of its columns, and no value of `leave_out` in any of its columns; none if
+        they are fewer than `min_rows`."""
+        shown = [
             row
             for row in rows
             if row.get(self.x) is not None
@@ -70,6 +72,7 @@ class Panel:
                 _is_one_of(row[column], excluded) for column, excluded in self.leave_out.items()
             )
         ]
+        return shown if len(shown) >= self.min_rows else []
 
 
 def merge_orders(sequences: Iterable[Sequence[Any]]) -> list[Any]:

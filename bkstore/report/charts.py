@@ -70,14 +70,14 @@ class Chart(NamedTuple):
     narrow: Drawing
 
 
-def require_matplotlib() -> Any:
+def require_matplotlib(purpose: str = "A report", extra: str = "report") -> Any:
     """Return the matplotlib module, or raise `MissingDependency` naming the extra."""
     try:
         import matplotlib
         import matplotlib.backends.backend_svg  # what draws without a display
         import matplotlib.figure
     except ImportError as error:
-        raise MissingDependency.of("matplotlib", "report", "A report") from error
+        raise MissingDependency.of("matplotlib", extra, purpose) from error
     return matplotlib
 
 

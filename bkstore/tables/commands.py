@@ -157,8 +157,9 @@ ROCKS_FILES = make_schema(
     may_cut="last_key first_key",
 )
 """One row per file of a database (`bkstore rocks`). `kind` is "table" (live), "log" (with rows that
-are in no table yet), "manifest", "options" or "unused" (no longer used). `file_bytes`
-is null for a file that is missing. Keys are ``ledger/entry``, ``ledger``, or bytes in hex."""
+are in no table yet), "manifest", "options", "unused" (no longer used) or "unknown" (no manifest can
+be read). `file_bytes` is null for a file that is missing. Keys are ``ledger/entry``, ``ledger``, or
+bytes in hex."""
 
 ROCKS_ROWS = make_schema(
     "rocks_rows",
@@ -338,7 +339,7 @@ REPAIRS = make_schema(
     drop_first="first_entry missing_entries topic target_bookie action source_bookie",
     may_cut="missing",
     wrap="detail",
-    nothing="nothing to repair",
+    nothing="",  # the summary says it
 )
 """One row per segment, bookie that lacks entries, and bookie that has copies (`bkstore repair`).
 `missing` is null if there are too many ranges to list; `missing_groups` (first, last, size, period)

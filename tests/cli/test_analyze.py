@@ -38,10 +38,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[DumpWorld, Path]:
 
 
 def _metadata(bookies: list[str], **fields: Any) -> LedgerMetadata:
-    """Return what is known of ledger 1, which has one entry, or as `fields` say."""
+    """Return what is known of ledger 1, which has one entry, or as `fields` say;
+    `ledger` is another id."""
     given = {"state": "CLOSED", "last_entry_id": 0, "length": 10}
     make: Any = LedgerMetadata
-    made: LedgerMetadata = make(1, 1, 1, 1, [(0, bookies)], **given | fields)
+    ledger = fields.pop("ledger", 1)
+    made: LedgerMetadata = make(ledger, 1, 1, 1, [(0, bookies)], **given | fields)
     return made
 
 
@@ -116,6 +118,21 @@ def test_nothing_checked_is_not_passed(
 
     assert (0 if counts else 3) == code
     assert counts != ("nothing was checked" in capsys.readouterr().err)
+
+
+def test_metadata_of_other_bookies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The reason names the bookies of both, as directories may have been given under other ids."""
+    elsewhere = [_metadata([f"e{number}"], ledger=number) for number in range(7)]
+    world = DumpWorld(held=_NOT_HERE, metadata=elsewhere)
+    (tmp_path / "FILE").write_bytes(encode_file(snapshot(world.store())))
+
+    assert 3 == main(
+        ["analyze", str(write_dump(world, tmp_path / "dump")), "--metadata", f"{tmp_path}/FILE"]
+    )
+    assert (
+        "nothing was checked: the ensembles of the metadata are of e0, e1, e2, e3, e4 and 2 more, "
+        "the dump is of a, b and c; NAME=DIR gives the bookie of a directory its id\n"
+    ) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("only", [[], ["--only", "violations"]])

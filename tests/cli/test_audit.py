@@ -335,7 +335,8 @@ EXITS = {
     ),
     "store tells nothing": _Case(
         0,
-        'not judged: registered bookies: the metadata do not list them ("registered_bookies")',
+        "not judged: registered bookies: the metadata do not list them (a JSON file can, as "
+        '"registered_bookies")',
         {"registered_bookies": None, "unavailable_bookies": None, "underreplicated": None},
     ),
     "known to be unavailable": _Case(

@@ -104,7 +104,7 @@ def test_zsh_and_tcsh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (["streams", "lookup", "i"], "bkstore streams lookup", "required: --stream, --start"),
         (["streams", "compare", "i", "x\x1b"], "bkstore streams compare", "arguments: x\\x1b"),
         (["inspect", "d", "--format=x"], "bkstore inspect", "argument --format: invalid choice"),
-        (["nosuch"], "bkstore", "invalid choice: 'nosuch'"),
+        (["nosuch"], "bkstore", "no command 'nosuch'; bkstore --help"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -136,7 +136,7 @@ def test_options_of_rocksdb_beside_keys(capsys: pytest.CaptureFixture[str]) -> N
         (["--side", "my_module:Missing"], "has no attribute 'Missing'"),
         (["--side", "no_such_module:Index"], "No module named 'no_such_module'"),
         (["--side", "os:getcwd"], "called with (path, writable=True)"),
-        (["--side", "my_module:NoIndex", "--only", "NoIndex"], "does not make an EntryIndex"),
+        (["--side", "my_module:NoIndex", "--only", "NoIndex"], "not an EntryIndex"),
         (["--rocks", "block_size"], "'block_size' is not OPTION=VALUE"),
         (["--rocks", "block_size=many"], "invalid literal"),
         (["--rocks", "no_such_option=1"], "have no set_no_such_option"),

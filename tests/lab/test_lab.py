@@ -29,7 +29,7 @@ from bkstore.lab.documents.document import (
     read_document,
     save_document,
 )
-from bkstore.lab.experiment import Rows
+from bkstore.lab.experiment import Panel, Rows
 from bkstore.lab.measuring import latencies_and_costs
 from bkstore.lab.measuring.latencies_and_costs import (
     measure_cost,
@@ -108,6 +108,8 @@ def test_saved_and_read_again(document: Document, tmp_path: Path) -> None:
         target.write_text(text)
         with pytest.raises(InvalidArgument, match=reason):
             read_document(TOY, target)
+    with pytest.raises(InvalidArgument, match=r"nowhere\.json: cannot be read: No such file"):
+        read_document(TOY, tmp_path / "nowhere.json")
 
 
 def test_the_same_document_is_the_same_picture(document: Document) -> None:
@@ -175,6 +177,23 @@ def test_what_differs_between_two_results(document: Document) -> None:
         "one, 10: room, bytes 11 then, 10 now",
         "one, 1,000: playing, ms 286 then, 143 now: 0.50x",
     ] == list_differences(TOY, document, old)
+
+
+def test_a_row_without_one_of_the_given_values(document: Document) -> None:
+    """Its name is the values that it has."""
+    new, old = json.loads(json.dumps(document)), json.loads(json.dumps(document))
+    new["rows"][0]["size"] = old["rows"][0]["size"] = None
+    old["rows"][0]["bytes"] += 1
+
+    assert ["one: room, bytes 11 then, 10 now"] == list_differences(TOY, new, old)
+
+
+def test_a_panel_of_fewer_rows_than_it_needs() -> None:
+    """It shows nothing: a comparison of one value is none."""
+    panel = Panel("a", "x", "y", min_rows=2)
+
+    assert [] == panel.rows([{"x": 1, "y": 2}, {"x": 2, "y": None}])
+    assert 2 == len(panel.rows([{"x": 1, "y": 2}, {"x": 2, "y": 3}]))
 
 
 @pytest.mark.parametrize(

@@ -228,10 +228,10 @@ def test_a_broken_file_beside_the_result(
     ("words", "said"),
     [
         (["--seed", "-1"], "-1: below 0"),
-        (["--seed", "x"], "x: no whole number"),
-        (["--scale", "abc"], "abc: no number"),
+        (["--seed", "x"], "x: not a whole number"),
+        (["--scale", "abc"], "abc: not a number"),
         (["--scale", "nan"], "nan: not above 0"),
-        (["--rounds", "1.5"], "1.5: no whole number"),
+        (["--rounds", "1.5"], "1.5: not a whole number"),
     ],
     ids=" ".join,
 )

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from bkstore.cli.datasets.analyze_summary import SummaryLine, summarize
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.standard_streams import print_stderr
+from bkstore.counts import join_words
 from bkstore.offline.analyses import ANALYSES, Engine, Inputs
+from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _METADATA_LOSS_ANALYSES = frozenset({"violations", "homeless", "ledger_health"})
 _HOLE_ANALYSES = frozenset({"holes"})
+_MAX_LISTED = 5  # bookies
 
 
 class Verdict(NamedTuple):
-    """The summary line of each analysis, and whether anything was found, and anything checked."""
+    """The summary line of each analysis, whether anything was found, and why nothing was checked,
+    "" if something was."""
 
     lines: list[SummaryLine]
     has_findings: bool
-    has_checked_any: bool
+    unchecked_reason: str
+
+    @property
+    def has_checked_any(self) -> bool:
+        """Whether any entry was checked."""
+        return not self.unchecked_reason
 
     def report(self) -> int:
         """Return the exit code; print to stderr if nothing was checked."""
-        if not self.has_checked_any:
-            print_stderr("nothing was checked: there are no entries that could be missing")
+        if self.unchecked_reason:
+            print_stderr(f"nothing was checked: {self.unchecked_reason}")
         return exit_code(findings=self.has_findings, checked=self.has_checked_any)
 
 
@@ -46,7 +55,29 @@ def judge_results(tables: Mapping[str, pa.Table], inputs: Inputs, engine: Engine
     has_findings = any(line.finding for line in lines)
     has_findings = has_findings or bool(inputs.dump.unread_bookies or inputs.dump.damage_count)
     has_checked_any = has_findings or has_checked_entries(tables, inputs, engine)
-    return Verdict(lines, has_findings, has_checked_any)
+    return Verdict(lines, has_findings, "" if has_checked_any else _unchecked_reason(inputs))
+
+
+def _unchecked_reason(inputs: Inputs) -> str:
+    """Return why no entry was checked: perhaps the metadata are those of other bookies."""
+    dumped = {*inputs.dump.bookies}
+    ensembles: set[str] = set()
+    if inputs.metadata is not None:
+        for text in inputs.metadata.table.column("facts_json").to_pylist():
+            for _, ensemble in LedgerFacts.from_json(text).segments:
+                ensembles.update(ensemble)
+    if not ensembles or ensembles & dumped:
+        return "there are no entries that could be missing"
+    return (
+        f"the ensembles of the metadata are of {_list_some(ensembles)}, the dump is of "
+        f"{_list_some(dumped)}; NAME=DIR gives the bookie of a directory its id"
+    )
+
+
+def _list_some(bookies: Collection[str]) -> str:
+    """Return the first bookies, and the number of the others."""
+    first, others = sorted(bookies)[:_MAX_LISTED], max(0, len(bookies) - _MAX_LISTED)
+    return join_words([*first, *([f"{others} more"] if others else [])])
 
 
 def has_checked_entries(tables: Mapping[str, pa.Table], inputs: Inputs, engine: Engine) -> bool:

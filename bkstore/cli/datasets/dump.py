@@ -82,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
                 print_stderr(f"interrupted; run the same dump again to resume from {staging}")
             raise
     _print_counts(args.out, result, args.since)
+    if args.since is not None:
+        _print_new_bookies(result, args.since)
     return report_findings(result.findings)
 
 
@@ -96,3 +98,13 @@ def _print_counts(out: Path, result: DumpResult, since: Path | None) -> None:
     if since is not None:
         counts += f"; {result.unchanged_pieces} of {result.pieces} pieces unchanged since {since}"
     print_stderr(f"{out}: {counts}")
+
+
+def _print_new_bookies(result: DumpResult, since: Path) -> None:
+    """Print the bookies that the earlier dump does not have, of which nothing can be unchanged."""
+    from bkstore.offline.reading.open_dump import open_dump
+
+    earlier = open_dump(since)
+    for bookie in result.bookies:
+        if bookie.bookie_id not in (*earlier.bookies, *earlier.unread_bookies):
+            print_stderr(f"{bookie.bookie_id}: is not in {since}, and was read in full")

@@ -91,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
     if only_ledger is not None and not counts["ledgers"]:
         print_stderr(f"ledger {only_ledger} is on neither bookie")
         return 1
-    print_stderr(f"{format_count(counts['ledgers'], 'ledger')} compared, {counts['differ']} differ")
+    verb = "differs" if counts["differ"] == 1 else "differ"
+    print_stderr(f"{format_count(counts['ledgers'], 'ledger')} compared, {counts['differ']} {verb}")
     code = exit_code(findings=bool(counts["differ"] or code), checked=bool(counts["ledgers"]))
     return code if choice is None else choice.report(code, is_empty=False)
 

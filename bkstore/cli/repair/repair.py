@@ -28,6 +28,7 @@ from bkstore.cli.terminal.secrets import sasl_user_from_args
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.cli.terminal.table_output import tables_of_rows
 from bkstore.counts import size_text
+from bkstore.errors import InvalidArgument
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.tables import REPAIRS
 
@@ -47,6 +48,7 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the plan, with --apply what became of it, and a summary to stderr; return 1 if there is
     something left to repair, or something could not be judged, 3 if nothing was judged."""
+    _refuse_metadata_file(args.metadata)
     _refuse_outputs(args)
     if args.textfile is not None:
         require_packages("--textfile", "prometheus_client")
@@ -60,6 +62,16 @@ def run(args: argparse.Namespace) -> int:
             RepairResults(args.textfile).observe(repairer.report)
     _write_plan(args, plan)
     return exit_code(findings=not plan.is_clean, checked=not plan.checked_nothing)
+
+
+def _refuse_metadata_file(metadata: str) -> None:
+    """Raise `InvalidArgument` for a file of metadata, which no bookie is registered in."""
+    for path in local_paths(metadata):
+        if path.is_file():
+            raise InvalidArgument(
+                f"{path}: is a file of metadata; a repair needs the service URI of a running "
+                "cluster, such as zk+hierarchical://host:2181/ledgers"
+            )
 
 
 def _refuse_outputs(args: argparse.Namespace) -> None:

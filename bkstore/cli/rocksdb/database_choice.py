@@ -39,6 +39,11 @@ def open_databases(
     Raises `UnsupportedLayout` if DIR has none; else as `BookieDir` and `DatabaseFiles.open`.
     """
     directory: Path = args.directory
+    if directory.suffix in (".sst", ".log") and directory.is_file():
+        raise InvalidArgument(
+            f"{directory}: is one file of a database; give the database's directory, "
+            f"{directory.parent}, with --rows {directory.name} or --properties {directory.name}"
+        )
     if (directory / _CURRENT).is_file() or directory.name in DATABASE_NAMES:
         yield _open([(0, directory)], args), None
         return

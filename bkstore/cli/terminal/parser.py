@@ -21,6 +21,9 @@ _NUMBER_PATTERN = re.compile(r"-\d+|-\d*\.\d+")  # argparse does not take such w
 OUTPUT_ARGUMENTS = frozenset({"out", "output", "report", "resume", "target", "textfile"})
 """Arguments that are paths to be written; every other path is read."""
 
+_MIN_SIMILARITY = 0.7
+"""From this share of common letters on, a wrong word is taken for a mistyped one."""
+
 _NAME_DIR_ARGUMENTS = frozenset({"attach", "bookies", "directories"})
 """Arguments whose values are NAME=DIR or DIR."""
 
@@ -119,8 +122,15 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            error.message += _suggest_word(str(value), map(str, action.choices or ()))
+            suggestion = _suggest_word(str(value), map(str, action.choices or ()))
+            if self.command_groups:  # the help lists all commands, in their groups
+                self.error(f"no command {value!r}{suggestion or f'; {self._help_hint}'}")
+            error.message += suggestion
             raise
+
+    @property
+    def _help_hint(self) -> str:
+        return f"{self.prog} --help lists the commands"
 
     @property
     def options(self) -> frozenset[str]:
@@ -183,6 +193,8 @@ class Parser(argparse.ArgumentParser):
             options = list(self._option_string_actions)
             words = (f"{name}{_suggest_word(name, options)}" for name in self._unknown_names)
             message = f"unrecognized arguments: {' '.join(words)}"
+        elif self.command_groups and message.endswith("arguments are required: COMMAND"):
+            message = f"a command is required; {self._help_hint}"
         super().error(escape_unprintable(message))
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -199,5 +211,5 @@ ArgumentCheck = Callable[[Parser, argparse.Namespace], None]
 
 def _suggest_word(word: str, known: Iterable[str]) -> str:
     """Return " (did you mean X?)" for the nearest known word, an empty string if none is near."""
-    matches = get_close_matches(word, list(known), 1)
+    matches = get_close_matches(word, list(known), 1, _MIN_SIMILARITY)
     return f" (did you mean {matches[0]}?)" if matches else ""

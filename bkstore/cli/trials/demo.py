@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -91,17 +92,18 @@ def run(args: argparse.Namespace) -> int:
         for bookie in bookies:
             bookie.refuse_output(report_path)
         scratch = stack.enter_context(scratch_directory("demo"))
-        cluster = None if bookies else _make_cluster(scratch)  # which knows its losses
+        step = _StepPrinter()
+        cluster = None if bookies else _make_cluster(scratch, step)  # which knows its losses
         if cluster is not None:
             bookies = [stack.enter_context(BookieDir(path)) for path in cluster.bookies.values()]
-        _print_paragraph(f"2. Which entries are where, from the indexes alone\n{_LEGEND}")
+        step.print(f"Which entries are where, from the indexes alone\n{_LEGEND}")
         for bookie in bookies:
             _print_availability(bookie)
-        found_all = cluster is None or _print_audit(cluster, bookies)
-        _print_paragraph("4. The indexes and entry logs as Parquet tables")
+        found_all = cluster is None or _print_audit(cluster, bookies, step)
+        step.print("The indexes and entry logs as Parquet tables")
         result = dump(bookies, scratch / "dump")
         _print_dump_counts(scratch / "dump", result)
-        _print_paragraph(f"5. Asking {engine.description}")
+        step.print(f"Asking {engine.description}")
         metadata = None if cluster is None else cluster.metadata
         tables = _run_analyses(engine.name, scratch / "dump", metadata)
         _print_analyses(tables)
@@ -110,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
             found_all &= _compare_with_lost(engine.name, reported, cluster.lost)
             found_all &= _check_orphan(engine.name, tables["orphans"], cluster)
         _write_report(report_path, tables, scratch, given, engine.name)
+        step.print(f"Report: {escape_unprintable(str(report_path.absolute()))}")
         if cluster is not None:
             return 0 if found_all else 1
         return report_findings(result.findings)
@@ -156,11 +159,21 @@ def _print_paragraph(text: str) -> None:
     print_text(f"\n{text}\n")
 
 
-def _make_cluster(top: Path) -> DemoCluster:
+class _StepPrinter:
+    """Prints the titles of the steps, numbered from 1: a given bookie has fewer of them."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+
+    def print(self, title: str) -> None:
+        _print_paragraph(f"{next(self._numbers)}. {title}")
+
+
+def _make_cluster(top: Path, step: _StepPrinter) -> DemoCluster:
     """Make the cluster of the demo, and print which replicas it has lost."""
     from bkstore.cli.trials.demo_data import make_cluster
 
-    _print_paragraph("1. Three bookies of three storages, ledgers striped over them, and faults")
+    step.print("Three bookies of three storages, ledgers striped over them, and faults")
     cluster = make_cluster(top)
     lost, orphan = cluster.lost, cluster.orphan
     rows = [(str(ledger), bookie, len(lost[ledger, bookie])) for ledger, bookie in lost]
@@ -192,12 +205,12 @@ def _print_availability(bookie: BookieDir) -> None:
     _print_table(_AVAILABILITY_SCHEMA, [Table.from_rows(_AVAILABILITY_SCHEMA, rows)])
 
 
-def _print_audit(cluster: DemoCluster, bookies: Sequence[BookieDir]) -> bool:
+def _print_audit(cluster: DemoCluster, bookies: Sequence[BookieDir], step: _StepPrinter) -> bool:
     """Audit the bookies and print the violations; return whether they are exactly what was lost."""
     from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
     from bkstore.cluster.store.opening import open_metadata
 
-    _print_paragraph("3. Auditing them against the ledger metadata (BP-34)")
+    step.print("Auditing them against the ledger metadata (BP-34)")
     audited_bookies = {bookie.bookie_id: DirectoryBookie(bookie) for bookie in bookies}
     options = AuditOptions(rechecks=0)
     report = Auditor(open_metadata(cluster.metadata), audited_bookies, options=options).run()
@@ -327,7 +340,6 @@ def _write_report(
     source = {"manifest": manifest, "metadata": metadata, "engine": engine}
     all_tables = {**tables, "findings": opened_dump.read("findings")}
     write_report(target, all_tables, title=title, source=source)
-    _print_paragraph(f"6. Report: {escape_unprintable(str(target.absolute()))}")
 
 
 def _mark_removed(bookie: Mapping[str, Any], top: Path) -> dict[str, Any]:

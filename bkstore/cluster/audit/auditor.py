@@ -46,6 +46,7 @@ _SPEED_OPTIONS = ("concurrency", "rate")
 """Options that do not change the verdicts, so that a run may be resumed with others."""
 
 _check_options = optional(instance(AuditOptions))
+_NOT_LISTED = "the metadata do not list them (a JSON file can, as"
 _log = logging.getLogger(__name__)
 
 
@@ -234,17 +235,15 @@ class Auditor:
         """Return why rules were not checked: lists absent from the metadata, options not given."""
         rules = []
         if not has_marks:
-            rules.append('marks: the metadata do not list them ("underreplicated")')
+            rules.append(f'marks: {_NOT_LISTED} "underreplicated")')
         elif self.options.grace_period is None:
             rules.append("overdue marks: no grace period was given (--grace-period SECONDS)")
         if report.undated:
             rules += [format_count(report.undated, "mark without a time", "marks without a time")]
         if self.store.registered_bookies() is None:
-            rules.append('registered bookies: the metadata do not list them ("registered_bookies")')
+            rules.append(f'registered bookies: {_NOT_LISTED} "registered_bookies")')
         if self.store.unavailable_bookies() is None:
-            rules.append(
-                'unavailable bookies: the metadata do not list them ("unavailable_bookies")'
-            )
+            rules.append(f'unavailable bookies: {_NOT_LISTED} "unavailable_bookies")')
         return rules
 
     def _parameters_to_match(self) -> dict[str, Any]:

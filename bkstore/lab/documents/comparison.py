@@ -56,7 +56,7 @@ def _list_row_differences(experiment: Experiment, new: Document, old: Document) 
 
 
 def _format_key(key: tuple[Any, ...]) -> str:
-    return ", ".join(map(as_text, key))
+    return ", ".join(filter(None, map(as_text, key)))  # a column may have no value in this row
 
 
 def _changed_values(experiment: Experiment, old: Row, new: Row) -> Iterator[str]:

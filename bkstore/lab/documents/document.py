@@ -114,7 +114,9 @@ def load_document(source: Path) -> Document:
     """Return a saved document of any experiment; raise `InvalidArgument` if it is not valid."""
     try:
         document = parse_json(source.read_bytes())
-    except (OSError, CorruptionError) as error:
+    except OSError as error:
+        raise InvalidArgument(f"{source}: cannot be read: {error.strerror}") from error
+    except CorruptionError as error:
         raise InvalidArgument(f"{source}: no result can be read: {error}") from error
     found_format = document.get("format") if isinstance(document, dict) else None
     if found_format != FORMAT:

@@ -261,7 +261,7 @@ def _shape_panel(title: str, y: str, high: str | None = None, log: Literal["", "
 
 def _option_panel(title: str, y: str, high: str | None = None) -> Panel:
     selection = {"shape": DETAILED_SHAPE, "side": ("rocksdb", *TUNED_SIDES)}
-    return Panel(title, "side", y, None, selection, high)
+    return Panel(title, "side", y, None, selection, high, min_rows=2)
 
 
 EXPERIMENT = Experiment(

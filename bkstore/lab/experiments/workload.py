@@ -69,7 +69,14 @@ def _parse_seconds(text: str) -> float:
 
 
 def _parse_index(text: str) -> tuple[str, IndexSide]:
-    return (text, _DISK_INDEXES[text]) if text in _DISK_INDEXES else parse_index_class(text)
+    """Return an index of the package or a user's class, by name; for argparse."""
+    if text in _DISK_INDEXES:
+        return text, _DISK_INDEXES[text]
+    try:
+        return parse_index_class(text)
+    except argparse.ArgumentTypeError as error:
+        known = ", ".join(map(repr, _DISK_INDEXES))
+        raise argparse.ArgumentTypeError(f"{error}; the package has {known}") from None
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

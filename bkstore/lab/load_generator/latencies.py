@@ -21,7 +21,7 @@ def require_hdrhistogram() -> Any:
     try:
         from hdrh.histogram import HdrHistogram
     except ImportError as error:
-        raise MissingDependency.of("hdrhistogram", "lab", "A load") from error
+        raise MissingDependency.of("hdrhistogram", "lab", "a load test") from error
     return HdrHistogram
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bkstore.counts import format_count
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 
@@ -36,12 +37,16 @@ class OperationMix(NamedTuple):
         """
         operations = tuple(names.split(","))
         unknown = [operation for operation in operations if operation not in OPERATIONS]
-        if unknown or len(set(operations)) != len(operations):
-            raise InvalidArgument(f"{names}: not some of {', '.join(OPERATIONS)}, each once")
+        if unknown:
+            known = ", ".join(OPERATIONS)
+            raise InvalidArgument(f"--ops {names}: no operation {unknown[0]!r}; there are {known}")
+        if len(set(operations)) != len(operations):
+            raise InvalidArgument(f"--ops {names}: an operation is given twice")
         weights = _parse_weights(shares) if shares is not None else [1.0] * len(operations)
         if len(weights) != len(operations):
             raise InvalidArgument(
-                f"{shares}: {len(weights)} shares of {len(operations)} operations ({names})"
+                f"--mix {shares}: {format_count(len(weights), 'share')} for "
+                f"{format_count(len(operations), 'operation')} ({names})"
             )
         return cls(operations, tuple(weight / sum(weights) for weight in weights))
 

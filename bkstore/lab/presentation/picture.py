@@ -92,7 +92,7 @@ def draw_picture(
     in light and dark colors, or as PNG, in light ones, with at most `max_columns` panels side by
     side. Raises `MissingDependency` without matplotlib, and `InvalidArgument` if no panel has rows,
     as panels leave out rows without values."""
-    matplotlib = require_matplotlib()
+    matplotlib = require_matplotlib("a picture", "lab")
     panels = [panel for panel in experiment.panels if panel.rows(document["rows"])]
     if not panels:
         raise InvalidArgument(f"no rows of this result stand in a panel of {experiment.name}")

@@ -120,7 +120,7 @@ def parse_index_class(text: str) -> tuple[str, IndexSide]:
         """Open an index of the class; raises `BkstoreError` if it is not an `EntryIndex`."""
         index = index_class(directory / "index", writable=writable)
         if not isinstance(index, EntryIndex):
-            raise BkstoreError(f"{text} does not make an EntryIndex, but {type(index).__name__}")
+            raise BkstoreError(f"{text} makes a {type(index).__name__}, not an EntryIndex")
         return index
 
     return text.rpartition(":")[2], IndexSide(open_index, file_endings=("",))

@@ -116,7 +116,9 @@ class SqlSession(NamedTuple):
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+    """Return a message of DuckDB without the line that underlines a word of the query."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return " ".join(word for line in lines if line.strip("^~ ") for word in line.split())
 
 
 def _check_schema_names(schemas: Mapping[str, object]) -> None:

@@ -105,7 +105,9 @@ def _choose_bookie(dump: Dump, bookie: str | None) -> str:
     if bookie is None:
         if len(dump.bookies) == 1:
             return dump.bookies[0]
-        raise InvalidArgument(f"{dump.path}: choose a bookie; it has {known_bookies}")
+        raise InvalidArgument(
+            f"{dump.path}: choose a bookie by --bookie-a or --bookie-b; it has {known_bookies}"
+        )
     if bookie in dump.unread_bookies:
         raise InvalidArgument(f"{dump.path}: {dump.unread_bookies[bookie]}")
     if bookie not in dump.bookies:

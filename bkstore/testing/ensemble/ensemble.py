@@ -452,7 +452,7 @@ def _acquire_directory(path: StrPath | None, undo: ExitStack) -> tuple[Path, int
     directory = Path(os.path.abspath(path))
     _check_usable(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    message = f"{directory}: its ensemble is running (see bkstore ensemble status --dir)"
+    message = f"{directory}: its ensemble is running (see bkstore ensemble status --dir {path})"
     fd = acquire_lock(directory / LOCK_NAME, message)
     undo.callback(os.close, fd)
     _check_usable(directory)  # again: another process may have used it before the lock was held

@@ -46,6 +46,8 @@ def read_status(path: StrPath) -> EnsembleStatus:
     directory, `CorruptionError` for a damaged state file."""
     directory = Path(os.path.abspath(path))
     contents = StateFile.read(directory) if directory.is_dir() else None
+    if not directory.exists():
+        raise InvalidArgument(f"{directory}: no such directory")
     if contents is None:
         raise InvalidArgument(f"{directory}: not an ensemble's directory (it has no {STATE_NAME})")
     return EnsembleStatus(directory, *contents)

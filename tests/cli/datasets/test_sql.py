@@ -114,8 +114,11 @@ def test_a_query_from_stdin_over_two_dumps(
     ("words", "message"),
     [
         (["select nope from ledgers"], 'the query failed: Binder Error: .*"nope"'),
-        (["selec 1"], "the query failed: Parser Error"),
-        (["select * from violations"], "^bkstore: violations needs ledger metadata$"),
+        (["selec 1"], 'the query failed: Parser Error: .*"selec" LINE 1: selec 1$'),
+        (
+            ["select * from violations"],
+            r"^bkstore: violations needs ledger metadata \(--metadata\)$",
+        ),
         (["select 1", "--attach", "main=DUMP"], "'main' cannot be the name"),
         (["select 1", "--attach", "x=DUMP", "--attach", "x=DUMP"], "two dumps have the name 'x'"),
         (["select 1", "--attach", "DUMP"], "is not NAME="),

@@ -86,7 +86,7 @@ def test_one_ledger(top: Path, capsys: Capsys) -> None:
     rows, err = _run(capsys, *words, 9)
 
     assert [9] == [row["ledger_id"] for row in rows]
-    assert "1 ledger compared, 1 differ" in err
+    assert "1 ledger compared, 1 differs" in err
     assert [] == _run(capsys, *words, 2, code=0)[0]
     assert "ledger 77 is on neither bookie" in _run(capsys, *words, 77)[1]
     assert 2 == main(["diff", str(top / "a"), str(top / "b"), "--ledger-scope-id", "3"])
@@ -103,7 +103,10 @@ def test_dumps(top: Path, capsys: Capsys) -> None:
 
     assert rows == _run(capsys, top / "a", top / "b")[0]
     assert rows == _run(capsys, out, out, "--bookie-a", "a", "--bookie-b", "b")[0]
-    assert "choose a bookie" in _run(capsys, out, top / "b", code=2)[1]
+    assert (
+        "choose a bookie by --bookie-a or --bookie-b; it has a, b"
+        in _run(capsys, out, top / "b", code=2)[1]
+    )
     assert "not a dump" in _run(capsys, top / "a", top / "b", "--bookie-a", "a", code=2)[1]
     assert 2 == main(
         ["diff", str(out), str(top / "b"), "--bookie-a", "a", "-o", str(out / "x.csv")]

@@ -62,6 +62,8 @@ def _run(capsys: Capsys, *words: str) -> tuple[int, list[dict[str, Any]], str]:
 def test_nothing_to_repair(made: MadeCluster, capsys: Capsys) -> None:
     """A whole cluster has no rows, and exit code 0."""
     assert (0, []) == _run(capsys, made.folder)[:2]
+    assert 0 == main(["repair", made.folder, "--retries", "0"])
+    assert ("", "Nothing to repair\n1 ledger: 1 checked\n") == capsys.readouterr()
 
 
 def test_plan(made: MadeCluster, capsys: Capsys) -> None:
@@ -172,6 +174,16 @@ def test_table(made: MadeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 80 >= max(map(len, lines))
     assert made.ensemble[0] in out.getvalue()
     assert any(made.ensemble[1] in line and "0, 3 (2 entr" in line for line in lines)
+
+
+def test_a_file_of_metadata(tmp_path: Path, capsys: Capsys) -> None:
+    """It has no running bookies, so it is refused before any is waited for."""
+    path = tmp_path / "metadata.json"
+    path.write_bytes(b'{"ledgers": [], "registered_bookies": ["b1"]}')
+
+    assert 2 == main(["repair", str(path)])
+    message = f"bkstore: {path}: is a file of metadata; a repair needs the service URI of a running"
+    assert capsys.readouterr().err.startswith(message)
 
 
 def test_nothing_checked(tmp_path: Path, capsys: Capsys) -> None:

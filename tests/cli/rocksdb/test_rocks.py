@@ -53,6 +53,16 @@ def rows_of(capsys: Capsys, *words: object, code: int = 0) -> list[dict[str, Any
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+def test_one_file(made: Path, capsys: Capsys) -> None:
+    """`sst_dump` takes a table's path; here the database is given, with an option for the file."""
+    table = next(made.rglob("*.sst"))
+
+    assert 2 == main(["rocks", str(table)])
+    database, name = table.parent, table.name
+    said = capsys.readouterr().err
+    assert f"the database's directory, {database}, with --rows {name} or --properties" in said
+
+
 def test_files(made: Path, capsys: Capsys) -> None:
     """One row a file that counts, by database; ranges of keys as ledgers and entries."""
     rows = rows_of(capsys, made)

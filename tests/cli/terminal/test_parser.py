@@ -25,6 +25,7 @@ MISTYPED = {
     "inspect D --livee": "--livee (did you mean --live?)",
     "inspect --livee D": "--livee (did you mean --live?)",
     "inspect --livee": "--livee (did you mean --live?)",
+    "readlog D --log 0": "--log",  # not --layout
     "ledger --livee D 7": "--livee (did you mean --live?)",
     "ledger --formt json D 7": "--formt (did you mean --format?)",
     "ledger D --ledgerid=7": "--ledgerid (did you mean --ledger-id?)",
@@ -54,6 +55,7 @@ def test_unknown_options(line: str, capsys: Capsys) -> None:
         ("streams lokup I", "(did you mean lookup?)"),
         ("inspect D --format jsn", "(did you mean json?)"),
         ("completion bahs", "(did you mean bash?)"),
+        ("readlog D --format log", ""),
         ("xyzzy D", ""),
     ],
 )
@@ -61,8 +63,16 @@ def test_wrong_choices(line: str, ends: str, capsys: Capsys) -> None:
     """A command or a value that is no choice is named with the nearest one, behind all of them."""
     said = _said(capsys, *line.split())
 
-    assert "invalid choice: " in said
+    assert ("invalid choice: " in said) != ("no command " in said)
     assert ends == "".join(re.findall(r"\(did you mean .*", said))
+
+
+def test_commands(capsys: Capsys) -> None:
+    """What lists them is named, not all of them; a command must be given."""
+    hint = "bkstore --help lists the commands"
+
+    assert _said(capsys, "xyzzy").endswith(f"error: no command 'xyzzy'; {hint}")
+    assert _said(capsys).endswith(f"error: a command is required; {hint}")
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,8 @@ def test_a_directory_of_ones_own(
 
     assert "b (idx): 1 ledger\n" in out
     assert "Auditing" not in out
+    steps = [line[:2] for line in out.splitlines() if line[1:2] == "."]
+    assert ["1.", "2.", "3.", "4."] == steps
     assert "Not judged" in page
 
 

@@ -125,8 +125,10 @@ def test_findings_compare_sides(tmp_path: Path) -> None:
     [
         (["--index", "nothing"], "no entry point of bkstore.index"),
         (["--storage", "nothing"], "invalid choice: 'nothing'"),
-        (["--ops", "reed"], "reed: not some of read, write"),
-        (["--mix", "1"], "1 shares of 2 operations (read,write)"),
+        (["--index", "nothing"], "; the package has 'idx files', 'rocksdb'"),
+        (["--ops", "reed"], "--ops reed: no operation 'reed'; there are read, write"),
+        (["--ops", "read,read"], "--ops read,read: an operation is given twice"),
+        (["--mix", "1"], "--mix 1: 1 share for 2 operations (read,write)"),
         (["--duration", "0"], "0: not a number of seconds above 0"),
         (["--duration", "nan"], "nan: not a number of seconds above 0"),
         (["--threads", "0"], "0: not a whole number above 0"),
@@ -153,4 +155,4 @@ def test_without_hdrhistogram(
     monkeypatch.setattr(HierarchicalIndex, "__init__", None)
 
     assert 2 == main(EXPERIMENT, list(SHORT))
-    assert "A load needs hdrhistogram: pip install" in capsys.readouterr().err
+    assert "a load test needs hdrhistogram: pip install" in capsys.readouterr().err

@@ -402,6 +402,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Ca
 
     assert 0 == main(["dump", "b", "two", "--since", "one"])
     assert capsys.readouterr().err.endswith("2 of 2 pieces unchanged since one\n")
+    assert 0 == main(["dump", "b", "new=b", "both", "--since", "one"])
+    assert capsys.readouterr().err.endswith("\nnew: is not in one, and was read in full\n")
     assert 2 == main(["dump", "b", "one/more", "--since", "one"])
     assert "one/more is inside one" in capsys.readouterr().err
     assert 2 == main(["dump", "b", "three", "--since", "s3://bucket/one"])

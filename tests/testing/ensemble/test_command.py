@@ -85,7 +85,8 @@ def test_up_and_down(made: Path, capsys: Capsys) -> None:
     assert (uri, "writable", "db") == (bookie["uri"], bookie["state"], bookie["storage"])
     assert (pids[1], str(made / "bookie-1")) == (bookie["pid"], bookie["directory"])
     for words in (["up"], ["up", "--detach"]):
-        assert "trial: its ensemble is running" in _says(capsys, 2, *words, "--dir", place)
+        said = _says(capsys, 2, *words, "--dir", place)
+        assert f"trial: its ensemble is running (see bkstore ensemble status --dir {place})" in said
 
     os.kill(state["pid"], signal.SIGKILL)
 
@@ -218,7 +219,7 @@ def test_refusals(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatc
         }
         for why, words in wrong.items():
             assert why in _says(capsys, 2, *words)
-    assert "not an ensemble's directory" in _says(capsys, 2, "down", "--dir", new)
+    assert f"{new}: no such directory" in _says(capsys, 2, "down", "--dir", new)
     with pytest.raises(SystemExit, match="2"):
         main(["ensemble", "up", "--storage", "sorted,tape"])
     assert "unknown storage 'tape'" in capsys.readouterr().err

@@ -33,9 +33,10 @@ _MAX_LIVE_TRIES = 20
 
 class DatabaseFile(NamedTuple):
     """One file. `kind` is "table" (live), "log" (with rows that are in no table yet), "manifest"
-    (that CURRENT names), "options" (the latest) or "unused" (a table, log, manifest or options
-    that no longer counts). `table` is what the manifest has of a live table, `summary` what a log
-    holds. `size` is None for a file that is missing."""
+    (that CURRENT names), "options" (the latest), "unused" (a table, log, manifest or options
+    that no longer counts) or "unknown" (one that may count: no manifest can be read). `table` is
+    what the manifest has of a live table, `summary` what a log holds. `size` is None for a file
+    that is missing."""
 
     name: str
     kind: str
@@ -116,7 +117,7 @@ class DatabaseFiles:
         return list(list_needed_logs(self.manifest, self.path).values())
 
     def files(self) -> list[DatabaseFile]:
-        """Return the files: live tables, logs, manifest and options, then those not used. Adds
+        """Return the files: live tables, logs, manifest and options, then all others. Adds
         findings for files that are missing, of another size than the manifest says, or damaged.
         Reads the logs in full."""
         self._check_completeness()
@@ -143,8 +144,11 @@ class DatabaseFiles:
         if options_files:
             options_name = options_files[max(options_files)]
             files.append(DatabaseFile(options_name, "options", sizes.pop(options_name)))
-        unused = sorted(filter(_NUMBERED.fullmatch, sizes))
-        return files + [DatabaseFile(file_name, "unused", sizes[file_name]) for file_name in unused]
+        for file_name in sorted(filter(_NUMBERED.fullmatch, sizes)):
+            is_unused = self.manifest is not None or _OPTIONS.fullmatch(file_name)
+            kind = "unused" if is_unused else "unknown"
+            files.append(DatabaseFile(file_name, kind, sizes[file_name]))
+        return files
 
     def _check_completeness(self) -> None:
         """Add findings for tables and logs that are missing or were never listed."""
