@@ -145,9 +145,9 @@ class Analysis:
         """Return the name of a required input that is missing, or None."""
         needs_metadata = self.needs_metadata or bool(inputs.options.owners)
         if needs_metadata and inputs.metadata is None:
-            return "ledger metadata (--metadata)"
+            return "ledger metadata"
         if self.needs_other and inputs.other is None:
-            return "a second dump (--other)"
+            return "a second dump"
         return None
 
     def rank_column(self, options: Options) -> str:

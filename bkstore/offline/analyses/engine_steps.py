@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _ANALYSIS_PATTERN = re.compile(rf"\b(?:from|join)\s+({'|'.join(ANALYSES)})\b")
 _TABLE_PATTERN = re.compile(rf"\b(?:from|join)\s+(other_)?({'|'.join(DUMP_TABLES)})\b")
 
+_INPUT_OPTIONS = {"ledger metadata": "--metadata", "a second dump": "--other"}
+
 
 class Engine(Protocol):
     """Runs analyses: `LocalEngine`, `bkstore.spark.analysis.SparkEngine`."""
@@ -55,7 +57,8 @@ def check_inputs(analysis: Analysis, inputs: Inputs) -> None:
         raise InvalidArgument(f"{analysis.name} cannot be limited to the ledgers of some owners")
     missing_input = analysis.missing_input(inputs)
     if missing_input is not None:
-        raise InvalidArgument(f"{analysis.name} needs {missing_input}")
+        option = _INPUT_OPTIONS[missing_input]
+        raise InvalidArgument(f"{analysis.name} needs {missing_input} ({option})")
     if inputs.options.top is not None:
         analysis.rank_column(inputs.options)
 
