@@ -255,3 +255,11 @@ def test_a_picture_has_dark_colors() -> None:
         for each in attributes
         if f"[{each.strip()}]" not in style and each[-8:-1] in DARK_COLORS
     ]
+
+
+def test_a_panel_of_fewer_rows_than_it_needs() -> None:
+    """It shows nothing: a comparison of one value is none."""
+    panel = Panel("a", "x", "y", min_rows=2)
+
+    assert [] == panel.rows([{"x": 1, "y": 2}, {"x": 2, "y": None}])
+    assert 2 == len(panel.rows([{"x": 1, "y": 2}, {"x": 2, "y": 3}]))
