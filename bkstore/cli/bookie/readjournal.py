@@ -43,6 +43,8 @@ _LENGTH_BYTES = 4  # before each record
 
 
 class _Journal(NamedTuple):
+    """A journal file: the number of its journal directory, its id and its path."""
+
     dir_index: int
     journal_id: int
     path: Path
@@ -178,7 +180,7 @@ def _record_rows(
     file: _Journal, scan: JournalScan, findings: list[Finding]
 ) -> Iterator[tuple[tuple[Any, ...], JournalRecord]]:
     """Yield the cells of each record of a file but its payload, and the record; append a finding
-    for each run of alike problems."""
+    for consecutive records with the same problem."""
     file_cells = (file.path.name, file.dir_index, file.journal_id, scan.version)
     damage_runs = DamageRuns(findings)
     for offset, record_bytes in scan:
@@ -217,6 +219,7 @@ def _record_cells(record: JournalRecord, size: int) -> tuple[Any, ...]:
         master_key = record.body
     elif record.kind == "explicit_lac":
         explicit_lac = record.body
+    # The columns of `JOURNAL_RECORDS` from `kind` on, in its order.
     ids = (record.kind, *record.ledger.signed, record.entry_id)
     lac_entry = None if explicit_lac is None else explicit_lac_or_none(explicit_lac)
     state_cells = (master_key, explicit_lac, lac_entry)

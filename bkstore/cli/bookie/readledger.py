@@ -231,7 +231,7 @@ def _entry_tables(
     pulsar_rows: PulsarEntryRows | None,
 ) -> Iterator[Table]:
     """Yield a table per batch, of payloads or of the headers of Pulsar's messages; append to
-    `findings` runs of entries whose digests do not match."""
+    `findings` the entries whose digests do not match."""
     mismatches = _DigestMismatches(ledger, findings)
     for batch in batches:
         if len(batch):
@@ -284,10 +284,11 @@ def _entry_row(
         is_verified = True
         try:
             digest.coder.decode(record, ledger, entry_id)
-            mismatches.end_run()  # later damage is a finding of its own
+            mismatches.end_range()  # later damage is a finding of its own
         except CorruptionError as error:
             is_verified = False
             mismatches.add(entry_id, log_name(log_id), position, error.reason)
+    # The columns of `ENTRY_RECORDS`, in its order.
     payload = record[header.size + digest.size :]
     sizes = (len(record), header.lac, header.length)
     return (*ledger.signed, entry_id, dir_index, log_id, position, *sizes, is_verified, payload)
@@ -312,7 +313,7 @@ class _DigestMismatches:
         self._entries.append(entry_id)
         self._last_position = position
 
-    def end_run(self) -> None:
+    def end_range(self) -> None:
         """Report what was added: a good record follows."""
         self.report()
         self._runs.end_runs()

@@ -40,7 +40,7 @@ _READ_AHEAD = 100
 
 
 class _Outcome(NamedTuple):
-    """What is told of a bookie beside its rows."""
+    """The outcome of reading a bookie, beside its rows."""
 
     findings: list[Finding]
     unknown_count: int  # ids of --live-ledgers that its index does not have
@@ -212,7 +212,7 @@ def _read_bookie(
     directory: Path,
     show_progress: ShowProgress | None,
 ) -> Generator[Table, None, _Outcome]:
-    """Yield the tables of one bookie; return what is told beside them."""
+    """Yield the tables of one bookie; return the outcome."""
     from bkstore.cli.maintenance.usage_tables import TABLES_BY_KIND
     from bkstore.offline.usage import Usage, bookie_shares
 

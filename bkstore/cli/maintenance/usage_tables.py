@@ -73,6 +73,7 @@ def _complete_totals(logs: Iterable[LogUsage]) -> None:
 def _by_log(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
     """Yield a row per entry log."""
     for log_usage in usage.logs():
+        # The columns of `USAGE_BY_LOG`, in its order, in groups.
         log, record_bytes, live_bytes = log_usage.log, log_usage.record_bytes, log_usage.live_bytes
         log_cells = (log.dir_index, log.log_id, log.path.rpartition("/")[2], log.bytes)
         counts = (len(log_usage.ledgers), len(log_usage.live_ledgers))
@@ -99,6 +100,7 @@ def _by_scope(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Ro
 
 
 def _by_log_and_ledger(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+    """Yield a row per ledger of each entry log."""
     for log_usage in usage.logs():
         log_cells = (log_usage.log.dir_index, log_usage.log.log_id)
         for ledger_id, size in sorted(log_usage.ledgers.items()):
@@ -106,6 +108,7 @@ def _by_log_and_ledger(_bookie: BookieDir, usage: Usage, _args: argparse.Namespa
 
 
 def _of_index(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+    """Yield a row per part of the index: a tree of index files, or a database."""
     for part in usage.index():
         sizes = (part.files, part.file_bytes, part.disk_bytes)
         row_cells = (part.rows, part.row_bytes, part.pages)
@@ -113,7 +116,8 @@ def _of_index(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Ro
 
 
 def _rocksdb_cells(part: IndexPart) -> tuple[int | None, ...]:
-    """Return the sizes that RocksDB reports of a database, nulls for index files."""
+    """Return the sizes that RocksDB reports of a database: the last six columns of
+    `USAGE_OF_INDEX`, nulls for index files."""
     sizes = part.sizes
     if sizes is None:
         return (None,) * 6
@@ -123,6 +127,7 @@ def _rocksdb_cells(part: IndexPart) -> tuple[int | None, ...]:
 
 
 def _of_caches(_bookie: BookieDir, usage: Usage, args: argparse.Namespace) -> Rows:
+    """Yield a row per setting of a bookie's caches, with the value that its data need."""
     _complete_totals(usage.logs())
     for setting in usage.cache_needs(args.readers, args.read_ahead):
         setting_cells = (setting.setting, setting.purpose, setting.value, setting.unit)
