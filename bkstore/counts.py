@@ -37,9 +37,8 @@ def size_text(number: int) -> str:
     ('999 B', '1.50 KiB', '300 GiB', '1.00 MiB')
     """
     value, unit = float(number), 0
-    while (
-        abs(value) >= 999.5 and unit < len(BINARY_UNITS) - 1
-    ):  # it would be rounded to four digits
+    # From 999.5 on, a value would be rounded to four digits.
+    while abs(value) >= 999.5 and unit < len(BINARY_UNITS) - 1:
         value, unit = value / 1024, unit + 1
     if unit == 0:
         return f"{number} B"

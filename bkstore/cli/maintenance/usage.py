@@ -183,8 +183,11 @@ def _with_owners(
     numbers: OwnerNumbers | None,
     has_total: bool,
 ) -> Iterator[Table]:
-    """Yield the tables, with metadata: rows of chosen ledgers with their owners, or the sums of
-    owners over all directories, on the screen with a total."""
+    """Yield the tables; without ledger metadata (`choice` and `numbers` are None) unchanged.
+
+    Of tables of ledgers only rows of the chosen ledgers are kept, with columns of their owners. If
+    rows stand for owners, a table of their sums over all directories follows (`has_total`: with a
+    total)."""
     from bkstore.cli.maintenance.owner_sums import keep_chosen, owner_table
     from bkstore.cli.owners.owner_columns import add_owners
 

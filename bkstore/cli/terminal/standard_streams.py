@@ -26,8 +26,8 @@ def print_stderr(text: str) -> None:
 
 
 def print_text(text: str) -> None:
-    """Write a text to standard output and flush it; raises `WriteFailed` if that fails, but for a
-    pipe without a reader `BrokenPipeError`, on which a command ends silently."""
+    """Write a text to standard output and flush it. Raises `BrokenPipeError` if it is a pipe
+    without a reader, on which a command ends silently, and `WriteFailed` for any other failure."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -64,7 +64,8 @@ def wait_for_advance(access: LedgerAccess, lac: int, seconds: float) -> None:
 def _wait_for_lac_from(
     access: LedgerAccess, client: BookieClient, lac: int, seconds: float
 ) -> bool:
-    """Wait until a bookie knows a LAC above `lac`, or for `seconds`; return whether it can."""
+    """Wait until a bookie knows a LAC above `lac`, or for `seconds`; return False at once if this
+    client cannot wait for LACs, else True."""
     if not isinstance(client, LacWaiter):
         return False
     client.wait_for_lac(access.ledger, lac, seconds)

@@ -28,7 +28,8 @@ _STATES_PER_FLUSH = {"idx": 1024, "rocksdb": 1 << 16}
 
 
 def current_dirs(top: Path, directory_count: int) -> list[Path]:
-    """Return the ``current/`` directories of a bookie at `top`, in the order of its ledgers.
+    """Return the ``current/`` directories of a bookie with so many ledger directories at `top`, in
+    the order of their numbers.
 
     >>> [str(path) for path in current_dirs(Path("b"), 2)]
     ['b/ledgers0/current', 'b/ledgers1/current']

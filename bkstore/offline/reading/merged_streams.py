@@ -42,7 +42,8 @@ def merge_sorted_streams(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterato
 
 
 class _Stream:
-    """A stream with its waiting rows, which were read but not yet taken, and their ledgers."""
+    """A stream with its waiting rows, which are read but not yet taken by `take_before`, and their
+    ledgers."""
 
     def __init__(self, number: int, batches: Iterator[pa.RecordBatch]) -> None:
         self._number = number
@@ -59,7 +60,8 @@ class _Stream:
             self.read_batch()
 
     def read_batch(self) -> None:
-        """Read a batch and append it to the waiting rows."""
+        """Read the next batch with rows, and append it to the waiting rows, which are read but not
+        yet taken. At the end of the stream, note that instead."""
         import pyarrow as pa
 
         batch = next((candidate for candidate in self._batches if candidate.num_rows), None)

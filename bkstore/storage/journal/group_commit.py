@@ -56,8 +56,10 @@ class GroupCommit:
         self._has_leader = False
         self._waiting: list[_Follower] = []
         self._commit_start = self._wait_deadline = 0.0
-        self._expected_followers = 0  # so many are waited for until `_wait_deadline`
-        self._followers_gathered: threading.Lock | None = None  # released when they have come
+        # A leader waits for this many followers, but not beyond `_wait_deadline`.
+        self._expected_followers = 0
+        # While a leader waits for them: a lock that the last one to come releases.
+        self._followers_gathered: threading.Lock | None = None
 
     @contextmanager
     def leading(self, position: LogMark | None = None) -> Iterator[bool]:

@@ -79,7 +79,8 @@ class V3Dialect:
     ) -> PendingRequest[_T]:
         """Return a request with these `fields` and the ledger of the `subject`. `decode_body`
         returns the result from the body of the answer, after its ledger is checked."""
-        ledger_id = subject[1] if len(subject) > 1 else None  # (kind, ledger, entry) or less
+        # A subject is (kind,), (kind, ledger) or (kind, ledger, entry).
+        ledger_id = subject[1] if len(subject) > 1 else None
         txn_id, extended = next(self._transaction_ids), self._extended
         priority = _HIGH_PRIORITY if high_priority else 0
         body = fields if ledger_id is None else {"ledgerId": ledger_id, **fields}

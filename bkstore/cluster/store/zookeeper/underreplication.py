@@ -119,8 +119,8 @@ class Underreplication:
         return None
 
     def lock(self, ledger: int | LedgerId, *, read_mark: bool = False) -> LedgerLock | None:
-        """Lock a ledger, marked or not; None if it is locked. `mark_replicated` leaves its mark,
-        unless `read_mark` has it read first."""
+        """Lock a ledger, marked or not; return None if another worker has locked it. With
+        `read_mark` its mark is read first, so that `mark_replicated` can remove it."""
         ledger_id = LedgerId.of(ledger)
         mark_value = self._nodes.get(mark_path(ledger_id)) if read_mark else None
         if not self._create_lock(ledger_id):

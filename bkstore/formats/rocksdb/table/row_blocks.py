@@ -174,12 +174,16 @@ def _write_equal_intervals(
     interval has the rows ``starts[i]`` to before ``ends[i]``. It is regular if it has `interval`
     rows, and all but the first share as many bytes as is most frequent: then its entries have equal
     sizes, and a field of all entries is an array with equal distances."""
+    # `usual` is the most frequent number of shared bytes. Count the rows with it in each interval:
+    # in a regular one, all rows but the first, whose key is whole.
     usual = int(np.bincount(rows.shared).argmax())
     is_usual = rows.shared == usual
     usual_rows = np.add.reduceat(is_usual, starts, dtype=np.int64)
     is_equal = (usual_rows == interval - 1) & (ends - starts == interval)
     if not usual or interval == 1 or not is_equal.any():
         return np.arange(rows.shared.size)
+    # Build the regular intervals as the rows of a matrix of bytes: a first entry of `whole` bytes,
+    # then the followers, of `size` bytes each.
     firsts = starts[is_equal]
     followers = firsts[:, None] + np.arange(1, interval)
     first_records = _make_records(rows.keys, rows.values, firsts, 0)
@@ -205,6 +209,7 @@ def _write_equal_intervals(
     records[:, :whole] = first_records.view(np.uint8).reshape(firsts.size, whole)
     for offset, length in enumerate(_lengths(rows.keys.shape[0], usual)):
         column(offset, "u1")[...] = length
+    # Copy each interval to its position in the buffer.
     places = np.ndarray(
         (rows.buffer.size - interval_bytes + 1,), f"V{interval_bytes}", rows.buffer, strides=(1,)
     )

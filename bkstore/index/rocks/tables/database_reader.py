@@ -222,12 +222,12 @@ class DatabaseReader:
         damage: Damage = None,
         first_batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[VersionedRows]:
-        """Yield the live rows (neither deleted nor replaced) with keys in [start, stop) (None: no
-        limit), in batches in the order of keys. Keys have 8 * `words` bytes, values 8; the first
-        batches are of blocks with `first_batch_bytes` of contents. Damage raises `CorruptionError`
-        with the range of keys that it makes unknown. With `damage`, that range is appended there
-        and passed over, and rows that an unknown row may have replaced or deleted are left out.
-        Memory: a batch of each level, and of each file of level 0."""
+        """Yield the live rows (neither deleted nor replaced) with keys from `start` to before
+        `stop` (None: no limit), in batches, in the order of keys. Keys have `words` words of 8
+        bytes, values 8 bytes; the first batches come from `first_batch_bytes` of blocks. Damage
+        raises `CorruptionError` with the range of keys that it makes unknown. With a list `damage`,
+        the range is appended to it and skipped, and rows that an unknown row may have replaced or
+        deleted are left out. Memory: a batch of each level, and of each file of level 0."""
         for unknown in self.unreadable:
             if unknown.overlaps(start, stop):
                 report(unknown, damage)
@@ -239,6 +239,7 @@ class DatabaseReader:
         ]
         if self._logs.row_count:
             runs.append(self._logs.rows(words, start, stop, damage))
+        # What range deletes cover is computed once for each width of keys.
         if words not in self._covered:
             self._covered[words] = CoveredRows(self._cover, words)
         return merge_runs(runs, self._covered[words], words, damage)

@@ -98,7 +98,8 @@ class DbWritePath(CachedWritePath):
             if self.states.dirty:  # a crash must not leave entries of an unknown ledger
                 self.states.flush()
                 self.index.flush()
-            rows = [  # of ledgers deleted since `log_snapshot`, the dict has none any more
+            # A ledger that was deleted since `log_snapshot` is no longer in the dict.
+            rows = [
                 (ledger_id, logged.entries, logged.locations)
                 for ledger_id, logged in logged_by_ledger.items()
             ]
