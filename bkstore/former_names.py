@@ -22,6 +22,7 @@ FORMER = {
     "bkstore.cluster.client.handle": "bkstore.cluster.client.ledger_handle",
     "bkstore.formats.metadatafile": "bkstore.formats.metadata.json_file",
     "bkstore.network.sanity": "bkstore.network.sanity_test",
+    "bkstore.pulsar.messages": "bkstore.pulsar.metadata_messages",
     "bkstore.storage.entry_logger": "bkstore.storage.entry_log.writer",
     "bkstore.storage.journaling": "bkstore.storage.journal",
     "bkstore.storage.log_scan": "bkstore.storage.entry_log.scan",

@@ -1,11 +1,10 @@
-"""Pulsar over BookKeeper: which ledgers its metadata refer to, and which nobody needs any more.
+"""Pulsar over BookKeeper: the ledgers that its metadata refer to, and those that have leaked.
 
-Read `leak_search` first: `LeakSearch` reads both trees in the right order, and again what it would
-report; `ledger_classes` has the rules. `references` has what refers to a ledger and what cannot be
-known; `reading` reads that from the nodes of `sources`, whose values `node_values` decodes with the
-`messages` of protobuf. `deletion` deletes the ledgers of a reviewed list. `entries` decodes the
-headers of a topic's entries. Page: `docs/pulsar.md`.
-"""
+Read `leak_search` first: `LeakSearch` reads the ledgers of BookKeeper, then the references of
+Pulsar, and again what it would report; `ledger_classes` has the rules. `references` has what refers
+to a ledger and what cannot be known; `reading` reads that from the nodes of `sources`, whose values
+`node_values` decodes with the `metadata_messages` of protobuf. `deletion` deletes the ledgers of a
+reviewed list. `entries` decodes the headers of a topic's entries. Page: `docs/pulsar.md`."""
 
 from bkstore.pulsar.leak_search import LeakReport, LeakSearch
 from bkstore.pulsar.ledger_classes import LEDGER_CLASSES, ClassifiedLedger

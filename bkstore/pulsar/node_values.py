@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.syntax.proto_messages import check_complete
-from bkstore.pulsar.messages import MESSAGES, misplaced_fields
+from bkstore.pulsar.metadata_messages import MESSAGES, misplaced_fields
 
 COMPACTED_LEDGER_PROPERTY = "CompactedTopicLedger"
 """The property of a compaction's cursor that names the compacted ledger."""

@@ -1,9 +1,9 @@
 """Rescue: recover ledgers from the disks of a cluster that no longer runs, from any sound copies.
 
 `RescueJob` in `rescue_job` has the steps: read it first. The room `disks` finds all copies;
-`choice` orders the copies of an entry, `ledger_end` decides where an open ledger ends,
-`ledger_plans` what can be rescued, `inferred_metadata` makes metadata from disks, `records` reads
-it, and `account` states what is lost. The room `outputs` writes it.
+`copy_choice` orders the copies of an entry, `ledger_end` decides where an open ledger ends,
+`ledger_plans` what can be rescued, `inferred_metadata` makes metadata from disks, `rescued_records`
+reads it, and `account` states what is lost. The room `outputs` writes it.
 """
 
 from bkstore.rescue.account import AccountRow, account_tables, summarize

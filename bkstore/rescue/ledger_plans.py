@@ -14,7 +14,7 @@ from bkstore.availability import Availability
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.spilled_rows.sorted_runs import RUN_ROWS, read_pieces
-from bkstore.rescue.choice import find_differing, order_by_choice, rank_class
+from bkstore.rescue.copy_choice import find_differing, order_by_choice, rank_class
 from bkstore.rescue.disks.copies import UNVERIFIED, Copies, sort_rows, split_by_ledger
 from bkstore.rescue.disks.survey import SurveyedCopies
 from bkstore.rescue.ledger_end import find_ledger_end

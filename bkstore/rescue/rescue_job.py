@@ -24,7 +24,7 @@ from bkstore.rescue.disks.sources import SourceBookie
 from bkstore.rescue.disks.survey import ShowProgress, SurveyedCopies, survey_bookies
 from bkstore.rescue.disks.wanted_ledgers import LedgerSecret, WantedLedgers
 from bkstore.rescue.ledger_plans import LedgerPlan, plan_ledgers
-from bkstore.rescue.records import read_rescued
+from bkstore.rescue.rescued_records import read_rescued
 
 
 class RescueOutput(Closeable):

@@ -2,8 +2,8 @@
 
 `wire_client` has `WireClient`: read it first. `wire_clients` has one for each bookie of a cluster;
 `forwarding_client` is the base of clients that choose one for each call; `addresses` parses
-``host:port``. Requests are made in a dialect (`v2_dialect`, `v3_dialect`; `pending_requests` has
-what they share) and sent over a `reconnection`, which connects and authenticates as needed.
+``host:port``. Requests are made in a dialect (`v2_dialect`, `v3_dialect`; `dialect` has their
+interface) and sent over a `reconnection`, which connects and authenticates as needed.
 `connection` keeps many requests in flight on one `socket_stream`, which handles sockets and TLS;
 `interrupt_repair` repairs objects after interrupted calls.
 """

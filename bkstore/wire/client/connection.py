@@ -20,8 +20,8 @@ from threading import RLock, get_ident
 from typing import Any, TypeVar
 
 from bkstore.errors import BkstoreError, BookieUnavailable, CorruptionError
+from bkstore.wire.client.dialect import Dialect, PendingRequest
 from bkstore.wire.client.interrupt_repair import release_owned, repair, repair_on_interrupt
-from bkstore.wire.client.pending_requests import Dialect, PendingRequest
 from bkstore.wire.client.socket_stream import MAX_WAIT_SECONDS, SocketStream
 from bkstore.wire.frames import LENGTH_BYTES, MAX_FRAME_BYTES, FrameSplitter
 from bkstore.wire.status_codes import Status

@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 from bkstore import forks
 from bkstore.errors import BookieUnavailable, CorruptionError, UnauthorizedAccess
 from bkstore.wire.client.connection import PipelinedConnection
+from bkstore.wire.client.dialect import Dialect
 from bkstore.wire.client.interrupt_repair import release_owned, repair_on_interrupt
-from bkstore.wire.client.pending_requests import Dialect
 from bkstore.wire.client.socket_stream import SocketStream, connect, format_address
 from bkstore.wire.sasl import SaslUser
 from bkstore.wire.sasl.digest_md5 import DigestClient

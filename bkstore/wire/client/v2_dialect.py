@@ -17,7 +17,7 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.formats.syntax.framing import find_frames
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, signed64
 from bkstore.wire import v2, v3
-from bkstore.wire.client.pending_requests import (
+from bkstore.wire.client.dialect import (
     LAST_ENTRY,
     AuthToken,
     DecodedResponse,

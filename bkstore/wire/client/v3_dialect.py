@@ -15,7 +15,7 @@ from bkstore.errors import CorruptionError, IllegalOperation
 from bkstore.formats.entry import NO_ENTRY, RecordBatch, decode_explicit_lac
 from bkstore.ids import LedgerId
 from bkstore.wire import v3
-from bkstore.wire.client.pending_requests import (
+from bkstore.wire.client.dialect import (
     LAST_ENTRY,
     AuthToken,
     DecodedResponse,

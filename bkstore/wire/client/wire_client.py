@@ -22,7 +22,7 @@ from bkstore.index.api import Closeable, LedgerLike
 from bkstore.index.bulk_listing import LedgerErrors, normalize_ledger_ids
 from bkstore.storage.batch_limits import check_fencing_key, check_limits
 from bkstore.wire.client.addresses import parse_address
-from bkstore.wire.client.pending_requests import LAST_ENTRY, PendingRequest
+from bkstore.wire.client.dialect import LAST_ENTRY, PendingRequest
 from bkstore.wire.client.reconnection import ConnectionSettings, ReconnectingLink
 from bkstore.wire.client.v2_dialect import V2Dialect
 from bkstore.wire.client.v3_dialect import DiskSpace, LacUpdate, V3Dialect

@@ -11,7 +11,7 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.rescue.choice import rank_class
+from bkstore.rescue.copy_choice import rank_class
 from bkstore.rescue.disks.copies import Copies
 from bkstore.rescue.disks.survey import SurveyedCopies
 from bkstore.rescue.disks.verification import RecordVerifier
