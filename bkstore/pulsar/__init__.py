@@ -4,7 +4,8 @@ Read `leak_search` first: `LeakSearch` reads the ledgers of BookKeeper, then the
 Pulsar, and again what it would report; `ledger_classes` has the rules. `references` has what refers
 to a ledger and what cannot be known; `reading` reads that from the nodes of `sources`, whose values
 `node_values` decodes with the `metadata_messages` of protobuf. `deletion` deletes the ledgers of a
-reviewed list. `entries` decodes the headers of a topic's entries. Page: `docs/pulsar.md`."""
+reviewed list. `entries` decodes the headers of a topic's entries. Page: `docs/pulsar.md`.
+"""
 
 from bkstore.pulsar.leak_search import LeakReport, LeakSearch
 from bkstore.pulsar.ledger_classes import LEDGER_CLASSES, ClassifiedLedger
