@@ -399,9 +399,7 @@ class Ensemble(Closeable):
             try:
                 ZooKeeperStore.format(self.uri, timeout=self._timeout).close()
             except IllegalOperation as error:
-                # The root exists. In the ensemble's own ZooKeeper an earlier start has created it,
-                # and was killed before `save_state`; in a ZooKeeper of others it belongs to
-                # somebody.
+                # The root exists: in an own ZooKeeper, from a start killed before `save_state`.
                 if self._metadata is not None:
                     message = f"{error}: an ensemble needs a root of its own, such as /trial"
                     raise IllegalOperation(message) from None
