@@ -66,7 +66,8 @@ def run_analyses(
     row_count = inputs.metadata.table.num_rows if inputs.metadata else 0
     rows = [_analysis_row("(opening)", row_count, started)]
     tables = {}
-    for name, analysis in ANALYSES.items():
+    possible = {n: each for n, each in ANALYSES.items() if each.missing_input(inputs) is None}
+    for name, analysis in possible.items():
         costs_before, started = read_costs(), (time.perf_counter(), time.process_time())
         tables[name] = engine.run(analysis, inputs)
         own_costs = {key: round(cost - costs_before[key], 1) for key, cost in read_costs().items()}

@@ -2,9 +2,10 @@
 
 Read `leak_search` first: `LeakSearch` reads the ledgers of BookKeeper, then the references of
 Pulsar, and again what it would report; `ledger_classes` has the rules. `references` has what refers
-to a ledger and what cannot be known; `reading` reads that from the nodes of `sources`, whose values
-`node_values` decodes with the `metadata_messages` of protobuf. `deletion` deletes the ledgers of a
-reviewed list. `entries` decodes the headers of a topic's entries. Page: `docs/pulsar.md`.
+to a ledger and what cannot be known; `reading` reads that from the nodes of `sources`,
+`cluster_references` for all ledgers of a cluster; `node_values` decodes the values with the
+`metadata_messages` of protobuf. `deletion` deletes the ledgers of a reviewed list. `entries`
+decodes the headers of a topic's entries. Page: `docs/pulsar.md`.
 """
 
 from bkstore.pulsar.leak_search import LeakReport, LeakSearch

@@ -11,14 +11,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from bkstore.cluster.store.api import MetadataStore, Versioned
-from bkstore.errors import CorruptionError, UnsupportedLayout
+from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.ledger_metadata import LedgerOwner, read_owner
-from bkstore.ledger_metadata.owners import PULSAR, UNKNOWN_OWNER
+from bkstore.ledger_metadata.owners import UNKNOWN_OWNER
 from bkstore.ledger_metadata.topic_names import TopicName, parse_topic_url
+from bkstore.pulsar.cluster_references import check_root, read_cluster_references
 from bkstore.pulsar.ledger_classes import (
     LEDGER_CLASSES,
     RECENT_MILLISECONDS,
@@ -29,8 +31,8 @@ from bkstore.pulsar.ledger_classes import (
     classify_stored,
 )
 from bkstore.pulsar.reading import read_references
-from bkstore.pulsar.references import LedgerReference, NodeKind, PulsarReferences
-from bkstore.pulsar.sources.nodes import MANAGED_LEDGERS, SCHEMAS, PulsarNodes
+from bkstore.pulsar.references import LedgerReference, PulsarReferences
+from bkstore.pulsar.sources.nodes import PulsarNodes
 
 DAY_MILLISECONDS = 24 * 60 * 60 * 1000
 PROBLEM_CLASSES: frozenset[LedgerClass] = frozenset({"dangling", "leaked", "offloaded-copy"})
@@ -92,13 +94,12 @@ class LeakSearch:
         `findings` are then the report's. Raises `UnsupportedLayout` if the nodes have no topics at
         all, so that they may not be Pulsar's, and what the stores raise if they do not answer."""
         # BookKeeper's ledgers first, then Pulsar's references.
-        self._check_root()
+        check_root(self._nodes)
         stored = {ledger.ledger: ledger for ledger in self._read_stored(self._store.ledgers())}
-        references = read_references(self._nodes)
+        owners = self._owners.values()
+        references = read_cluster_references(self._nodes, owners, partial(_has_any, stored))
         if self._as_of is None and self._nodes.read_at is not None:
             self._now = min(self._now, self._nodes.read_at)
-        self._read_other_managed_ledgers(stored.values(), references)
-        self._doubt_other_clusters(stored, references)
         # Classify all ledgers, and read those that look wrong again.
         first_results = list(self._classify(stored, references))
         suspects = [each for each in first_results if each.ledger_class in PROBLEM_CLASSES]
@@ -140,46 +141,6 @@ class LeakSearch:
         return StoredLedger(
             ledger_id, owner, metadata.state, metadata.ctime, length, versioned.version
         )
-
-    def _check_root(self) -> None:
-        """Refuse a root without topics: all ledgers would seem to be leaks."""
-        has_topics = next(self._nodes.list_children([MANAGED_LEDGERS])) is not None
-        if self._nodes.is_complete and not has_topics:
-            path = self._nodes.location_of(MANAGED_LEDGERS)
-            raise UnsupportedLayout(
-                f"{path} does not exist: is the root of Pulsar's metadata right?"
-            )
-
-    def _doubt_other_clusters(
-        self, stored: dict[LedgerId, StoredLedger], references: PulsarReferences
-    ) -> None:
-        """Doubt everything if no ledger that is referred to is there: the nodes may be those of the
-        Pulsar of another cluster."""
-        needed = [
-            ledger_id
-            for ledger_id, reference in references.ledgers.items()
-            if not reference.bookkeeper_deleted
-        ]
-        if not stored or not needed or any(LedgerId(0, each) in stored for each in needed):
-            return
-        path = self._nodes.location_of(MANAGED_LEDGERS)
-        reason = "none of the ledgers that Pulsar refers to is in BookKeeper: is this its Pulsar?"
-        references.findings.append(Finding("oddity", reason, path))
-        for tree in (MANAGED_LEDGERS, SCHEMAS):
-            references.doubts.setdefault((NodeKind.TREE, tree), reason)
-
-    def _read_other_managed_ledgers(
-        self, stored: Iterable[StoredLedger], references: PulsarReferences
-    ) -> None:
-        """Read the managed ledgers that are not of topics, if ledgers name them as their owner."""
-        owners = {ledger.owner for ledger in stored if ledger.owner.application == PULSAR}
-        others = {
-            owner.managed_ledger
-            for owner in owners
-            if owner.topic is None and owner.managed_ledger is not None
-        }
-        if others:
-            references.merge(read_references(self._nodes, sorted(others), []))
 
     def _classify(
         self, stored: dict[LedgerId, StoredLedger], references: PulsarReferences
@@ -249,6 +210,11 @@ class LeakSearch:
         if change is None:
             return True
         return change.version != 0 and self._now - change.modified < RECENT_MILLISECONDS
+
+
+def _has_any(stored: dict[LedgerId, StoredLedger], ledger_ids: Iterable[int]) -> bool:
+    """Return whether one of these ledgers of scope 0 is stored, or nothing is stored at all."""
+    return not stored or any(LedgerId(0, each) in stored for each in ledger_ids)
 
 
 def _managed_ledgers_of(owner: LedgerOwner) -> Iterator[str]:

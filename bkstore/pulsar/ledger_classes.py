@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, get_args
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerOwner, State
 from bkstore.ledger_metadata.owners import COMPACTED_LEDGER, PULSAR, SCHEMA
+from bkstore.pulsar.node_values import CursorValue
 from bkstore.pulsar.references import LedgerReference, PulsarReferences, topic_key
 
 LedgerClass = Literal[
@@ -29,6 +30,17 @@ LEDGER_CLASSES: tuple[LedgerClass, ...] = get_args(LedgerClass)
 
 RECENT_MILLISECONDS = 5 * 60 * 1000
 """How long a broker may still repeat a failed deletion (three times, a minute apart)."""
+
+
+NO_REFERENCE = "nothing refers to it"
+NO_CREATION_TIME = "when it was created is not known"
+IS_OFFLOADED = "its topic is read from long-term storage"
+IS_MISSING = "BookKeeper does not have it"
+IS_MISSING_OFFLOADED = f"{IS_MISSING}; a copy is in long-term storage"
+IS_MISSING_REPLACEABLE = f"{IS_MISSING}; the cursor's ledger may name a newer one"
+HAS_OLDER_SCHEMAS = "older versions of the schema are not in its locator, and may be in this ledger"
+MAY_BE_COMPACTED = "ledger {} of the compaction's cursor may name it"
+RECENT_CHANGE = "Pulsar has just changed its references; a broker may be deleting the ledger"
 
 
 class StoredLedger(NamedTuple):
@@ -80,11 +92,11 @@ def classify_stored(
     if doubt is not None:
         return classified("undetermined", doubt)
     if stored.ctime < 0:
-        return classified("undetermined", "when it was created is not known")
+        return classified("undetermined", NO_CREATION_TIME)
     if now - stored.ctime < grace:
         return classified("unreferenced-young")
     caution = _caution(stored, references, now)
-    return classified("leaked", "nothing refers to it")._replace(caution=caution)
+    return classified("leaked", NO_REFERENCE)._replace(caution=caution)
 
 
 def _classify_referenced(
@@ -96,16 +108,19 @@ def _classify_referenced(
     if not reference.bookkeeper_deleted:
         return ClassifiedLedger(stored.ledger, "referenced", owner, stored, reference)
     caution = _recent_change(reference.owner, references, now)
-    detail = "its topic is read from long-term storage"
     return ClassifiedLedger(
-        stored.ledger, "offloaded-copy", owner, stored, reference, detail, caution
+        stored.ledger, "offloaded-copy", owner, stored, reference, IS_OFFLOADED, caution
     )
 
 
 def _merge_owners(stated: LedgerOwner, referring: LedgerOwner) -> LedgerOwner:
     """Return the owner stated in a ledger's custom metadata, else that of the reference."""
-    is_stated = stated.application == PULSAR and (topic_key(stated) or stated.schema)
-    return stated if is_stated else referring
+    return stated if states_topic(stated) else referring
+
+
+def states_topic(owner: LedgerOwner) -> bool:
+    """Return whether an owner of Pulsar is known: its topic, managed ledger or schema."""
+    return owner.application == PULSAR and bool(topic_key(owner) or owner.schema)
 
 
 def classify_missing(ledger_id: int, reference: LedgerReference) -> ClassifiedLedger | None:
@@ -115,32 +130,49 @@ def classify_missing(ledger_id: int, reference: LedgerReference) -> ClassifiedLe
         return None
     ledger = LedgerId(0, ledger_id)
     if reference.may_be_replaced:
-        detail = "BookKeeper does not have it; the cursor's ledger may name a newer one"
+        detail = IS_MISSING_REPLACEABLE
         return ClassifiedLedger(ledger, "undetermined", reference.owner, None, reference, detail)
-    detail = "BookKeeper does not have it"
-    if reference.offloaded:
-        detail += "; a copy is in long-term storage"
+    detail = IS_MISSING_OFFLOADED if reference.offloaded else IS_MISSING
     return ClassifiedLedger(ledger, "dangling", reference.owner, None, reference, detail)
 
 
 def _caution(stored: StoredLedger, references: PulsarReferences, now: int) -> str:
     """Return why a leak may still be needed, or be deleted by a broker; empty if it is not."""
     owner = stored.owner
-    if owner.component == SCHEMA and references.lowest_versions.get(owner.schema or "", 0) > 0:
-        return "older versions of the schema are not in its locator, and may be in this ledger"
-    cursor = references.compacted_ledgers.get(topic_key(owner) or "")
-    if owner.component == COMPACTED_LEDGER and cursor and cursor.cursor_ledger is not None:
+    if lacks_older_schemas(owner, references):
+        return HAS_OLDER_SCHEMAS
+    cursor = open_compaction(owner, references)
+    if cursor is not None:
         # Ledger ids ascend, so a higher one may be the output of a later compaction.
         named_ledger = cursor.compacted_ledger
         if named_ledger is None or stored.ledger.ledger > named_ledger:
-            return f"ledger {cursor.cursor_ledger} of the compaction's cursor may name it"
+            return MAY_BE_COMPACTED.format(cursor.cursor_ledger)
     return _recent_change(owner, references, now)
+
+
+def lacks_older_schemas(owner: LedgerOwner, references: PulsarReferences) -> bool:
+    """Return whether the locator of an owner's schema does not have its first versions."""
+    return owner.component == SCHEMA and references.lowest_versions.get(owner.schema or "", 0) > 0
+
+
+def open_compaction(owner: LedgerOwner, references: PulsarReferences) -> CursorValue | None:
+    """Return the cursor of the compaction that writes an owner's ledgers, if it has a ledger of its
+    own, which may name a newer compacted ledger."""
+    cursor = references.compacted_ledgers.get(topic_key(owner) or "")
+    is_open = cursor is not None and cursor.cursor_ledger is not None
+    return cursor if owner.component == COMPACTED_LEDGER and is_open else None
 
 
 def _recent_change(owner: LedgerOwner, references: PulsarReferences, now: int) -> str:
     """Return why a ledger may still be in use, if the node that may refer to it changed within
     `RECENT_MILLISECONDS`; else an empty text."""
+    changed = last_modified(owner, references)
+    is_recent = changed is not None and now - changed < RECENT_MILLISECONDS
+    return RECENT_CHANGE if is_recent else ""
+
+
+def last_modified(owner: LedgerOwner, references: PulsarReferences) -> int | None:
+    """Return when the node that refers to an owner's ledgers was changed last, in milliseconds;
+    None if it never was, or is not known."""
     change = references.last_change(owner)
-    if change is None or change.version == 0 or now - change.modified >= RECENT_MILLISECONDS:
-        return ""
-    return "Pulsar has just changed its references; a broker may be deleting the ledger"
+    return None if change is None or change.version == 0 else change.modified

@@ -27,6 +27,7 @@ _BUCKET_PROPERTY = "#pulsar.internal.delayed.bucket"  # and the entries of the b
 _MAGIC = b"\x47\x78"
 _HEAD_SIZE = struct.Struct(">I")
 _HEAD_OFFSET = len(_MAGIC) + _HEAD_SIZE.size
+_MAX_LEDGER_ID = 2**63 - 1  # of scope 0
 _MAX_MESSAGE_BYTES = 256 << 20  # a node's value has at most 1 MiB, compressed
 _CODECS = ("none", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 
@@ -121,7 +122,11 @@ def _bucket_ledgers(message: Any) -> Iterator[int]:
             if not item.value.isascii() or not item.value.isdigit():
                 reason = f"ManagedCursorInfo: bucket {item.name!r:.80} has no ledger"
                 raise CorruptionError(None, None, reason)
-            yield int(item.value)
+            ledger_id = int(item.value)
+            if ledger_id > _MAX_LEDGER_ID:
+                reason = f"ManagedCursorInfo: bucket {item.name!r:.80} has ledger {ledger_id}"
+                raise CorruptionError(None, None, reason)
+            yield ledger_id
 
 
 def _parse_message(kind: str, data: bytes, *, may_be_compressed: bool = False) -> Any:

@@ -20,7 +20,7 @@ from bkstore.report.html.rendering import (
 )
 from bkstore.report.html.value_formats import counted
 from bkstore.report.page_tables import PageTable, make_page_table
-from bkstore.report.sections import OWNER_SECTIONS, PARTS, SECTIONS, Section
+from bkstore.report.sections import OPTIONAL_SECTIONS, OWNER_SECTIONS, PARTS, SECTIONS, Section
 from bkstore.report.sentences import (
     absence_reason,
     advice_text,
@@ -165,7 +165,7 @@ def _make_part(
     for section in (SECTIONS[name] for name in names):
         if section.name in tables:
             shown.append(_show_table(section, tables[section.name], source, facts))
-        elif section.name not in OWNER_SECTIONS:  # a cluster may have no owners
+        elif section.name not in OPTIONAL_SECTIONS:
             reason = absence_reason(section, facts)
             absent.append(AbsentTable(section.name, section.heading, reason))
     return PartOfPage(heading, tuple(shown), tuple(absent))

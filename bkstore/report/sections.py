@@ -55,6 +55,7 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "bytes_by_bookie",
             "bytes_by_owner",
+            "leaked_ledgers",
             "log_occupancy",
             "bytes_by_ledger",
             "bytes_by_scope",
@@ -67,6 +68,9 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 OWNER_SECTIONS = frozenset({"violations_by_owner", "bytes_by_owner"})
 """Tables by owner, which the page has only if the metadata state owners."""
+
+OPTIONAL_SECTIONS = OWNER_SECTIONS | {"leaked_ledgers"}
+"""Tables whose absence the page does not mention: most clusters have no Pulsar."""
 
 _ALL_SECTIONS = (
     Section(
@@ -205,6 +209,25 @@ _ALL_SECTIONS = (
         _show_columns(
             "owner bytes ledgers entries replicas garbage_bytes pinned_logs pinned_bytes bookies",
             owner=_TOPIC,
+        ),
+        needs_metadata=True,
+    ),
+    Section(
+        "leaked_ledgers",
+        "Ledgers that no topic needs",
+        "Ledgers of the metadata compared with a copy of Pulsar's. Leaked: Pulsar's, and nothing "
+        "refers to it. Offloaded copy: the topic is read from long-term storage. Dangling: Pulsar "
+        "refers to it, and the metadata do not contain it. Undetermined: what may refer to it is "
+        "not known. Removable are bytes that are freed without compaction if all leaks and "
+        "offloaded copies are deleted.",
+        "Review the list, and delete with bkstore metadata delete, which looks at each ledger "
+        "again. A dangling ledger is lost, or its topic is being deleted.",
+        "Pulsar refers to each of its ledgers, and none of them is missing.",
+        ("class", "-bytes"),
+        _show_columns(
+            "class owner ledger_id bytes removable_bytes bookies detail caution",
+            owner=_TOPIC,
+            **{"class": ShownColumn("Class", "text", "class")},
         ),
         needs_metadata=True,
     ),

@@ -107,7 +107,7 @@ class _SessionViews:
     def has_inputs(self, inputs: Inputs) -> bool:
         """Return whether `inputs` has the same dumps and metadata, and chooses the same owners."""
         own, same_dump = self.inputs, inputs.dump is self.inputs.dump
-        same_metadata = inputs.metadata is own.metadata
+        same_metadata = inputs.metadata is own.metadata and inputs.pulsar is own.pulsar
         same_owners = inputs.options.owners == own.options.owners
         return same_dump and same_metadata and same_owners and inputs.other is own.other
 
@@ -121,14 +121,10 @@ class _SessionViews:
             if view_name not in self.view_names:
                 _create_view(self.spark, view_name, dump, DUMP_TABLES[table])
                 self.view_names.add(view_name)
-        for name, metadata in (
-            ("metadata", self.inputs.metadata),
-            ("chosen", self.inputs.chosen_metadata),
-        ):
-            is_read = re.search(rf"\b{name}\b", sql_text) and name not in self.view_names
-            if metadata is not None and is_read:
-                _create_rows_view(self.spark, name, metadata.table)
-                self.view_names.add(name)
+        for view_name, rows in engine_steps.tables_of_inputs(self.inputs, sql_text).items():
+            if view_name not in self.view_names:
+                _create_rows_view(self.spark, view_name, rows)
+                self.view_names.add(view_name)
 
 
 class _TopRows:

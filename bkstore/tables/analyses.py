@@ -7,6 +7,7 @@ entries counted once for each bookie that should hold them.
 from __future__ import annotations
 
 from bkstore.tables.columns import make_schema
+from bkstore.tables.commands import OWNERS
 
 VIOLATIONS = make_schema(
     "violations",
@@ -115,6 +116,20 @@ OWNER_VIOLATIONS = make_schema(
 )
 """One row per owner, as in `bytes_by_owner`, of ledgers that lack replicas, the most lost entries
 first. The columns named as categories count the ledgers of each."""
+
+LEAKED_LEDGERS = make_schema(
+    "leaked_ledgers",
+    f"class scope_id ledger_id qualified_name owner? {OWNERS} managed_ledger? state? ctime? length?"
+    " version? bookies bytes removable_bytes detail? caution?",
+    show="class ledger_id owner component length bookies bytes removable_bytes detail caution",
+    hide_idle="component length detail caution",
+    drop_first="component length bookies detail",
+    may_cut="caution detail",
+    nothing="no ledger is leaked, dangling or of unknown owner",
+)
+"""One row per ledger that is not as Pulsar's metadata say it should be, the worst class first, as
+in `leaks`; in a class the largest first. `bytes` are those of its records on the `bookies`;
+`removable_bytes` of them are freed without compaction when all leaks are deleted."""
 
 SCOPE_BYTES = make_schema("bytes_by_scope", "scope_id ledgers replicas bytes")
 """One row per scope; `bytes` are those of its records in the bookies' entry logs."""

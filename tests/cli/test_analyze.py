@@ -21,7 +21,10 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.analyses import ANALYSES, Analysis, Inputs, LocalEngine, Options
 from bkstore.offline.analyses.catalog import PINNED_OCCUPANCY
-from tests.models.analyses import Expected
+from bkstore.pulsar.sources.exports import encode_nodes
+from tests.models.analyses import ALONE, Expected
+from tests.models.pulsar_dumps import random_pulsar
+from tests.pulsar.samples import NOW
 from tests.worlds.random_dumps import DumpWorld, random_dump, write_dump
 
 pytest.importorskip("duckdb")
@@ -65,7 +68,7 @@ def test_summary_begins_with_what_was_found(
     lost = sum(row[6] for row in expected.violations())
 
     assert 1 == code
-    assert set(ANALYSES) - {"comparison"} == set(rows)
+    assert set(ALONE) == set(rows)
     assert {n: len(getattr(expected, n)()) for n in rows} == {n: r["rows"] for n, r in rows.items()}
     assert sorted(flags, reverse=True) == flags
     assert f"{lost} replicas missing" in rows["violations"]["result"]
@@ -223,13 +226,58 @@ def test_ledgers_of_some_owners(
     captured = capsys.readouterr()
     assert "left out: orphans, bytes_by_bookie, bytes_by_scope, log_occupancy" in captured.err
     left_out = {name for name in ANALYSES if ANALYSES[name].chooses_by is None}
-    assert set(ANALYSES) - left_out - {"comparison"} == set(_summary(captured.out))
+    assert set(ALONE) - left_out == set(_summary(captured.out))
     for words, refusal in {
         (*command, "--only", "orphans"): "orphans cannot be limited to the ledgers of some owners",
         (*command, "--report", f"{top}/r.html"): "--report is about all ledgers",
     }.items():
         assert 2 == main(list(words))
         assert refusal in capsys.readouterr().err
+
+
+def test_damage_of_other_ledgers_and_bookies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a filter the exit code is about the chosen ledgers: damage of another ledger, and
+    damage and absence of a bookie that has none of them, do not count."""
+    shop, bank = LedgerId.of(1), LedgerId.of(2)
+    made = DumpWorld(held={name: {} for name in ("b1", "b2", "b3")})
+    made.lost = {"b3"}
+    for ledger_id, tenant, bookie in ((shop, "shop", "b1"), (bank, "bank", "b2")):
+        name = f"{tenant}/orders/persistent/paid".encode()
+        custom = {"application": b"pulsar", "component": b"managed-ledger"}
+        segments = [(0, [bookie])]
+        closed = {"state": "CLOSED", "last_entry_id": 1, "length": 9}
+        custom["pulsar/managed-ledger"] = name
+        made.metadata.append(
+            LedgerMetadata(ledger_id, 1, 1, 1, segments, custom_metadata=custom, **closed)
+        )
+        made.held[bookie][ledger_id] = {0: (0, 1, 2), 1: (0, 1, 99)}
+    (tmp_path / "metadata.json").write_bytes(encode_file(snapshot(made.store())))
+    codes = {}
+    for number, unread in enumerate([set(), {("b2", bank)}, {("b1", bank)}, {("b1", shop)}]):
+        made.unread = unread
+        dump = write_dump(made, tmp_path / str(number))
+        words = ["analyze", str(dump), "--metadata", f"{tmp_path}/metadata.json"]
+        words += ["--only", "violations"]
+        codes[number] = [
+            main(words),
+            *(main([*words, "--tenant", each]) for each in ("shop", "bank")),
+        ]
+
+    assert {0: [1, 0, 0], 1: [1, 0, 1], 2: [1, 0, 1], 3: [1, 1, 0]} == codes
+    made.lost = {"b2", "b3"}
+    dump = write_dump(made, tmp_path / "lost")
+    words = [
+        "analyze",
+        str(dump),
+        "--metadata",
+        f"{tmp_path}/metadata.json",
+        "--only",
+        "violations",
+    ]
+
+    assert [1, 1] == [main([*words, "--tenant", each]) for each in ("shop", "bank")]
 
 
 def test_top_rows_have_the_exit_code_of_all(tmp_path: Path) -> None:
@@ -240,7 +288,7 @@ def test_top_rows_have_the_exit_code_of_all(tmp_path: Path) -> None:
     (tmp_path / "metadata.json").write_bytes(encode_file(snapshot(world.store())))
     dump = write_dump(world, tmp_path / "dump")
     codes = {}
-    for name in set(ANALYSES) - {"comparison"}:
+    for name in ALONE:
         command = ["analyze", str(dump), "--metadata", f"{tmp_path}/metadata.json", "--only", name]
         codes[name] = [main(command), main([*command, "--top", "1"])]
 
@@ -296,7 +344,7 @@ def test_out_has_a_file_for_each_table(
     world, top = made
     out = tmp_path / "out"
     main(["analyze", f"{top}/dump", "--out", str(out), *(["--format", form] if form else [])])
-    names = {n for n, each in ANALYSES.items() if not (each.needs_metadata or each.needs_other)}
+    names = {name for name in ALONE if not ANALYSES[name].needs_metadata}
 
     assert {f"{name}.{form or 'parquet'}" for name in names} == {p.name for p in out.iterdir()}
     expected = Expected(world, judged=False).sequences()
@@ -323,7 +371,7 @@ def test_report_gets_the_tables(
     target, tables = seen["args"]
 
     assert tmp_path / "r.html" == target
-    assert set(ANALYSES) - {"comparison"} | {"findings"} == set(tables)
+    assert {*ALONE, "findings"} == set(tables)
     assert len(Expected(world).violations()) == tables["violations"].num_rows
     assert (metadata, list(world.held)) == (
         seen["source"]["metadata"],
@@ -406,3 +454,59 @@ def test_neither_engine(
         f"bkstore: analyze needs duckdb: {command}",
         f"bkstore: analyze needs duckdb and matplotlib: {command} 'jinja2>=3.1' 'matplotlib>=3.9'",
     ] == capsys.readouterr().err.splitlines()
+
+
+def test_leaked_ledgers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --pulsar there is a line about leaks, and with --only the table; the default place of
+    the copy is the file of the ledger metadata. Nodes that cannot be read are findings."""
+    world = random_pulsar(2, unreadable=False)  # a file has only metadata that can be read
+    document = encode_file(snapshot(world.store)).rstrip().removesuffix(b"}")
+    nodes = encode_nodes(world.nodes.items(), NOW, is_complete=True)
+    (tmp_path / "both.json").write_bytes(document + b', "pulsar": ' + nodes.encode() + b"}")
+    command = ["analyze", str(write_dump(world.dump, tmp_path / "dump"))]
+    command += ["--metadata", f"{tmp_path}/both.json"]
+    only = [*command, "--only", "leaked_ledgers", "--format", "json"]
+
+    assert 1 == main([*only, "--as-of", "2026-09-21T14:13:20"])
+    captured = capsys.readouterr()
+    rows = json.loads(captured.out)
+
+    assert [row[:3] for row in world.rows()] == [
+        (row["class"], row["scope_id"], row["ledger_id"]) for row in rows
+    ]
+    assert all(f"both.json: {path}" in captured.err for path in world.doubtful)
+    # A copy knows when it was made.
+    main(only)
+    assert rows == json.loads(capsys.readouterr().out)
+    main([*only, "--grace", "365d"])
+    assert "leaked" not in {row["class"] for row in json.loads(capsys.readouterr().out)}
+    main([*command, "--format", "jsonl"])
+    assert "leaked_ledgers" not in capsys.readouterr().out
+    main([*command, "--pulsar", f"{tmp_path}/both.json", "--format", "jsonl"])
+    line = _summary(capsys.readouterr().out)["leaked_ledgers"]
+    leaks = [row for row in world.rows() if row[0] in ("leaked", "offloaded-copy")]
+
+    assert line["finding"]
+    assert f"leaked: {sum(row[0] == 'leaked' for row in leaks)} ledgers" in line["says"]
+    assert f"{sum(row[5] for row in leaks):,} bytes of leaks and offloaded copies" in line["says"]
+    assert f"{len(world.doubtful)} finding" in line["says"]
+
+
+def test_leaked_ledgers_need_a_copy(
+    made: tuple[DumpWorld, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A running cluster is refused, and metadata without Pulsar's, and a query without them."""
+    top = made[1]
+    command = ["analyze", f"{top}/dump", "--metadata", f"{top}/metadata.json"]
+    query = ["sql", f"{top}/dump", "--metadata", f"{top}/metadata.json"]
+    for words, refusal in {
+        (
+            *command,
+            "--only",
+            "leaked_ledgers",
+        ): "has no metadata of Pulsar; export it with --pulsar",
+        (*command, "--pulsar", "zk://localhost:1/"): "need a copy, not a running cluster",
+        (*query, "select * from leaked_ledgers"): "leaked_ledgers needs Pulsar's metadata",
+    }.items():
+        assert 2 == main(list(words))
+        assert refusal in capsys.readouterr().err

@@ -20,6 +20,9 @@ from tests.models.audit import category, segments, stores
 from tests.models.sequence_groups import bytes_of, groups_of, runs_of
 from tests.worlds.random_dumps import DumpWorld, Place, Row, finding_rows, owner_of
 
+ALONE = [name for name, each in ANALYSES.items() if not (each.needs_other or each.needs_pulsar)]
+"""Analyses of one dump, with ledger metadata and without those of Pulsar."""
+
 
 def rows_of(table: Any) -> list[Row]:
     """Return the rows of a table as tuples."""

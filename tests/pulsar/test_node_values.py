@@ -84,6 +84,11 @@ def test_cursor() -> None:
     assert CursorValue(9, None, (77, 78)) == decode_cursor(cursor(9, **buckets))
     with pytest.raises(CorruptionError, match="has no ledger"):
         decode_cursor(cursor(9, **{"#pulsar.internal.delayed.bucket_1_5": "x"}))
+    largest = {"#pulsar.internal.delayed.bucket_1_5": str(2**63 - 1)}
+
+    assert (2**63 - 1,) == decode_cursor(cursor(9, **largest)).buckets
+    with pytest.raises(CorruptionError, match="has ledger 9223372036854775808"):
+        decode_cursor(cursor(9, **{"#pulsar.internal.delayed.bucket_1_5": str(2**63)}))
 
 
 def test_schema_locator() -> None:

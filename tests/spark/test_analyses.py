@@ -17,7 +17,7 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.offline import analyses
 from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, Options
-from tests.models.analyses import Expected, check_some_owners, rows_of
+from tests.models.analyses import ALONE, Expected, check_some_owners, rows_of
 from tests.worlds.random_dumps import (
     DumpWorld,
     later_dump,
@@ -32,7 +32,6 @@ from tools.synthesize.writing import write_cluster
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 pytest.importorskip("pyspark")
 
-ALONE = [name for name in ANALYSES if name != "comparison"]
 JUDGED = ["violations", "homeless", "ledger_health", "surplus"]
 BY_LEDGER = ["sequences", "fragmentation", "comparison", *JUDGED]
 LOOSE = ("comparison", "overlap", "violations", "ledger_health")

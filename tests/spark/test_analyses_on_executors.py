@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from bkstore.offline import analyses
-from bkstore.offline.analyses import ANALYSES
-from tests.models.analyses import Expected
+from tests.models.analyses import ALONE, Expected
 from tests.spark.standalone_master import standalone_master
 from tests.worlds.random_dumps import random_dump, write_dump
 
@@ -62,7 +61,7 @@ def test_two_executors(kind: str, tmp_path: Path) -> None:
     assert 0 == done.returncode, done.stderr[-2000:]
     made = pickle.loads((tmp_path / "made").read_bytes())
 
-    assert set(ANALYSES) - {"comparison"} == set(made)
+    assert set(ALONE) == set(made)
     for name, columns in made.items():
         rows = list(zip(*columns.values()))
 

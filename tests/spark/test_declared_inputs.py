@@ -1,13 +1,18 @@
-"""When the views of a session are those of other inputs, without a session."""
+"""The inputs of analyses as views: when those of a session are of other inputs, without a session;
+the views of Pulsar's metadata."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bkstore.offline.analyses import Inputs, Options
-from bkstore.spark.analysis import _SessionViews
+from bkstore.spark.analysis import SparkEngine, _SessionViews
+from tests.models.leaks import check_leaks
+from tests.models.pulsar_dumps import random_pulsar
+from tests.worlds.random_dumps import write_dump
 
 pytestmark = pytest.mark.spark
 
@@ -39,3 +44,14 @@ def test_views_are_of_their_inputs() -> None:
     assert alone.has_inputs(inputs(dump))
     assert not alone.has_inputs(inputs(dump, metadata))
     assert not alone.has_inputs(inputs(dump, None, dump))
+    assert not alone.has_inputs(inputs(dump, pulsar=another))
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(30, marks=pytest.mark.long)])
+def test_leaked_ledgers(spark: Any, count: int, tmp_path: Path) -> None:
+    """Each ledger of a random cluster of Pulsar has the row that it was made with."""
+    pytest.importorskip("pandas")
+    engine = SparkEngine(spark, 7)
+    for seed in range(1, count + 1):
+        world = random_pulsar(seed)
+        check_leaks(engine, world, write_dump(world.dump, tmp_path / str(seed)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +11,7 @@ from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.counts import join_words
 from bkstore.offline.analyses import ANALYSES, Engine, Inputs
+from bkstore.offline.analyses.engine_steps import rows_of_ledgers
 from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts
 
 if TYPE_CHECKING:
@@ -49,11 +51,12 @@ def print_unread_bookies(inputs: Inputs) -> None:
 def judge_results(tables: Mapping[str, pa.Table], inputs: Inputs, engine: Engine) -> Verdict:
     """Return the verdict on `tables`, by the names of their analyses, which `engine` made.
 
-    A finding is a loss or a risk in a table, damage in the dump, or a bookie that was not read.
+    A finding is a loss or a risk in a table, damage in the dump, or a bookie that was not read. If
+    ledgers are chosen, only what may concern them counts (`is_dump_complete`).
     """
     lines = [summarize(name, table, inputs) for name, table in tables.items()]
     has_findings = any(line.finding for line in lines)
-    has_findings = has_findings or bool(inputs.dump.unread_bookies or inputs.dump.damage_count)
+    has_findings = has_findings or not is_dump_complete(inputs)
     has_checked_any = has_findings or has_checked_entries(tables, inputs, engine)
     return Verdict(lines, has_findings, "" if has_checked_any else _unchecked_reason(inputs))
 
@@ -78,6 +81,32 @@ def _list_some(bookies: Collection[str]) -> str:
     """Return the first bookies, and the number of the others."""
     first, others = sorted(bookies)[:_MAX_LISTED], max(0, len(bookies) - _MAX_LISTED)
     return join_words([*first, *([f"{others} more"] if others else [])])
+
+
+def is_dump_complete(inputs: Inputs) -> bool:
+    """Return whether every bookie was read, and without damage. If ledgers are chosen, only the
+    bookies of their ensembles count, and damage that names one of them, or no ledger at all."""
+    dump, chosen = inputs.dump, inputs.chosen_metadata
+    if not inputs.options.owners or chosen is None:
+        return not dump.unread_bookies and not dump.damage_count
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    facts = chosen.table.column("facts_json")
+    bookies = [
+        bookie
+        for bookie in (*dump.bookies, *dump.unread_bookies)
+        if pc.any(pc.match_substring(facts, json.dumps(bookie))).as_py()
+    ]
+    if not dump.unread_bookies.keys().isdisjoint(bookies):
+        return False
+    findings = dump.read("findings")
+    damage = findings.filter(pc.equal(findings.column("severity"), "damage"))
+    is_general = pc.is_null(damage.column("ledger_id"))
+    of_bookies = damage.filter(is_general).column("bookie")
+    if pc.any(pc.is_in(of_bookies, value_set=pa.array(bookies, pa.string()))).as_py():
+        return False
+    return not rows_of_ledgers(damage.filter(pc.invert(is_general)), chosen.table).num_rows
 
 
 def has_checked_entries(tables: Mapping[str, pa.Table], inputs: Inputs, engine: Engine) -> bool:

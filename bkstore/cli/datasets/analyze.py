@@ -7,6 +7,8 @@ from pathlib import Path
 
 from bkstore.cli.datasets.dump_location import DUMP_HELP, parse_dump_location
 from bkstore.cli.owners.owner_options import add_owner_filters
+from bkstore.cli.pulsar.durations import parse_duration, parse_time
+from bkstore.cli.pulsar.location_options import PULSAR_COPY_HELP, parse_pulsar
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
     parse_metadata_location,
@@ -23,6 +25,7 @@ _ANALYSES = (
     "ledger_health",
     "surplus",
     "orphans",
+    "leaked_ledgers",
     "holes",
     "bytes_by_bookie",
     "bytes_by_scope",
@@ -53,6 +56,7 @@ def add_arguments(parser: Parser) -> None:
         type=parse_dump_location,
         help="a later dump to compare with DUMP",
     )
+    add("--pulsar", metavar="LOCATION", type=parse_pulsar, help=PULSAR_COPY_HELP)
     add(
         "--engine",
         choices=("auto", "local", "spark"),
@@ -75,6 +79,20 @@ def add_arguments(parser: Parser) -> None:
         choices=_OWNER_NAMES,
         default=_OWNER_NAMES[0],
         help="what analyses by owner have a row for (default topic)",
+    )
+    add(
+        "--grace",
+        metavar="TIME",
+        type=parse_duration,
+        default=86400.0,
+        help="age from which a ledger without a reference is leaked: 36h, 2d (default: 1d)",
+    )
+    add(
+        "--as-of",
+        metavar="TIME",
+        type=parse_time,
+        help="when these ages are counted from, as 2026-11-28T12:00 in UTC (default: when the copy "
+        "was made)",
     )
     add("--out", metavar="DIR", type=Path, help="a new folder for the tables")
     add("--report", metavar="OUT.html", type=Path, help="write the HTML page")

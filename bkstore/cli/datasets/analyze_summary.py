@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.counts import format_count
+from bkstore.pulsar.leak_search import PROBLEM_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from bkstore.offline.analyses import Inputs
 
-NEEDS_ALL_ROWS = frozenset({"ledger_health"})
+NEEDS_ALL_ROWS = frozenset({"ledger_health", "leaked_ledgers"})
 """Analyses whose finding may be in any row; the findings of others are visible in the top rows."""
 
 
@@ -138,6 +139,30 @@ def _summarize_orphans(table: pa.Table, _: Inputs) -> _Summary:
     return _Summary(finding=False, text=f"{_count_ledgers(table)} unknown to the metadata, {size}")
 
 
+def _summarize_leaks(table: pa.Table, inputs: Inputs) -> _Summary:
+    """Summarize the classes, the worst first, and the bytes of what may be deleted. Nodes that
+    cannot be read are a finding."""
+    counts = Counter(table.column("class").to_pylist())
+    parts = [f"{each}: {_counted(counts[each], 'ledger')}" for each in sorted(counts)]
+    garbage = table.filter(_is_in(table, "class", ["leaked", "offloaded-copy"]))
+    if garbage.num_rows:
+        removable = _counted(_sum_of(garbage, "removable_bytes"), "byte")
+        size = _counted(_sum_of(garbage, "bytes"), "byte")
+        parts.append(f"{size} of leaks and offloaded copies, {removable} without compaction")
+    unread = inputs.pulsar.findings if inputs.pulsar is not None else []
+    if unread:
+        parts.append(f"{_counted(len(unread), 'finding')} on Pulsar's metadata")
+    has_problems = bool(PROBLEM_CLASSES & counts.keys())
+    return _Summary(finding=has_problems or bool(unread), text="; ".join(parts) or "none")
+
+
+def _is_in(table: pa.Table, column: str, values: list[str]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.is_in(table.column(column), value_set=pa.array(values))
+
+
 def _summarize_holes(table: pa.Table, inputs: Inputs) -> _Summary:
     entries = _counted(_sum_of(table, "holes"), "entry", "entries")
     text = f"{_count_ledgers(table)}, {entries} between first and last"
@@ -213,6 +238,7 @@ _SUMMARIZERS: dict[str, Callable[[Any, Inputs], _Summary]] = {
     "ledger_health": _summarize_health,
     "surplus": _summarize_surplus,
     "orphans": _summarize_orphans,
+    "leaked_ledgers": _summarize_leaks,
     "holes": _summarize_holes,
     "bytes_by_bookie": _by_bookie,
     "bytes_by_scope": _by_scope,

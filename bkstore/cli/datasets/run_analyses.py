@@ -20,9 +20,11 @@ from bkstore.cli.datasets.analysis_verdict import judge_results, print_unread_bo
 from bkstore.cli.datasets.analyze_summary import NEEDS_ALL_ROWS, SummaryLine
 from bkstore.cli.datasets.dump_location import last_path_part
 from bkstore.cli.owners.owner_options import owner_filter_from_args
+from bkstore.cli.pulsar.location_options import open_pulsar_copy, pulsar_location
 from bkstore.cli.screen.column_choice import RequestedColumns
 from bkstore.cli.terminal.metadata_options import local_paths
 from bkstore.cli.terminal.output_options import describe_column_problem
+from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.counts import format_count
@@ -34,6 +36,7 @@ from bkstore.offline.analyses import (
     Analysis,
     Inputs,
     Options,
+    PulsarMetadata,
     find_analysis,
     open_inputs,
 )
@@ -57,7 +60,8 @@ def run_analyses(args: argparse.Namespace) -> int:
     findings, 3 if losses were looked for but there was nothing to check."""
     # Validate the arguments, and open the dumps.
     owners = owner_filter_from_args(args)
-    options = Options(args.top, args.by, args.pinned, args.group_by, owners)
+    grace = round(args.grace * 1000)
+    options = Options(args.top, args.by, args.pinned, args.group_by, owners, grace, args.as_of)
     chosen = _chosen_analyses(args)
     _check_columns(args.columns, chosen)
     _check_targets(args)
@@ -65,7 +69,7 @@ def run_analyses(args: argparse.Namespace) -> int:
     if engine_name == "local" and args.master is not None:
         raise InvalidArgument("--master requires --engine spark")
     all_rows = replace(options, top=None, by=None)
-    inputs = open_inputs(args.dump, args.metadata, args.other, all_rows)
+    inputs = open_inputs(args.dump, args.metadata, args.other, all_rows, _pulsar_copy(args, chosen))
     chosen = _select_possible(chosen, inputs, asked=args.only is not None)
     for analysis in chosen if args.top is not None else ():
         analysis.rank_column(options)  # raises for a --by that it does not have
@@ -83,6 +87,8 @@ def run_analyses(args: argparse.Namespace) -> int:
         _write_report(args, tables, inputs, ENGINES[engine_name])
     _print_results(args, tables, verdict.lines)
     print_unread_bookies(inputs)
+    if inputs.pulsar is not None:
+        report_findings(inputs.pulsar.findings)
     return verdict.report()
 
 
@@ -98,6 +104,15 @@ def _chosen_analyses(args: argparse.Namespace) -> list[Analysis]:
     if args.format == "parquet" and args.out is None:
         raise InvalidArgument("--format parquet writes files: give --out DIR")
     return analyses
+
+
+def _pulsar_copy(args: argparse.Namespace, chosen: list[Analysis]) -> PulsarMetadata | None:
+    """Return the copy of Pulsar's metadata at --pulsar; by default, if an analysis of --only needs
+    them, where those of the ledgers are."""
+    is_asked = args.only is not None and any(analysis.needs_pulsar for analysis in chosen)
+    if args.pulsar is None and (not is_asked or args.metadata is None):
+        return None
+    return open_pulsar_copy(pulsar_location(args))
 
 
 def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
@@ -125,6 +140,7 @@ def _select_possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> 
     for name, input_name in missing.items():
         if input_name is not None and asked:
             raise InvalidArgument(f"{name} needs {input_name}")
+    # Pulsar's metadata are not missed: not every cluster has some.
     for input_name, option in (("ledger metadata", "--metadata"), ("a second dump", "--other")):
         names = [name for name in missing if missing[name] == input_name]
         if names:
@@ -156,7 +172,8 @@ def _check_targets(args: argparse.Namespace) -> None:
             require_local_path(target, description)
     if args.out is not None:
         check_target(args.out)
-    inputs = local_paths(args.dump, args.metadata, args.other)
+    pulsar = args.pulsar if isinstance(args.pulsar, Path) else None
+    inputs = local_paths(args.dump, args.metadata, args.other, pulsar)
     for target in (args.out, args.report):
         if target is not None:
             refuse_inputs(target, inputs)

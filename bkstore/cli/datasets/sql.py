@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from bkstore.cli.datasets.dump_location import DUMP_HELP, parse_dump_location
+from bkstore.cli.pulsar.location_options import PULSAR_COPY_HELP, open_pulsar_copy, parse_pulsar
 from bkstore.cli.screen.column_choice import RequestedColumns
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
@@ -56,6 +57,7 @@ def add_arguments(parser: Parser) -> None:
         type=parse_metadata_location,
         help=f"ledger metadata, for the analyses that compare with them: {METADATA_HELP}",
     )
+    parser.add_argument("--pulsar", metavar="LOCATION", type=parse_pulsar, help=PULSAR_COPY_HELP)
     parser.add_argument(
         "--attach",
         metavar="NAME=DUMP",
@@ -97,7 +99,8 @@ def run(args: argparse.Namespace) -> int:
 
     query = sys.stdin.read() if args.query == "-" else args.query
     attached = _attached_dumps(args.attach)
-    session = SqlSession.open(args.dump, args.metadata, attach=attached)
+    pulsar = None if args.pulsar is None else open_pulsar_copy(args.pulsar)
+    session = SqlSession.open(args.dump, args.metadata, attach=attached, pulsar=pulsar)
     with session.connection:
         try:
             text = _LIST_VIEWS if query is None else query

@@ -14,7 +14,7 @@ from bkstore.cli.owners.owner_columns import (
     check_owner_columns,
     with_owner_columns,
 )
-from bkstore.cli.owners.owner_options import add_metadata_of_owners
+from bkstore.cli.owners.owner_options import add_owner_filters
 from bkstore.cli.screen.cells import list_ranges
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.ledger_options import add_ledger_options, only_ledger_from_args
@@ -54,7 +54,7 @@ def add_arguments(parser: Parser) -> None:
         parser.add_argument(f"--bookie-{name}", metavar="NAME", help=what)
     add_opening_options(parser)
     add_ledger_options(parser, "only this ledger")
-    add_metadata_of_owners(parser, "for owners as columns")
+    add_owner_filters(parser, "for owners as columns, and for the filters below")
     add_output(parser, _OWNED_SCHEMA)
     parser.checks += (check_owner_columns,)
 
@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     only_ledger = only_ledger_from_args(args)
     choice = read_ledger_choice(args)
     owners = None if choice is None else choice.owners
+    chosen = None if choice is None else choice.ledgers
     findings: list[Finding] = []
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
                 step = f"ledger {ledger}"
                 show_progress(step, compared, compared, counts["differ"])
 
-        differences = diff(sides[0], sides[1], findings, only_ledger, count_ledger)
+        differences = diff(sides[0], sides[1], findings, only_ledger, count_ledger, chosen)
         tables = tables_of_rows(DIFFERENCES, map(_difference_row, differences), _ROWS_PER_TABLE)
         schema = DIFFERENCES
         if owners is not None:
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     verb = "differs" if counts["differ"] == 1 else "differ"
     print_stderr(f"{format_count(counts['ledgers'], 'ledger')} compared, {counts['differ']} {verb}")
     code = exit_code(findings=bool(counts["differ"] or code), checked=bool(counts["ledgers"]))
-    return code if choice is None else choice.report(code, is_empty=False)
+    return code if choice is None else choice.report(code, is_empty=not counts["ledgers"])
 
 
 def _open_side(

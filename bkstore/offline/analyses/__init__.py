@@ -1,8 +1,9 @@
 """Analyses of a dump: each a function from tables to a table, written once, run by two engines.
 
 `catalog` lists them: read it first. `sql` has the analyses that are SQL texts (`owner_sql` those by
-owner), `kernels` those that work on Arrow batches; `sorted_files` and `metadata_tasks` read sorted
-files without sorting them again. `metadata_table` has ledger metadata as a table, `engine_steps`
+owner, `leak_sql` that of leaked ledgers), `kernels` those that work on Arrow batches;
+`sorted_files` and `metadata_tasks` read sorted files without sorting them again. `metadata_table`
+has ledger metadata as a table, `pulsar_tables` what Pulsar refers to, `engine_steps`
 what the engines share, `local_engine` the engine for a single machine (DuckDB and numpy); Spark's
 is `bkstore.spark.analysis`. `duckdb_tables` reads a dump's files in DuckDB, `sql_connection` has
 `connect`, for queries of a user's own. Rules, columns and costs: `docs/analyses.md`.
@@ -19,6 +20,7 @@ from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options
 from bkstore.offline.analyses.engine_steps import Engine, open_inputs
 from bkstore.offline.analyses.local_engine import LocalEngine
 from bkstore.offline.analyses.metadata_table import Metadata, read_metadata
+from bkstore.offline.analyses.pulsar_tables import PulsarMetadata
 from bkstore.offline.reading.open_dump import Dump, open_dump
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ __all__ = [
     "LocalEngine",
     "Metadata",
     "Options",
+    "PulsarMetadata",
     "find_analysis",
     "open_dump",
     "open_inputs",
@@ -51,12 +54,15 @@ def run(
     *,
     engine: Engine | None = None,
     options: Options | None = None,
+    pulsar: PulsarMetadata | str | os.PathLike[str] | None = None,
 ) -> pa.Table:
     """Return the table of one analysis, with the schema and in the order that it declares.
 
     `metadata` is a store, a path that `open_metadata` takes, or a `Metadata`; `other` is the later
-    of two dumps. `engine` defaults to `LocalEngine()`. Raises `InvalidArgument` for an unknown name
-    or a missing input, `BkstoreError` if the engine fails, and as `open_dump`, `read_metadata` do.
+    of two dumps; `pulsar` is a copy of Pulsar's metadata, or its path, for `leaked_ledgers`.
+    `engine` defaults to `LocalEngine()`. Raises `InvalidArgument` for an unknown name or a missing
+    input, `BkstoreError` if the engine fails, and as `open_dump`, `read_metadata` and
+    `PulsarMetadata` do.
 
     >>> import tempfile
     >>> from bkstore.index.hierarchical import HierarchicalIndex
@@ -68,5 +74,5 @@ def run(
     ...     run("holes", f"{top}/out").select(["ledger_id", "entries", "holes"]).to_pylist()
     [{'ledger_id': 7, 'entries': 3, 'holes': 1}]
     """
-    inputs = open_inputs(dump, metadata, other, options)
+    inputs = open_inputs(dump, metadata, other, options, pulsar)
     return (engine or LocalEngine()).run(find_analysis(name), inputs)

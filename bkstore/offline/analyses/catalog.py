@@ -13,7 +13,7 @@ from typing import Literal, TypedDict
 from bkstore.arguments import check_fields, choice, instance, integer, number, optional
 from bkstore.errors import InvalidArgument
 from bkstore.ledger_metadata import OwnerFilter
-from bkstore.offline.analyses import owner_sql, sql
+from bkstore.offline.analyses import leak_sql, owner_sql, sql
 from bkstore.offline.analyses.kernels import sequences
 from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
 from bkstore.offline.analyses.kernels.holes import Holes
@@ -21,6 +21,7 @@ from bkstore.offline.analyses.kernels.metadata_comparison import Judge
 from bkstore.offline.analyses.kernels.verdict_rows import Output
 from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.analyses.metadata_tasks import SortedGroupScan
+from bkstore.offline.analyses.pulsar_tables import PulsarMetadata, PulsarTables
 from bkstore.offline.analyses.sorted_files import Kernel, SortedFileReader, SortedFileScan
 from bkstore.offline.reading.open_dump import Dump
 from bkstore.tables import (
@@ -31,6 +32,7 @@ from bkstore.tables import (
     HEALTH,
     HOLES,
     HOMELESS,
+    LEAKED_LEDGERS,
     LEDGER_BYTES,
     LOG_OCCUPANCY,
     ORPHANS,
@@ -43,6 +45,8 @@ from bkstore.tables import (
     Schema,
 )
 
+DAY_MILLISECONDS = 24 * 60 * 60 * 1000
+
 PINNED_OCCUPANCY = 0.2
 """A log of lower occupancy counts as pinned: BookKeeper's `minorCompactionThreshold`."""
 
@@ -52,13 +56,17 @@ class Options:
     """Options of an analysis: `top` limits the result to the rows with the largest values. `by` is
     their column (default: the rank column of the analysis), largest first. An entry log of
     occupancy below `pinned` counts as pinned. The analyses by owner have a row for each `group_by`:
-    topic, namespace, tenant or component. `owners` chooses ledgers by their owners."""
+    topic, namespace, tenant or component. `owners` chooses ledgers by their owners. Only ledgers
+    that are `grace` milliseconds old are leaked; ages count from `as_of`, in milliseconds since
+    1970 (None: when the copy of Pulsar's metadata was made)."""
 
     top: int | None = None
     by: str | None = None
     pinned: float = PINNED_OCCUPANCY
     group_by: str = "topic"
     owners: OwnerFilter = field(default_factory=OwnerFilter)
+    grace: int = DAY_MILLISECONDS
+    as_of: int | None = None
 
     def __post_init__(self) -> None:
         """Validate the options, except `by`: whether that column exists depends on the analysis."""
@@ -71,17 +79,28 @@ _CHECKS = {
     "pinned": number(0, 1),
     "group_by": choice(*owner_sql.OWNER_NAMES),
     "owners": instance(OwnerFilter),
+    "grace": integer(0),
+    "as_of": optional(integer(0)),
 }
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of an analysis: a dump, and optionally ledger metadata and a second dump."""
+    """Inputs of an analysis: a dump, and optionally ledger metadata, a second dump, and a copy of
+    Pulsar's metadata."""
 
     dump: Dump
     metadata: Metadata | None = None
     other: Dump | None = None
     options: Options = field(default_factory=Options)
+    pulsar: PulsarMetadata | None = None
+
+    @property
+    def pulsar_tables(self) -> PulsarTables | None:
+        """What Pulsar refers to, and the ledgers of the metadata; None without one of them."""
+        if self.pulsar is None or self.metadata is None:
+            return None
+        return self.pulsar.tables(self.metadata)
 
     @cached_property
     def chosen_metadata(self) -> Metadata | None:
@@ -130,6 +149,7 @@ class Analysis:
     rank: str
     needs_metadata: bool = False
     needs_other: bool = False
+    needs_pulsar: bool = False
     chooses_by: ChoosesBy = None
 
     @property
@@ -148,6 +168,8 @@ class Analysis:
             return "ledger metadata"
         if self.needs_other and inputs.other is None:
             return "a second dump"
+        if self.needs_pulsar and inputs.pulsar is None:
+            return "Pulsar's metadata"
         return None
 
     def rank_column(self, options: Options) -> str:
@@ -193,6 +215,14 @@ def _owner_bytes_sql(inputs: Inputs) -> str:
 
 def _owner_violations_sql(inputs: Inputs) -> str:
     return owner_sql.owner_violations_sql(inputs.options.group_by)
+
+
+def _leaked_ledgers_sql(inputs: Inputs) -> str:
+    options = inputs.options
+    assert inputs.pulsar is not None
+    assert inputs.metadata is not None
+    now = inputs.pulsar.now(inputs.metadata) if options.as_of is None else options.as_of
+    return leak_sql.leaked_ledgers_sql(now, options.grace)
 
 
 _BOOKIE_LEDGER = ("bookie", "scope_id", "ledger_id")
@@ -267,6 +297,15 @@ _ANALYSES = (
     Analysis(HEALTH, _judge_job("ledger_health"), _BY_LEDGER, "replicas_missing", **_JUDGED),
     Analysis(SURPLUS, _judge_job("surplus"), _BY_BOOKIE, "surplus_entries", **_JUDGED),
     Analysis(ORPHANS, sql.ORPHANS_SQL, _BY_BOOKIE, "bytes", needs_metadata=True),
+    Analysis(
+        LEAKED_LEDGERS,
+        _leaked_ledgers_sql,
+        ("class", "-bytes", *_BY_LEDGER),
+        "bytes",
+        needs_metadata=True,
+        needs_pulsar=True,
+        chooses_by="definition",
+    ),
     Analysis(HOLES, _holes_job, _BY_BOOKIE, "holes", chooses_by="rows"),
     Analysis(BOOKIE_BYTES, _bookie_bytes_sql, ("bookie",), "log_file_bytes"),
     Analysis(SCOPE_BYTES, sql.SCOPE_BYTES_SQL, ("scope_id",), "bytes"),

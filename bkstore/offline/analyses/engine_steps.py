@@ -15,6 +15,7 @@ from bkstore.errors import InvalidArgument
 from bkstore.ids import ledger_keys
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options
 from bkstore.offline.analyses.metadata_table import Metadata, read_metadata
+from bkstore.offline.analyses.pulsar_tables import PulsarMetadata
 from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS
 from bkstore.offline.reading.open_dump import Dump, open_dump
 from bkstore.tables.dump import DUMP_TABLES
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _ANALYSIS_PATTERN = re.compile(rf"\b(?:from|join)\s+({'|'.join(ANALYSES)})\b")
 _TABLE_PATTERN = re.compile(rf"\b(?:from|join)\s+(other_)?({'|'.join(DUMP_TABLES)})\b")
+_INPUT_PATTERN = re.compile(r"\b(metadata|chosen|pulsar_ledgers)\b")
 
 _INPUT_OPTIONS = {"ledger metadata": "--metadata", "a second dump": "--other"}
 
@@ -40,6 +42,7 @@ def open_inputs(
     metadata: Metadata | MetadataStore | str | os.PathLike[str] | None = None,
     other: Dump | str | os.PathLike[str] | None = None,
     options: Options | None = None,
+    pulsar: PulsarMetadata | str | os.PathLike[str] | None = None,
 ) -> Inputs:
     """Return the inputs of an analysis, opening those that are paths; raises as the openers do."""
     opened_metadata = metadata
@@ -47,7 +50,10 @@ def open_inputs(
         opened_metadata = read_metadata(opened_metadata)
     opened_dump = dump if isinstance(dump, Dump) else open_dump(dump)
     opened_other = other if other is None or isinstance(other, Dump) else open_dump(other)
-    return Inputs(opened_dump, opened_metadata, opened_other, options or Options())
+    opened_pulsar = pulsar
+    if opened_pulsar is not None and not isinstance(opened_pulsar, PulsarMetadata):
+        opened_pulsar = PulsarMetadata.open(opened_pulsar)
+    return Inputs(opened_dump, opened_metadata, opened_other, options or Options(), opened_pulsar)
 
 
 def check_inputs(analysis: Analysis, inputs: Inputs) -> None:
@@ -83,6 +89,22 @@ def analyses_of_query(text: str) -> list[Analysis]:
     return [ANALYSES[name] for name in sorted(set(_ANALYSIS_PATTERN.findall(text)))]
 
 
+def tables_of_inputs(inputs: Inputs, text: str) -> dict[str, pa.Table]:
+    """Return the tables of ledger metadata and of Pulsar's that a SQL text reads, by name."""
+    names = set(_INPUT_PATTERN.findall(text))
+    tables = {}
+    if "metadata" in names and inputs.metadata is not None:
+        tables["metadata"] = inputs.metadata.table
+    if "chosen" in names and inputs.chosen_metadata is not None:
+        tables["chosen"] = inputs.chosen_metadata.table
+    of_pulsar = inputs.pulsar_tables if "pulsar_ledgers" in names else None
+    if of_pulsar is not None:
+        tables["pulsar_ledgers"] = of_pulsar.ledgers
+        tables["pulsar_references"] = of_pulsar.references
+        tables["pulsar_owners"] = of_pulsar.choose(inputs.options.owners)
+    return tables
+
+
 def limit_to_owners(analysis: Analysis, inputs: Inputs) -> Inputs:
     """Return the inputs, with the metadata of the chosen ledgers alone if that limits it."""
     if analysis.chooses_by != "metadata" or not inputs.options.owners:
@@ -111,13 +133,13 @@ def finish_table(table: pa.Table, analysis: Analysis, inputs: Inputs) -> pa.Tabl
     options = inputs.options
     table = table.select(analysis.schema.names).cast(analysis.schema.to_arrow())
     if filters_rows(analysis, options) and inputs.chosen_metadata is not None:
-        table = _rows_of_ledgers(table, inputs.chosen_metadata.table)
+        table = rows_of_ledgers(table, inputs.chosen_metadata.table)
     if options.top is not None:
         return top_rows(table, analysis, options)
     return _sort_rows(table, declared_order(analysis), table.num_rows)
 
 
-def _rows_of_ledgers(table: pa.Table, ledgers: pa.Table) -> pa.Table:
+def rows_of_ledgers(table: pa.Table, ledgers: pa.Table) -> pa.Table:
     """Return the rows of a table whose ledgers are among the rows of `ledgers`."""
     import pyarrow as pa
 

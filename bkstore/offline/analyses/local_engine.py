@@ -170,10 +170,8 @@ def _create_views(connection: Any, inputs: Inputs, sql_text: str) -> None:
             query = select_rows(connection, f"{prefix}{name}", dump.files[name], dump.is_remote)
             connection.execute(f'create view "{prefix}{name}" as {query}')
         connection.register(f"{prefix}bookies", dump.bookie_rows())
-    if inputs.metadata is not None:
-        connection.register("metadata", inputs.metadata.table)
-    if inputs.chosen_metadata is not None:
-        connection.register("chosen", inputs.chosen_metadata.table)
+    for view_name, table in engine_steps.tables_of_inputs(inputs, sql_text).items():
+        connection.register(view_name, table)
 
 
 def _sort_query(sql_text: str, kernel_input: KernelInput) -> str:

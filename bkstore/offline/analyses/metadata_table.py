@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bkstore.cluster.store.api import MetadataStore
+from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.cluster.store.opening import opened_metadata
 from bkstore.errors import CorruptionError, InvalidArgument, NoSuchLedger
 from bkstore.ids import LedgerId
-from bkstore.ledger_metadata import LedgerMetadata, LedgerOwner, OwnerFilter, read_owner
+from bkstore.ledger_metadata import LedgerOwner, OwnerFilter, read_owner
 from bkstore.ledger_metadata.owners import UNKNOWN_OWNER
 from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts, extract_facts
 from bkstore.tables.columns import make_schema
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 METADATA = make_schema(
-    "metadata", f"scope_id ledger_id facts_json:string state? last_entry_id? length? {OWNERS}"
+    "metadata",
+    f"scope_id ledger_id facts_json:string state? last_entry_id? length? {OWNERS} managed_ledger?"
+    " ctime? version? problem:string?",
 )
 """One row per ledger; `facts_json` is a `LedgerFacts` as a JSON list. `last_entry_id` and `length`
-are null for a ledger that is not closed, and the columns from `application` on, those of the
-owner, where the custom metadata do not state it. All are null if the metadata cannot be read."""
+are null for a ledger that is not closed, the columns from `application` to `managed_ledger`, those
+of the owner, where the custom metadata do not state it, and `ctime` where it is not known.
+`version` is the store's. All are null if the metadata cannot be read; `problem` is why."""
 
 _FILTERED_COLUMNS = ["component", "tenant", "namespace", "topic", "schema"]
 """The columns of an owner that an `OwnerFilter` reads."""
@@ -139,27 +142,32 @@ def _ledger_rows(store: MetadataStore) -> Iterator[_Row]:
         if isinstance(metadata_or_error, CorruptionError):
             yield _unreadable_row(ledger_id, metadata_or_error)
         else:
-            yield _make_row(metadata_or_error.metadata, is_marked=ledger_id in marks)
+            yield _make_row(metadata_or_error, is_marked=ledger_id in marks)
 
 
-def _make_row(metadata: LedgerMetadata, *, is_marked: bool) -> _Row:
+def _make_row(versioned: Versioned, *, is_marked: bool) -> _Row:
     """Return the row of a ledger whose metadata can be read."""
+    metadata = versioned.metadata
     facts = extract_facts(metadata, is_marked=is_marked)
     end = (metadata.last_entry_id, metadata.length) if metadata.closed else (None, None)
     owner = read_owner(metadata.custom_metadata)
-    return (*metadata.ledger.signed, facts.to_json(), metadata.state, *end, *owner.columns)
+    ctime = metadata.ctime if metadata.ctime >= 0 else None
+    ids = (*metadata.ledger.signed, facts.to_json(), metadata.state)
+    return (*ids, *end, *owner, ctime, versioned.version, None)
 
 
 def _unreadable_row(ledger_id: LedgerId, error: CorruptionError) -> _Row:
-    facts = LedgerFacts(_UNKNOWN, 0, 0, 0, -1, [], f"its metadata cannot be read: {error}")
-    return (*ledger_id.signed, facts.to_json(), None, None, None, *UNKNOWN_OWNER.columns)
+    problem = f"its metadata cannot be read: {error}"
+    facts = LedgerFacts(_UNKNOWN, 0, 0, 0, -1, [], problem)
+    ids = (*ledger_id.signed, facts.to_json())
+    return (*ids, None, None, None, *UNKNOWN_OWNER, None, None, problem)
 
 
 def _read_row(store: MetadataStore, ledger_id: LedgerId) -> _Row | None:
     """Return the row of one ledger, or None if it was deleted meanwhile."""
     try:
         is_marked = store.mark_of(ledger_id) is not None
-        return _make_row(store.read(ledger_id).metadata, is_marked=is_marked)
+        return _make_row(store.read(ledger_id), is_marked=is_marked)
     except NoSuchLedger:
         return None
     except CorruptionError as error:

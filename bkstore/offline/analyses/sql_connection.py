@@ -17,6 +17,7 @@ from bkstore.offline.analyses.duckdb_tables import open_duckdb, refusal_of_syste
 from bkstore.offline.analyses.engine_steps import open_inputs
 from bkstore.offline.analyses.local_engine import LocalEngine
 from bkstore.offline.analyses.metadata_table import Metadata
+from bkstore.offline.analyses.pulsar_tables import PulsarMetadata
 from bkstore.offline.reading.open_dump import Dump
 from bkstore.tables.dump import DUMP_TABLES
 
@@ -34,6 +35,7 @@ def connect(
     attach: Mapping[str, _DumpLike] | None = None,
     memory: int = 1024,
     threads: int | None = None,
+    pulsar: PulsarMetadata | str | os.PathLike[str] | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """Return a DuckDB connection in memory whose views are the tables of a dump and its analyses.
 
@@ -41,7 +43,8 @@ def connect(
     ledger metadata are given; and each analysis, run when a query first reads it, its rows kept
     until the connection is closed. For each dump of `attach`, a schema of that name has its
     tables and analyses; `comparison` there is what changed from `dump` to that one. Functions:
-    `bk_unsigned(id)` to sort ids as unsigned, `bk_qualified(scope_id, ledger_id)`. `memory`, in
+    `bk_unsigned(id)` to sort ids as unsigned, `bk_qualified(scope_id, ledger_id)`. `pulsar` is a
+    copy of Pulsar's metadata, which `leaked_ledgers` of `dump` needs. `memory`, in
     MiB, and `threads` are DuckDB's limits; it spills into the temporary directory.
 
     Raises `MissingDependency` without DuckDB, `InvalidArgument` for a name that is not an SQL name
@@ -61,7 +64,9 @@ def connect(
     ...         connection.sql("select ledger_id, entries, holes from holes").fetchall()
     [(7, 3, 1)]
     """
-    session = SqlSession.open(dump, metadata, attach=attach, memory=memory, threads=threads)
+    session = SqlSession.open(
+        dump, metadata, attach=attach, memory=memory, threads=threads, pulsar=pulsar
+    )
     return session.connection
 
 
@@ -81,10 +86,11 @@ class SqlSession(NamedTuple):
         attach: Mapping[str, _DumpLike] | None = None,
         memory: int = 1024,
         threads: int | None = None,
+        pulsar: PulsarMetadata | str | os.PathLike[str] | None = None,
     ) -> Self:
         """Open the connection; raises as `connect` does."""
         engine = LocalEngine(memory, threads)
-        inputs = open_inputs(dump, metadata)
+        inputs = open_inputs(dump, metadata, pulsar=pulsar)
         attached = {schema: open_inputs(other) for schema, other in (attach or {}).items()}
         _check_schema_names(attached)
         spill_path = Path(tempfile.gettempdir()) / f"bkstore-sql-{uuid.uuid4().hex}"

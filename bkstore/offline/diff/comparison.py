@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -42,6 +42,7 @@ def diff(
     findings: list[Finding],
     only_ledger: LedgerId | None = None,
     on_ledger: OnLedger | None = None,
+    ledgers: Container[LedgerId] | None = None,
 ) -> Iterator[Difference]:
     """Yield the differences between two sides, each a bookie's directories or a dump of them, in
     unsigned order of ledgers.
@@ -49,8 +50,8 @@ def diff(
     Compares ledgers, their entries (by set operations on sequence groups) and their states, but not
     the location or content of records. If one side cannot read the entries or the state of a
     ledger, these are not compared, and the error is appended to `findings`. The limbo state is
-    compared if both sides store it. With `only_ledger`, just that one is compared. `on_ledger` is
-    called with each ledger and whether it differs.
+    compared if both sides store it. With `only_ledger`, just that one is compared, with `ledgers`
+    just these. `on_ledger` is called with each ledger and whether it differs.
 
     Memory: one ledger of each side, and what the sides need. Cost: listing both. Raises as they do.
 
@@ -67,7 +68,8 @@ def diff(
     >>> found.kind, found.only_in, found.entries.ranges().tolist()
     ('entries', 'a', [[7, 8]])
     """
-    for left, right in _merge_sides(a.ledgers(only_ledger), b.ledgers(only_ledger)):
+    chosen = ledgers if only_ledger is None else (only_ledger,)
+    for left, right in _merge_sides(a.ledgers(chosen), b.ledgers(chosen)):
         either = left or right
         assert either is not None
         differs = False

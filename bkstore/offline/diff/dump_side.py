@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from heapq import merge
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -56,8 +56,8 @@ class DumpSide:
         """The path of the dump, and the bookie."""
         return f"{self._dump.path} ({self.bookie})"
 
-    def ledgers(self, only_ledger: LedgerId | None = None) -> Iterator[ComparedLedger]:
-        """Yield each known ledger once, or the given one, in unsigned order."""
+    def ledgers(self, chosen: Container[LedgerId] | None = None) -> Iterator[ComparedLedger]:
+        """Yield each known ledger once, of the chosen ones if given, in unsigned order."""
         # Go through both tables in the order of ledgers. A ledger has rows in `groups` only if it
         # has entries.
         groups = self._merge_files("groups", (*LEDGER_COLUMNS, *_GROUP_COLUMNS), _read_groups)
@@ -71,7 +71,7 @@ class DumpSide:
             if next_groups is not None and next_groups[0] == ledger_id:
                 group_rows = [rows for _, rows in next_groups[1]]
                 next_groups = next(groups_by_ledger, None)
-            if only_ledger in (None, ledger_id):
+            if chosen is None or ledger_id in chosen:
                 yield self._compared_ledger(ledger_id, state_row, group_rows)
 
     def _compared_ledger(

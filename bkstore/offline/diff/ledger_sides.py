@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple, Protocol
 
 from bkstore.availability import Availability
@@ -43,8 +43,8 @@ class DiffSide(Protocol):
         """The name of the side in findings."""
         ...
 
-    def ledgers(self, only_ledger: LedgerId | None = None) -> Iterator[ComparedLedger]:
-        """Yield each known ledger once, or the given one, in unsigned order."""
+    def ledgers(self, chosen: Container[LedgerId] | None = None) -> Iterator[ComparedLedger]:
+        """Yield each known ledger once, of the chosen ones if given, in unsigned order."""
         ...
 
 
@@ -60,12 +60,12 @@ class DirectorySide:
         """The path of the directory."""
         return str(self._bookie.path)
 
-    def ledgers(self, only_ledger: LedgerId | None = None) -> Iterator[ComparedLedger]:
-        """Yield each known ledger once, or the given one, in unsigned order."""
+    def ledgers(self, chosen: Container[LedgerId] | None = None) -> Iterator[ComparedLedger]:
+        """Yield each known ledger once, of the chosen ones if given, in unsigned order."""
         index = self._bookie.index
-        ledger_ids = index.ledgers(None if only_ledger is None else only_ledger.scope)
-        if only_ledger is not None:
-            ledger_ids = [ledger_id for ledger_id in ledger_ids if ledger_id == only_ledger]
+        ledger_ids = index.ledgers()
+        if chosen is not None:
+            ledger_ids = [ledger_id for ledger_id in ledger_ids if ledger_id in chosen]
         for ledger_id, entries in iterate_results(index, ledger_ids):
             yield ComparedLedger(ledger_id, entries, self._read_state(ledger_id))
 

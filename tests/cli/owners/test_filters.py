@@ -8,6 +8,7 @@ import pytest
 
 from bkstore.cli.main import main
 from bkstore.cluster import DirectoryStore, open_metadata
+from bkstore.offline.dump import dump
 from tests.cli.owners.owned_bookies import (
     LEDGERS,
     Capsys,
@@ -135,6 +136,25 @@ def test_damage_of_a_topic_and_of_others(tmp_path: Path, capsys: Capsys, copies:
     assert [] == rows
 
 
+def test_differences_of_a_topic(tmp_path: Path, copies: Copies, capsys: Capsys) -> None:
+    """`diff` compares the chosen ledgers of two bookies, directories or dumps, and no others."""
+    dump(list(copies[:2]), tmp_path / "dump")
+    of_dump = [tmp_path / "dump", tmp_path / "dump", "--bookie-a", "b1", "--bookie-b", "b2"]
+    for sides in (list(copies[:2]), of_dump):
+        words = ["diff", *sides, "--metadata", copies.metadata]
+        rows, err = run_command(capsys, *words, "--topic", "shop/orders/paid", code=1)
+
+        assert [(4, "a"), (10, "b")] == [(row["ledger_id"], row["only_in"]) for row in rows]
+        assert "5 ledgers compared, 2 differ\n" == err
+        rows, err = run_command(capsys, *words, "--topic", "*-partition-1")
+
+        assert [] == rows
+        assert "2 ledgers compared, 0 differ\n" == err
+        _, err = run_command(capsys, *words, "--topic", "nothing", code=3)
+
+        assert err.endswith(f"no ledger in {copies.metadata} matches --topic nothing\n")
+
+
 def test_unindexed_records_of_others(tmp_path: Path, capsys: Capsys, copies: Copies) -> None:
     """Records that are in no row are findings of their own topic's check, and of no other's."""
     (root, _) = make_bookies(tmp_path)
@@ -153,20 +173,23 @@ def test_unindexed_records_of_others(tmp_path: Path, capsys: Capsys, copies: Cop
     assert [] == rows
 
 
-@pytest.mark.parametrize("command", ["ledgers", "check", "readlog", "readledger", "availability"])
+@pytest.mark.parametrize(
+    "command", ["ledgers", "check", "readlog", "readledger", "availability", "diff"]
+)
 def test_wrong_uses(copies: Copies, capsys: Capsys, command: str) -> None:
     """A filter needs metadata, and names no ledger beside it."""
+    directories = [str(copies.b1), str(copies.b2)][: 2 if command == "diff" else 1]
     with pytest.raises(SystemExit) as exit_info:
-        main([command, str(copies.b1), "--tenant", "shop"])
+        main([command, *directories, "--tenant", "shop"])
 
     assert 2 == exit_info.value.code
     assert "argument --tenant: requires --metadata METADATA" in capsys.readouterr().err
     if command == "ledgers":
         return
     for more in (["--ledger-id", "1"], ["--ledger-qualified-name", "0" * 31 + "1"]):
-        words = [str(copies.b1), "--metadata", str(copies.metadata), "--tenant", "shop", *more]
+        words = ["--metadata", str(copies.metadata), "--tenant", "shop", *more]
         with pytest.raises(SystemExit):
-            main([command, *words])
+            main([command, *directories, *words])
 
         assert "argument --tenant: not allowed with a ledger's id" in capsys.readouterr().err
 

@@ -31,13 +31,12 @@ from bkstore.offline.analyses.kernels import batch_blocks, groups_by_owner, meta
 from bkstore.offline.analyses.kernels.groups_by_owner import GroupsByOwner
 from bkstore.offline.analyses.kernels.sequences import Condense
 from bkstore.tables import GROUPS, VIOLATIONS
-from tests.models.analyses import Expected, rows_of, rows_of_owners
+from tests.models.analyses import ALONE, Expected, rows_of, rows_of_owners
 from tests.models.sequence_groups import bytes_of, groups_of
 from tests.worlds.random_dumps import DumpWorld, later_dump, random_dump, write_dump
 
 pytest.importorskip("duckdb")
 
-ALONE = [name for name in ANALYSES if name != "comparison"]
 WITHOUT_METADATA = [name for name in ALONE if not ANALYSES[name].needs_metadata]
 ENGINE = LocalEngine(threads=1)
 

@@ -12,12 +12,11 @@ from bkstore.offline.analyses import ANALYSES, LocalEngine
 from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
 from bkstore.offline.reading.manifest import MANIFEST
 from bkstore.tables import ENTRIES, Table
-from tests.models.analyses import Expected, rows_of
+from tests.models.analyses import ALONE, Expected, rows_of
 from tests.worlds.random_dumps import later_dump, random_dump, repeat_files, write_dump
 
 pytest.importorskip("duckdb")
 
-ALONE = [name for name in ANALYSES if name != "comparison"]
 ENGINE = LocalEngine(threads=1)
 
 

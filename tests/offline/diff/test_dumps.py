@@ -49,7 +49,7 @@ def test_a_ledger_cut_by_blocks(dumped: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_two_bookies_of_a_dump(dumped: Path) -> None:
     """Both sides may be of one dump; one ledger alone may be asked for."""
     a, b = DumpSide(dumped / "out", "idx"), DumpSide(dumped / "out", "rocks3")
-    (held,) = a.ledgers(LedgerId.of(2))
+    (held,) = a.ledgers({LedgerId.of(2)})
 
     assert [] == list(diff(a, b, []))
     assert (LedgerId.of(2), 6000) == (held.ledger, len(held.entries))  # type: ignore[arg-type]

@@ -1,0 +1,93 @@
+"""`leaked_ledgers` by the local engine: the classes, owners and bytes that a random world was made
+with, which `LeakSearch` finds too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore.errors import InvalidArgument, UnsupportedLayout
+from bkstore.ledger_metadata import OwnerFilter
+from bkstore.offline import analyses
+from bkstore.offline.analyses import Inputs, LocalEngine, Options, PulsarMetadata
+from bkstore.pulsar import LeakSearch, MemoryNodes
+from tests.models.leaks import check_leaks, leak_rows
+from tests.models.pulsar_dumps import PulsarWorld, random_pulsar
+from tests.pulsar.samples import NOW
+from tests.worlds.random_dumps import write_dump
+
+pytest.importorskip("duckdb")
+
+ENGINE = LocalEngine(threads=1)
+_LONG = pytest.param(1000, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("count", [6, _LONG])
+def test_random_worlds(count: int, tmp_path: Path) -> None:
+    """Each ledger has the row that it was made with."""
+    classes = set()
+    for seed in range(count):
+        world = random_pulsar(seed)
+        check_leaks(ENGINE, world, write_dump(world.dump, tmp_path / str(seed)))
+        classes |= {each.ledger_class for each in world.expected}
+        search = LeakSearch(world.store, world.pulsar(), now=NOW)
+        found = {(each.ledger, each.ledger_class) for each in search.run().ledgers}
+
+        assert {each[:2][::-1] for each in world.expected} == found, seed
+
+    assert 7 == len(classes)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[PulsarWorld, Inputs]:
+    """Return a world, and the inputs of its analyses."""
+    world = random_pulsar(1, ledgers=80)
+    dump = write_dump(world.dump, tmp_path_factory.mktemp("world") / "dump")
+    options, pulsar = Options(as_of=NOW), PulsarMetadata(world.pulsar())
+    return world, analyses.open_inputs(dump, world.store, None, options, pulsar)
+
+
+def test_a_topic(made: tuple[PulsarWorld, Inputs]) -> None:
+    """With a filter only the ledgers of its owners count: others in their logs stay."""
+    world, inputs = made
+    options = Options(as_of=NOW, owners=OwnerFilter(topic="*/ü-partition-7"))
+    rows = leak_rows(ENGINE, Inputs(inputs.dump, inputs.metadata, None, options, inputs.pulsar))
+
+    assert rows
+    assert world.rows(topic="shop/orders/ü-partition-7") == rows
+
+
+def test_grace_and_time(made: tuple[PulsarWorld, Inputs]) -> None:
+    """A ledger is leaked from the age of grace on, to the millisecond."""
+    _, inputs = made
+
+    def leaked(grace: int, as_of: int) -> set[int]:
+        options = Options(grace=grace, as_of=as_of)
+        rows = leak_rows(ENGINE, Inputs(inputs.dump, inputs.metadata, None, options, inputs.pulsar))
+        return {row[2] for row in rows if row[0] == "leaked"}
+
+    age = 10 * 24 * 60 * 60 * 1000  # of the old ones
+
+    assert leaked(age, NOW)
+    assert leaked(age, NOW) < leaked(0, NOW)
+    assert set() == leaked(age + 1, NOW) == leaked(age, NOW - 1)
+    assert leaked(age + 1, NOW + 1) == leaked(age, NOW)
+
+
+def test_refusals(made: tuple[PulsarWorld, Inputs], tmp_path: Path) -> None:
+    """Without Pulsar's metadata, with those of a running cluster, and with none of topics."""
+    _, inputs = made
+    with pytest.raises(InvalidArgument, match="leaked_ledgers needs Pulsar's metadata"):
+        analyses.run("leaked_ledgers", inputs.dump, inputs.metadata)
+    with pytest.raises(InvalidArgument, match="analyses need a copy, not a running cluster"):
+        PulsarMetadata.open("zk://localhost:1/")
+    live: Any = MemoryNodes({})
+    live.is_live = True
+    with pytest.raises(InvalidArgument, match="use `bkstore leaks`"):
+        PulsarMetadata(live)
+    with pytest.raises(UnsupportedLayout, match="is the root of Pulsar's metadata right"):
+        analyses.run(
+            "leaked_ledgers", inputs.dump, inputs.metadata, pulsar=PulsarMetadata(MemoryNodes({}))
+        )
