@@ -21,10 +21,7 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.analyses import ANALYSES, Analysis, Inputs, LocalEngine, Options
 from bkstore.offline.analyses.catalog import PINNED_OCCUPANCY
-from bkstore.pulsar.sources.exports import encode_nodes
 from tests.models.analyses import ALONE, Expected
-from tests.models.pulsar_dumps import random_pulsar
-from tests.pulsar.samples import NOW
 from tests.worlds.random_dumps import DumpWorld, random_dump, write_dump
 
 pytest.importorskip("duckdb")
@@ -454,59 +451,3 @@ def test_neither_engine(
         f"bkstore: analyze needs duckdb: {command}",
         f"bkstore: analyze needs duckdb and matplotlib: {command} 'jinja2>=3.1' 'matplotlib>=3.9'",
     ] == capsys.readouterr().err.splitlines()
-
-
-def test_leaked_ledgers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With --pulsar there is a line about leaks, and with --only the table; the default place of
-    the copy is the file of the ledger metadata. Nodes that cannot be read are findings."""
-    world = random_pulsar(2, unreadable=False)  # a file has only metadata that can be read
-    document = encode_file(snapshot(world.store)).rstrip().removesuffix(b"}")
-    nodes = encode_nodes(world.nodes.items(), NOW, is_complete=True)
-    (tmp_path / "both.json").write_bytes(document + b', "pulsar": ' + nodes.encode() + b"}")
-    command = ["analyze", str(write_dump(world.dump, tmp_path / "dump"))]
-    command += ["--metadata", f"{tmp_path}/both.json"]
-    only = [*command, "--only", "leaked_ledgers", "--format", "json"]
-
-    assert 1 == main([*only, "--as-of", "2026-09-21T14:13:20"])
-    captured = capsys.readouterr()
-    rows = json.loads(captured.out)
-
-    assert [row[:3] for row in world.rows()] == [
-        (row["class"], row["scope_id"], row["ledger_id"]) for row in rows
-    ]
-    assert all(f"both.json: {path}" in captured.err for path in world.doubtful)
-    # A copy knows when it was made.
-    main(only)
-    assert rows == json.loads(capsys.readouterr().out)
-    main([*only, "--grace", "365d"])
-    assert "leaked" not in {row["class"] for row in json.loads(capsys.readouterr().out)}
-    main([*command, "--format", "jsonl"])
-    assert "leaked_ledgers" not in capsys.readouterr().out
-    main([*command, "--pulsar", f"{tmp_path}/both.json", "--format", "jsonl"])
-    line = _summary(capsys.readouterr().out)["leaked_ledgers"]
-    leaks = [row for row in world.rows() if row[0] in ("leaked", "offloaded-copy")]
-
-    assert line["finding"]
-    assert f"leaked: {sum(row[0] == 'leaked' for row in leaks)} ledgers" in line["says"]
-    assert f"{sum(row[5] for row in leaks):,} bytes of leaks and offloaded copies" in line["says"]
-    assert f"{len(world.doubtful)} finding" in line["says"]
-
-
-def test_leaked_ledgers_need_a_copy(
-    made: tuple[DumpWorld, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A running cluster is refused, and metadata without Pulsar's, and a query without them."""
-    top = made[1]
-    command = ["analyze", f"{top}/dump", "--metadata", f"{top}/metadata.json"]
-    query = ["sql", f"{top}/dump", "--metadata", f"{top}/metadata.json"]
-    for words, refusal in {
-        (
-            *command,
-            "--only",
-            "leaked_ledgers",
-        ): "has no metadata of Pulsar; export it with --pulsar",
-        (*command, "--pulsar", "zk://localhost:1/"): "need a copy, not a running cluster",
-        (*query, "select * from leaked_ledgers"): "leaked_ledgers needs Pulsar's metadata",
-    }.items():
-        assert 2 == main(list(words))
-        assert refusal in capsys.readouterr().err

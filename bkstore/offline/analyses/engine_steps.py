@@ -27,7 +27,11 @@ _ANALYSIS_PATTERN = re.compile(rf"\b(?:from|join)\s+({'|'.join(ANALYSES)})\b")
 _TABLE_PATTERN = re.compile(rf"\b(?:from|join)\s+(other_)?({'|'.join(DUMP_TABLES)})\b")
 _INPUT_PATTERN = re.compile(r"\b(metadata|chosen|pulsar_ledgers)\b")
 
-_INPUT_OPTIONS = {"ledger metadata": "--metadata", "a second dump": "--other"}
+_INPUT_OPTIONS = {
+    "ledger metadata": "--metadata",
+    "a second dump": "--other",
+    "Pulsar's metadata": "--pulsar",
+}
 
 
 class Engine(Protocol):
