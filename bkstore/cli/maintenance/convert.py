@@ -10,6 +10,8 @@ from bkstore.cli.maintenance.rewrite_arguments import (
     write_result,
 )
 from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.standard_streams import print_stderr
+from bkstore.errors import CorruptionError
 from bkstore.tables import REWRITES
 
 
@@ -22,4 +24,9 @@ def run(args: argparse.Namespace) -> int:
     """Convert and print a row about the result; the exit code is 1 if part of SRC was left out."""
     from bkstore.offline.rewrite import convert
 
-    return write_result(args, run_rewrite(args, convert))
+    try:
+        result = run_rewrite(args, convert)
+    except CorruptionError:
+        print_stderr("bkstore rebuild-index makes an index from the entry logs, without this one")
+        raise
+    return write_result(args, result)

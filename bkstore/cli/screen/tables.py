@@ -58,7 +58,7 @@ _ENTRY_COLUMNS = {
 }
 """Columns of entry ids that are shown as text, and the column that has their sequence groups."""
 
-_KEPT_ENDS = ("file", "owner")
+_KEPT_ENDS = ("file", "owner", "qualified_name")
 """Columns whose values begin alike: if they are cut, they lose their beginning."""
 
 _MIN_WRAP_WIDTH, _INDENT = 24, "    "

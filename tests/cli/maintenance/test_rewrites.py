@@ -155,7 +155,9 @@ def test_damaged_index(small: Path, tmp_path: Path, capsys: Capsys) -> None:
     shutil.rmtree(tmp_path / "out", ignore_errors=True)
 
     assert 2 == main(["convert", str(small), str(tmp_path / "out"), "--to", "rocksdb"])
-    assert path.name in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert path.name in err
+    assert "bkstore rebuild-index makes an index from the entry logs" in err
     code, (row,), err = _run(capsys, "rebuild-index", small, tmp_path / "out", "--to", "rocksdb")
     assert (1, 6) == (code, row["entries"])
     assert path.name in err

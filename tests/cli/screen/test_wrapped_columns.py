@@ -99,6 +99,16 @@ def test_entries_are_not_cut_for_columns_that_may_be_left_out(
     assert lines(37)[2].endswith("…")
 
 
+def test_qualified_names_keep_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They begin with the digits of a scope, which most ledgers share."""
+    columns = "qualified_name entries"
+    schema = make_schema("names", columns, show=columns, may_cut="qualified_name")
+    table = Table(schema, {"qualified_name": [f"{7:032x}"], "entries": [1]})
+    lines = without_styles(lines_of(terminal(30, monkeypatch), table))
+
+    assert f"…{7:0>19}         1" == lines[2]
+
+
 def test_a_text_below_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is shown, so `--wide` need not be named for it."""
     screen = Screen(terminal(42, monkeypatch), NOTES)
