@@ -60,31 +60,31 @@ def _page_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
     source = "IndexInMemPageMgr"
     return [
         CacheNeed(
-            "pageLimit",
-            "every page of the index in memory",
-            pages,
-            "pages",
-            default,
-            "sum of (file bytes - 1024) / pageSize, rounded up by file",
-            source,
+            setting="pageLimit",
+            purpose="every page of the index in memory",
+            value=pages,
+            unit="pages",
+            default=default,
+            formula="sum of (file bytes - 1024) / pageSize, rounded up by file",
+            source=source,
         ),
         CacheNeed(
-            "pageLimit",
-            "all ledgers written at the same time",
-            files,
-            "pages",
-            default,
-            "one page per ledger: that of its last entries",
-            source,
+            setting="pageLimit",
+            purpose="all ledgers written at the same time",
+            value=files,
+            unit="pages",
+            default=default,
+            formula="one page per ledger: that of its last entries",
+            source=source,
         ),
         CacheNeed(
-            "openFileLimit",
-            "no index file opened twice",
-            files,
-            "files",
-            "20000",
-            "one per ledger",
-            "IndexPersistenceMgr",
+            setting="openFileLimit",
+            purpose="no index file opened twice",
+            value=files,
+            unit="files",
+            default="20000",
+            formula="one per ledger",
+            source="IndexPersistenceMgr",
         ),
     ]
 
@@ -103,23 +103,23 @@ def _block_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
     source = "KeyValueStorageRocksDB"
     return [
         CacheNeed(
-            setting,
-            "no lookup rereads a filter or index block",
-            max(overhead_bytes.values(), default=0),
-            "bytes",
-            default,
-            "index and filter blocks of locations, of the directory with the most: they are kept "
+            setting=setting,
+            purpose="no lookup rereads a filter or index block",
+            value=max(overhead_bytes.values(), default=0),
+            unit="bytes",
+            default=default,
+            formula="index and filter blocks of locations, of the directory with the most: they are kept "
             "in the block cache (cache_index_and_filter_blocks)",
-            source,
+            source=source,
         ),
         CacheNeed(
-            setting,
-            "the whole index in memory",
-            max(total_bytes.values(), default=0),
-            "bytes",
-            default,
-            "the same, and uncompressed keys and values of all rows, plus 8 bytes per key",
-            source,
+            setting=setting,
+            purpose="the whole index in memory",
+            value=max(total_bytes.values(), default=0),
+            unit="bytes",
+            default=default,
+            formula="the same, and uncompressed keys and values of all rows, plus 8 bytes per key",
+            source=source,
         ),
     ]
 
@@ -133,13 +133,13 @@ def _read_ahead_need(
         aligned_bytes = -(-mean_bytes // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES  # rounded up
         mebibytes = -(-int(2 * directories * readers * read_ahead * aligned_bytes) // _MIB)
     return CacheNeed(
-        "dbStorage_readAheadCacheMaxSizeMb",
-        "entries read ahead for each reader stay until they are read",
-        mebibytes,
-        "MiB",
-        "a quarter of direct memory",
-        f"2 x {directories} directories x {readers} readers x {read_ahead} entries x mean record, "
+        setting="dbStorage_readAheadCacheMaxSizeMb",
+        purpose="entries read ahead for each reader stay until they are read",
+        value=mebibytes,
+        unit="MiB",
+        default="a quarter of direct memory",
+        formula=f"2 x {directories} directories x {readers} readers x {read_ahead} entries x mean record, "
         "rounded up to 64: directories share it, readers may all be in one, and the oldest half "
         "is dropped at once",
-        "SingleDirectoryDbLedgerStorage, ReadCache",
+        source="SingleDirectoryDbLedgerStorage, ReadCache",
     )
