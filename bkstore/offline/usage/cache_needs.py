@@ -108,8 +108,8 @@ def _block_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
             value=max(overhead_bytes.values(), default=0),
             unit="bytes",
             default=default,
-            formula="index and filter blocks of locations, of the directory with the most: they are kept "
-            "in the block cache (cache_index_and_filter_blocks)",
+            formula="index and filter blocks of locations, of the directory with the most: they are "
+            "kept in the block cache (cache_index_and_filter_blocks)",
             source=source,
         ),
         CacheNeed(
@@ -138,8 +138,8 @@ def _read_ahead_need(
         value=mebibytes,
         unit="MiB",
         default="a quarter of direct memory",
-        formula=f"2 x {directories} directories x {readers} readers x {read_ahead} entries x mean record, "
-        "rounded up to 64: directories share it, readers may all be in one, and the oldest half "
-        "is dropped at once",
+        formula=f"2 x {directories} directories x {readers} readers x {read_ahead} entries x mean "
+        "record, rounded up to 64: directories share it, readers may all be in one, and the oldest "
+        "half is dropped at once",
         source="SingleDirectoryDbLedgerStorage, ReadCache",
     )

@@ -31,7 +31,8 @@ class FinishedSegments:
         registered: frozenset[str] | None,
         ledgers: Iterable[LedgerId] | None = None,
     ) -> None:
-        """Make a view of `ledgers` in `store`; `registered` are the bookies that are not departed."""
+        """Make a view of `ledgers` in `store`; `registered` are the bookies that are not
+        departed."""
         self._store = store
         self._registered = registered
         self._ledgers = None if ledgers is None else sorted(ledgers)

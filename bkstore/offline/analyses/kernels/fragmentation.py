@@ -69,8 +69,8 @@ class Fragmentation:
 
 
 class _LedgerRuns:
-    """A batch cut into runs: a run is the adjacent rows of one ledger. The first run may continue the
-    last ledger of the batch before."""
+    """A batch cut into runs: a run is the adjacent rows of one ledger. The first run may continue
+    the last ledger of the batch before."""
 
     def __init__(self, batch: pa.RecordBatch, bookie: str | None) -> None:
         self._ledger_ids = (int64(batch, "scope_id"), int64(batch, "ledger_id"))
@@ -128,8 +128,8 @@ class _LedgerRuns:
         return before is not None and before.key == self._ledger_key(0)
 
     def _merge_run(self, run: int, before: _Ledger | None) -> _Ledger:
-        """Return the figures of the ledger of a run (its adjacent rows). If it is the first run of the
-        batch and continues the ledger `before`, the figures of both are added up."""
+        """Return the figures of the ledger of a run (its adjacent rows). If it is the first run of
+        the batch and continues the ledger `before`, the figures of both are added up."""
         first_row, last_row = int(self._bounds[run]), int(self._bounds[run + 1]) - 1
         # All logs of the run are in the rows where it begins or goes on to another log.
         log_range = np.searchsorted(self._log_starts, (first_row, last_row + 1))
