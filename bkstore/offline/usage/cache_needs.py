@@ -108,8 +108,8 @@ def _block_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
             value=max(overhead_bytes.values(), default=0),
             unit="bytes",
             default=default,
-            formula="index and filter blocks of locations, of the directory with the most: they are "
-            "kept in the block cache (cache_index_and_filter_blocks)",
+            formula="index and filter blocks of locations, of the directory with the most: they "
+            "are kept in the block cache (cache_index_and_filter_blocks)",
             source=source,
         ),
         CacheNeed(
