@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from bkstore.cluster.client.ledger_access import ClientContext
 from bkstore.cluster.in_process.bookie_client import LocalClient
-from bkstore.errors import BookieUnavailable, MetadataUnavailable
+from bkstore.errors import BookieUnavailable, MetadataUnavailable, SystemRefused
 from bkstore.ids import LedgerId
 from bkstore.repair import Repairer, RepairOptions
 from tests.repair.lossy_worlds import LossyWorld, impossible_entries, open_world
@@ -41,19 +42,24 @@ class Countdown:
 
     def __init__(self, call: int, error: BaseException) -> None:
         self.calls = 0
+        self.error = error
         self._call = call
-        self._error = error
         self._lock = threading.Lock()
+
+    @property
+    def has_raised(self) -> bool:
+        """Whether a call has failed."""
+        return 0 < self._call <= self.calls
 
     def __call__(self, own_error: type[BaseException]) -> None:
         """Count a call that raises `own_error` if its server does not answer."""
-        is_killed = isinstance(self._error, ProcessKilled)
-        if not is_killed and not isinstance(self._error, own_error):
+        is_killed = isinstance(self.error, ProcessKilled)
+        if not isinstance(self.error, ProcessKilled | SystemRefused | own_error):
             return
         with self._lock:
             self.calls += 1
             if self.calls == self._call or (is_killed and 0 < self._call < self.calls):
-                raise self._error
+                raise self.error
 
 
 class FailingClient(LocalClient):
@@ -108,8 +114,9 @@ def _run(world: LossyWorld, countdown: Countdown) -> None:
     context = ClientContext(store, clients, world.cluster.context.placement)
     try:
         Repairer(context, options=RepairOptions(parallel=1)).run()
-    except (ProcessKilled, MetadataUnavailable):
+    except (ProcessKilled, MetadataUnavailable, SystemRefused):
         return
+    assert not (countdown.has_raised and isinstance(countdown.error, SystemRefused))
 
 
 def _end_state(world: LossyWorld) -> EndState:
@@ -149,7 +156,12 @@ def _judge(top: Path, calls: Iterable[int], error: BaseException, end: EndState)
             world.cluster.close()
 
 
-ERRORS = [ProcessKilled(), BookieUnavailable("it is down"), MetadataUnavailable("no answer")]
+ERRORS = [
+    ProcessKilled(),
+    BookieUnavailable("it is down"),
+    MetadataUnavailable("no answer"),
+    SystemRefused("a connection", OSError(errno.EMFILE, "Too many open files")),
+]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
