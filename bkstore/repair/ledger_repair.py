@@ -10,7 +10,13 @@ from bkstore.availability import Availability
 from bkstore.cluster.audit import Violation
 from bkstore.cluster.client.ledger_access import ClientContext, LedgerAccess
 from bkstore.cluster.client.recovery import recover_ledger
-from bkstore.errors import BkstoreError, CorruptionError, NoSuchLedger, SystemRefused
+from bkstore.errors import (
+    BkstoreError,
+    CorruptionError,
+    MetadataUnavailable,
+    NoSuchLedger,
+    SystemRefused,
+)
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata.model import SegmentRange
 from bkstore.repair.ensemble_replacement import replace_bookies
@@ -22,6 +28,9 @@ from bkstore.repair.planning.planner import RepairPlan, RepairPlanner
 from bkstore.repair.planning.replica_repairs import RepairStatus, ReplicaRepair
 from bkstore.repair.planning.sound_reader import is_open
 from bkstore.schedule import expected
+
+_ENDING_ERRORS = (SystemRefused, MetadataUnavailable)
+"""Errors that end the repair of all ledgers: this machine, or the metadata store, fails."""
 
 OnCopied = Callable[[int, int], None]
 """Called with the number of entries, and of bytes, that a bookie has received."""
@@ -96,6 +105,8 @@ class LedgerRepairer:
             )
         except NoSuchLedger:
             return []
+        except _ENDING_ERRORS:
+            raise
         except BkstoreError as error:
             return [_with_result(row, "failed", str(error)) for row in plan.repairs]
         results: list[ReplicaRepair] = []
@@ -111,6 +122,8 @@ class LedgerRepairer:
         rows = [row for row in rows if row.action == "recover"]
         try:
             last = recover_ledger(access).last_entry_id
+        except _ENDING_ERRORS:
+            raise
         except BkstoreError as error:
             return [_with_result(row, "failed", str(error)) for row in rows]
         return [_with_result(row, "repaired", f"closed at entry {last}") for row in rows]
@@ -164,7 +177,7 @@ class _SegmentRepair:
             return [row]
         try:
             copied, errors = self._copier.copy(row.missing, row.target, self._sources(row))
-        except SystemRefused:
+        except _ENDING_ERRORS:
             raise
         except BkstoreError as error:
             return [_with_result(row, "failed", f"{row.target}: {error}")]
@@ -229,6 +242,8 @@ class _SegmentRepair:
             self._access.update(
                 lambda metadata: replace_bookies(metadata, self._segment, changes, kept)
             )
+        except _ENDING_ERRORS:
+            raise
         except BkstoreError as error:
             return _undone(results, str(error))
         return [

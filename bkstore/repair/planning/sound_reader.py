@@ -91,6 +91,8 @@ class SoundReader:
                 batch = client.read_entries(
                     self._access.ledger, int(remaining[0]), run, _MAX_READ_BYTES
                 )
+            except SystemRefused:
+                raise
             except BkstoreError:  # also if there are no batch reads: single reads have the reasons
                 break
             if not len(batch):
