@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bkstore.cluster import ZooKeeperStore
-from bkstore.errors import IllegalOperation
+from bkstore.errors import IllegalOperation, MetadataUnavailable
 from bkstore.network import Client, RegisteredBookie
 from bkstore.repair import Repairer, RepairReport
 from bkstore.testing.zookeeper_server import ZooKeeperServer
@@ -101,6 +101,30 @@ def test_one_repair_at_a_time(running: RealStore) -> None:
     manager.release_repairs()
     assert running.repair().is_clean
     assert manager.repairs_holder() is None
+
+
+def test_locks_that_were_not_released(running: RealStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If ZooKeeper gives no answer when locks end, but the session lives on, the next repair of
+    this process takes them over; those of others stay."""
+    manager: Any = running.client.store
+    manager = manager.underreplication
+    lock = manager.lock(running.ledger)
+    assert manager.lock_repairs()
+    with monkeypatch.context() as broken:
+        broken.setattr(manager, "_ask", _give_no_answer)
+        for release in (manager.release_repairs, lambda: manager.release(lock)):
+            with pytest.raises(MetadataUnavailable):
+                release()
+    others: Any = running.other.underreplication
+    assert (False, None) == (others.lock_repairs(), others.lock(running.ledger))
+    assert running.repair().is_clean
+    assert [0, 1, 2, 3, 4] == running.entries()
+    assert others.lock_repairs()
+    assert not manager.lock_repairs()
+
+
+def _give_no_answer(*_: object) -> object:
+    raise MetadataUnavailable("no answer")
 
 
 def test_a_mark_that_changes(running: RealStore, monkeypatch: pytest.MonkeyPatch) -> None:

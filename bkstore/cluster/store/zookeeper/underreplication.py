@@ -18,7 +18,13 @@ from typing import Literal, NamedTuple
 from bkstore.cluster.store.zookeeper.connection import RetriedRequest
 from bkstore.cluster.store.zookeeper.kazoo_client import NodeExistsError, NoNodeError
 from bkstore.cluster.store.zookeeper.nodes import Nodes
-from bkstore.errors import BadVersion, CorruptionError, IllegalOperation, UnsupportedLayout
+from bkstore.errors import (
+    BadVersion,
+    CorruptionError,
+    IllegalOperation,
+    MetadataUnavailable,
+    UnsupportedLayout,
+)
 from bkstore.formats.metadata.bookie_ids import check_bookie_id
 from bkstore.formats.metadata.underreplication import (
     BASIC_LAYOUT,
@@ -75,6 +81,7 @@ class Underreplication:
         self._ask = nodes.connection.request
         self._now = now
         self._has_layout = False
+        self._unreleased: set[str] = set()  # locks of which it is not known that they have ended
 
     # -- marks
 
@@ -140,12 +147,30 @@ class Underreplication:
             try:
                 request("create", encode_holder(socket.gethostname()), ephemeral=True)
             except NodeExistsError:
-                # After a broken connection the node may be from an earlier attempt.
-                return request.repeated and self._is_own_node(path)
+                # After a broken connection the node may be from an earlier attempt, or from a lock
+                # that could not be released.
+                may_be_own = request.repeated or path in self._unreleased
+                if not (may_be_own and self._is_own_node(path)):
+                    return False
             except NoNodeError:
                 self._nodes.make_folder(path.rpartition("/")[0])
                 continue
+            except MetadataUnavailable:  # it may have been created
+                self._unreleased.add(path)
+                raise
+            self._unreleased.discard(path)
             return True
+
+    def _delete_holder(self, path: str) -> None:
+        """Delete an ephemeral node of this session, if it exists."""
+        try:
+            if self._is_own_node(path):
+                with suppress(NoNodeError):
+                    self._ask(path, "delete")
+        except MetadataUnavailable:
+            self._unreleased.add(path)
+            raise
+        self._unreleased.discard(path)
 
     def _is_own_node(self, path: str) -> bool:
         stat = self._ask(path, "exists")
@@ -166,11 +191,9 @@ class Underreplication:
         return removed
 
     def release(self, lock: LedgerLock) -> None:
-        """Unlock a ledger; its mark stays. A lock that does not exist any more is no error."""
-        path = self._nodes.location_of(lock_path(lock.ledger))
-        if self._is_own_node(path):
-            with suppress(NoNodeError):
-                self._ask(path, "delete")
+        """Unlock a ledger; its mark stays. A lock that does not exist any more is no error. If the
+        server does not answer, the next call that locks the ledger takes the lock over."""
+        self._delete_holder(self._nodes.location_of(lock_path(lock.ledger)))
 
     def check_held(self, lock: LedgerLock) -> None:
         """Raise `IllegalOperation` if a lock was lost with its session."""
@@ -192,11 +215,9 @@ class Underreplication:
         return self._create_holder(self._nodes.location_of(_REPAIR_KEY))
 
     def release_repairs(self) -> None:
-        """End the lock of repairs; one that does not exist any more is no error."""
-        path = self._nodes.location_of(_REPAIR_KEY)
-        if self._is_own_node(path):
-            with suppress(NoNodeError):
-                self._ask(path, "delete")
+        """End the lock of repairs; one that does not exist any more is no error. If the server does
+        not answer, the next `lock_repairs` takes it over."""
+        self._delete_holder(self._nodes.location_of(_REPAIR_KEY))
 
     def repairs_holder(self) -> str | None:
         """Return the host name of the process that has the lock of repairs; None if none has."""
