@@ -112,6 +112,9 @@ class LedgerId(_Halves):
 
     def __new__(cls, scope: int = 0, ledger: int | None = None) -> LedgerId:
         """Check both halves; raises `InvalidArgument` for a ledger above 2^63-1 in scope 0."""
+        is_plain = type(scope) is int and type(ledger) is int and 0 <= scope < _TWO_64
+        if is_plain and 0 <= ledger < (_TWO_64 if scope else _TWO_63):  # type: ignore[operator]
+            return super().__new__(cls, scope, ledger)  # type: ignore[arg-type]
         if ledger is None:  # LedgerId(7) would be scope 7
             what = "scope and ledger; for scope 0 use LedgerId(ledger=N)"
             raise InvalidArgument(f"LedgerId takes {what}")

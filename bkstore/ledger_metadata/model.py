@@ -109,12 +109,13 @@ class LedgerMetadata:
         if self.password is not None:
             set_field(self, "password", bytes_like("password", self.password))
         custom_given = _check_custom("custom_metadata", self.custom_metadata)
-        if not all(isinstance(key, str) for key in custom_given):
+        is_text = {*map(type, custom_given)} <= {str}
+        if not is_text and not all(isinstance(key, str) for key in custom_given):
             raise InvalidArgument("the keys of custom metadata must be text")
-        custom_bytes = {
-            key: bytes_like("a value of custom metadata", value)
-            for key, value in custom_given.items()
-        }
+        custom_bytes = dict(custom_given)
+        if not {*map(type, custom_bytes.values())} <= {bytes}:
+            for key, value in custom_given.items():
+                custom_bytes[key] = bytes_like("a value of custom metadata", value)
         set_field(self, "custom_metadata", MappingProxyType(custom_bytes))
         for field_name in _INTEGER_FIELDS:
             value = getattr(self, field_name)
@@ -226,7 +227,9 @@ def _to_segments(pairs: Iterable[tuple[int, Iterable[str]]]) -> Iterator[Segment
         bookies = () if isinstance(ensemble, str) else tuple(ensemble)
         if isinstance(ensemble, str) or not {*map(type, bookies)} <= {str}:
             raise InvalidArgument(f"an ensemble must be a list of bookie ids, not {ensemble!r}")
-        yield Segment(_check_int64(first, "first entry"), bookies)
+        if type(first) is not int or not _MIN_INT64 <= first <= _MAX_INT64:
+            first = _check_int64(first, "first entry")
+        yield Segment(first, bookies)
 
 
 def _size_problems(metadata: LedgerMetadata) -> Iterator[str]:

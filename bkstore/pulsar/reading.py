@@ -124,8 +124,11 @@ def _read_topics(
 def _add_listed(
     references: PulsarReferences, owner: LedgerOwner, listed: list[ListedLedger]
 ) -> None:
+    plain = LedgerReference(owner)  # one object for most ledgers of the topic
     for ledger_id, offloaded, bookkeeper_deleted in listed:
-        references.add(ledger_id, LedgerReference(owner, offloaded, bookkeeper_deleted))
+        is_plain = not offloaded and not bookkeeper_deleted
+        reference = plain if is_plain else LedgerReference(owner, offloaded, bookkeeper_deleted)
+        references.add(ledger_id, reference)
 
 
 def _read_cursor(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,7 +90,8 @@ def run(args: argparse.Namespace) -> int:
         inputs = [args.metadata, location if isinstance(location, Path) else None]
         refuse_inputs(args.output, [*local_paths(*inputs), *args.usage])
         check_output(args.output)
-    report = _search(args)
+    with _paused_collection():
+        report = _search(args)
     owner_filter = owner_filter_from_args(args)
     chosen = [each for each in report.ledgers if owner_filter.matches(each.owner)]
     shown = [each for each in chosen if args.all or each.ledger_class not in QUIET_CLASSES]
@@ -101,6 +105,19 @@ def run(args: argparse.Namespace) -> int:
     print_stderr(describe_counts(Counter(each.ledger_class for each in chosen)) or "no ledgers")
     has_problems = _has_problems(report, chosen) or bool(sizes.findings)
     return exit_code(findings=has_problems, checked=bool(chosen))
+
+
+@contextmanager
+def _paused_collection() -> Iterator[None]:
+    """Pause Python's collector of reference cycles, which metadata do not have: it would go through
+    all of them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _search(args: argparse.Namespace) -> LeakReport:

@@ -163,6 +163,8 @@ def _read_integer(
     """Return the integer under `key`, below `stop`. If it is null or absent, `default` is returned
     instead; without a default that raises `CorruptionError`, as does any other value."""
     value = fields.get(key)
+    if type(value) is int and -(2**63) <= value < stop:  # the common case
+        return value
     value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < stop:
         raise _wrong_type(f"{json_path}.{key}", "integer of 64 bits", value)

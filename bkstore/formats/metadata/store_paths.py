@@ -108,9 +108,9 @@ def _parse_uuid(text: str) -> LedgerId:
 
 
 _PATH_FORMS: dict[re.Pattern[str], Callable[[str], LedgerId]] = {
-    re.compile(r"/L([0-9]{10,19})"): _parse_decimal,
-    re.compile(r"/([0-9]{2}/[0-9]{4}/L[0-9]{4})"): _parse_decimal,
     re.compile(r"/([0-9]{3}(?:/[0-9]{4}){3}/L[0-9]{4})"): _parse_decimal,
+    re.compile(r"/([0-9]{2}/[0-9]{4}/L[0-9]{4})"): _parse_decimal,
+    re.compile(r"/L([0-9]{10,19})"): _parse_decimal,
     re.compile(r"/S([0-9a-f]{16}(?:/[0-9a-f]{4}){3}/L[0-9a-f]{4})"): _parse_hex,
     re.compile(r"/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"): _parse_uuid,
 }
