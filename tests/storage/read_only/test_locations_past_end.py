@@ -9,8 +9,9 @@ import pytest
 
 from bkstore import BookieDir
 from bkstore.cli.main import main
-from bkstore.formats.entry import Coder
+from bkstore.formats.entry import V1_HEADER, Coder
 from bkstore.index.api import Finding
+from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.read_only.locations_past_end import check_log_ends
 
@@ -76,6 +77,51 @@ def test_cut_log(bookie: Path, capsys: Any) -> None:
         f"that, the last one entry {last[1]} of ledger {last[0]} at {places[last] & 0xFFFFFFFF}"
     ) == findings[0].detail
     assert (1, f"damage: {findings[0]}\n") == (code, err)
+
+
+def test_rows_of_several_batches(bookie: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The locations past an end are those of all batches of the scan, not of the last one."""
+    path = _log(bookie)
+    path.write_bytes(path.read_bytes()[:1024])
+    scan = BookieDir.scan
+    monkeypatch.setattr(BookieDir, "scan", lambda self, findings: scan(self, 16, findings))
+    findings: list[Finding] = []
+    with BookieDir(bookie) as opened:
+        check_log_ends(opened, findings)
+
+    assert ["but 120 locations of 3 ledgers are past"] == [
+        finding.detail[finding.detail.index("but") : finding.detail.index(" that")]
+        for finding in findings
+    ]
+
+
+def test_a_log_of_many_digits_is_named_as_its_file(tmp_path: Path) -> None:
+    """The number of a log is hexadecimal in the name of its file."""
+    with HierarchicalIndex(tmp_path, writable=True) as index:
+        index.put(7, 0, 26 << 32 | 1028)
+    (tmp_path / "current" / "0.log").write_bytes(b"BKLO" + bytes(1020))
+    findings: list[Finding] = []
+    with BookieDir(tmp_path) as opened:
+        check_log_ends(opened, findings)
+
+    assert ["1a.log"] == [finding.file for finding in findings]
+
+
+def test_no_record_is_shorter_than_its_header(tmp_path: Path) -> None:
+    """A stored size below that of a header does not hide that the log ends inside the record."""
+    with HierarchicalIndex(tmp_path, writable=True) as index:
+        index.put(7, 0, 1028)
+    log = tmp_path / "current" / "0.log"
+    log.write_bytes(b"BKLO" + bytes(1020) + (5).to_bytes(4, "big") + bytes(V1_HEADER - 1))
+    findings: list[Finding] = []
+    whole: list[Finding] = []
+    with BookieDir(tmp_path) as opened:
+        check_log_ends(opened, findings)
+        log.write_bytes(log.read_bytes() + bytes(1))
+        check_log_ends(opened, whole)
+
+    assert [1028] == [finding.offset for finding in findings]
+    assert [] == whole
 
 
 def test_last_record_cut(bookie: Path, capsys: Any) -> None:
