@@ -15,6 +15,7 @@ from bkstore.errors import BkstoreError, BookieUnavailable, InvalidArgument
 from bkstore.formats.entry import Coder
 from bkstore.ids import LedgerId
 from bkstore.repair import Repairer, RepairOptions, RepairPlanner
+from bkstore.repair.planning.byte_rate import ByteRate
 from bkstore.repair.planning.verified_bookies import VerifiedBookies
 from tests.repair.lossy_worlds import PASSWORD, LossyWorld, impossible_entries, open_world
 
@@ -74,6 +75,47 @@ def test_a_damaged_copy(running: Cluster, part: Any) -> None:
     running.crash(b1)
     running.start(b1)
     assert repairer.planner.plan().is_clean
+
+
+@pytest.mark.parametrize("entries", [1, 5])
+def test_the_last_entry_is_read(running: Cluster, entries: int) -> None:
+    """Every entry up to the last one is verified, also the only one."""
+    ledger = _written(running, entries)
+    bookie = running.store.read(ledger).metadata.segments[0].ensemble[1]
+    running.corrupt(bookie, ledger, entries - 1, "payload")
+    (row,) = Repairer(running.context, options=VERIFY).planner.plan().repairs
+
+    assert (bookie, [entries - 1]) == (row.bookie, list(row.missing))
+
+
+def test_the_pace_of_reads(running: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All bytes that are read count for `bytes_per_second`, and reads are stopped at the end."""
+    ledger = _written(running, 10)
+    taken: list[int] = []
+    stopped: list[bool] = []
+    monkeypatch.setattr(ByteRate, "take", lambda _, byte_count: taken.append(byte_count))
+    monkeypatch.setattr(VerifiedBookies, "stop", lambda _: stopped.append(True))
+    assert Repairer(running.context, options=VERIFY).planner.plan().is_clean
+    ensemble = running.store.read(ledger).metadata.segments[0].ensemble
+    records = [running.bookie(name).read_entry(ledger, n) for name in ensemble for n in range(10)]
+
+    assert sum(map(len, records)) == sum(taken)
+    assert [True] == stopped
+
+
+def test_a_source_that_never_answered(running: Cluster) -> None:
+    """If the plan knew that the only source may lack the entries, it is no failure of the repair
+    that it does not answer: the rest of the segment is repaired."""
+    with running.create_ledger(2, 2, 2) as ledger:
+        ledger.append_many([b"one", b"two"])
+    b1, b2 = ledger.metadata.segments[0].ensemble
+    running.lose(b1, ledger.ledger, [0])
+    running.partition(b2)
+    report = Repairer(running.context).run()
+    details = {each.bookie: each.detail for each in report.repairs}
+
+    assert {"impossible"} == {each.status for each in report.repairs}
+    assert details[b1].startswith("no sound copy: ")
 
 
 def test_no_sound_copy(running: Cluster) -> None:

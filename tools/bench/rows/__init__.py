@@ -14,6 +14,7 @@ from tools.bench.rows import (
     maintenance,
     memtable,
     records,
+    repair,
     rocks,
     serving,
     start,
@@ -28,7 +29,15 @@ __all__ = ["ROWS"]
 _ROWS_BY_MODULE: tuple[tuple[BenchmarkRow, ...], ...] = (
     *(availability.ROWS, rocks.ROWS, memtable.ROWS, bloom.ROWS, streams.ROWS, records.ROWS),
     *(reads.ROWS, writes.ROWS, journals.ROWS, wide_ids.ROWS, scope_cost.ROWS, memory.ROWS),
-    *(listing.ROWS, audit.ROWS, live_audit.ROWS, dump.ROWS, maintenance.ROWS, start.ROWS),
+    *(
+        listing.ROWS,
+        audit.ROWS,
+        live_audit.ROWS,
+        repair.ROWS,
+        dump.ROWS,
+        maintenance.ROWS,
+        start.ROWS,
+    ),
     *(wire.ROWS, serving.ROWS, ensembles.ROWS),
 )
 ROWS: tuple[BenchmarkRow, ...] = tuple(chain.from_iterable(_ROWS_BY_MODULE))
