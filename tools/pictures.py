@@ -25,7 +25,7 @@ from bkstore.lab.presentation.picture import draw_picture
 DOCS = Path(__file__).parents[1] / "docs"
 EXPERIMENTS = ("layouts", "deletes", "losses")
 REPORT = "report"
-_SCREENS = {"report": (1280, 712, 1.5), "report-narrow": (420, 1062, 2)}
+_SCREENS = {"report": (1280, 920, 1.5), "report-narrow": (420, 1062, 2)}
 """Width and height of the report's first screen in CSS pixels, and how many pixels a picture has
 for each of these, by picture."""
 

@@ -59,6 +59,23 @@ class LedgerOwners:
         if repeated.size:
             raise InvalidArgument(f"ledger {self.ledgers()[repeated[0]]} is given twice")
 
+    @classmethod
+    def from_arrays(
+        cls,
+        scope_ids: Int64Array,
+        ledger_ids: Int64Array,
+        owner_numbers: npt.NDArray[Any],
+        owners: Iterable[LedgerOwner],
+    ) -> LedgerOwners:
+        """Return the owners of distinct ledgers in any order, given by their numbers in `owners`.
+        O(n log n)."""
+        order = unsigned_order(scope_ids, ledger_ids)
+        columns = scope_ids[order], ledger_ids[order], owner_numbers[order].astype(np.int32)
+        made = cls()
+        made._set(*columns, np.zeros(order.size, np.int64))
+        made.owners = tuple(owners)
+        return made
+
     def _set(
         self,
         scope_ids: Int64Array,

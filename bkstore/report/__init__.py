@@ -29,7 +29,8 @@ def write_report(target: Path, tables: Tables, *, title: str, source: Mapping[st
     `findings` of the dump; absent ones appear as not asked for. `source` may have `manifest` (the
     dump's, a dict), `metadata` (where the ledger metadata came from, None if none were given),
     `other` (the manifest of the dump that `comparison` compares with), `engine` and `made_at`
-    (texts for the foot of the page), `all_rows` (where all rows of a table are, by table name), and
+    (texts for the foot of the page), `all_rows` (where all rows of a table are, by table name),
+    `owners` (a `LedgerOwners`: the topics of ledgers, which the page then names beside them), and
     `directories` (true if the dump was made for this page alone, so that nobody knows it).
 
     The page refers to nothing outside it. The same arguments give the same bytes. Cost: some passes

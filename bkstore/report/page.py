@@ -182,7 +182,7 @@ def _show_table(section: Section, table: pa.Table, source: _Source, facts: Facts
     return shown._replace(
         advice=advice_text(section, table, facts),
         chart=_CHARTS[section.name](table) if section.name in _CHARTS else None,
-        listing=make_page_table(section, table, all_rows_note),
+        listing=make_page_table(section, table, all_rows_note, facts.owners),
     )
 
 

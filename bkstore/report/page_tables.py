@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 from bkstore.availability import Availability
 from bkstore.availability.entry_text import format_entries
+from bkstore.ledger_metadata import LedgerOwners
 from bkstore.report.findings.health_classes import HEALTH_CLASSES, category_ranks, class_ranks
 from bkstore.report.findings.table_columns import count_ledgers, number_column
+from bkstore.report.findings.topics import owner_name
 from bkstore.report.html.value_formats import (
     ABSENT,
     CATEGORY_WORDS,
@@ -30,7 +32,18 @@ MAX_ROWS = 100
 """Maximum number of rows of each table on the page."""
 
 _LISTED_RUNS = 5  # of entries, in a cell
-_TEXT_KINDS = ("category", "class", "flag", "groups", "log", "long", "missing", "quorums", "text")
+_TEXT_KINDS = (
+    "category",
+    "class",
+    "flag",
+    "groups",
+    "log",
+    "long",
+    "missing",
+    "owner",
+    "quorums",
+    "text",
+)
 _NUMBER_KEY = "n"
 _SORT_KEYS = {"ledger": "id", "scope": "id", **dict.fromkeys(_TEXT_KINDS, "t")}
 
@@ -46,7 +59,8 @@ class HeaderCell(NamedTuple):
 class TableCell(NamedTuple):
     """A cell: its look, its text, the exact value as a tooltip, and the value to sort by.
 
-    Looks: text, long and ranges (both wrap), number, id, chip (of class `tone`), empty, and blank.
+    Looks: text, long, owner and ranges (these wrap), number, id, chip (of class `tone`), empty, and
+    blank.
     """
 
     look: str
@@ -65,16 +79,41 @@ class PageTable(NamedTuple):
     rows: tuple[tuple[TableCell, ...], ...]
 
 
+_OWNER_COLUMN = ShownColumn("Topic", "owner", "ledger_owner")
 _NO_TEXT_CELL = TableCell("empty", ABSENT)
 _NO_NUMBER_CELL = TableCell("blank", ABSENT)
 
 
-def make_page_table(section: Section, table: pa.Table, all_rows_note: str) -> PageTable:
-    """Return the listing of a table; `all_rows_note` says in the caption where all rows are."""
+def make_page_table(
+    section: Section, table: pa.Table, all_rows_note: str, owners: LedgerOwners | None = None
+) -> PageTable:
+    """Return the listing of a table; `all_rows_note` says in the caption where all rows are. With
+    `owners`, the topic of each ledger is beside it, if any of the rows has one."""
     shown = first_rows(section, table)
-    heads = tuple(_make_header_cell(section, column) for column in section.columns)
-    rows = tuple(tuple(_make_cell(column, row) for column in section.columns) for row in shown)
+    columns = section.columns
+    if owners and _add_owner_names(shown, owners):
+        columns = _insert_owner(columns)
+    heads = tuple(_make_header_cell(section, column) for column in columns)
+    rows = tuple(tuple(_make_cell(column, row) for column in columns) for row in shown)
     return PageTable(section.heading, _make_caption(section, table, all_rows_note), heads, rows)
+
+
+def _add_owner_names(rows: list[dict[str, Any]], owners: LedgerOwners) -> bool:
+    """Add to each row that is about a ledger what it belongs to; return whether any is known."""
+    for row in rows:
+        if row.get("ledger_id") is not None:
+            row["ledger_owner"] = owner_name(owners, row["scope_id"] or 0, row["ledger_id"])
+    return any(row.get("ledger_owner") for row in rows)
+
+
+def _insert_owner(columns: tuple[ShownColumn, ...]) -> tuple[ShownColumn, ...]:
+    """Return the columns with that of owners behind the ledger, if there is one."""
+    inserted: list[ShownColumn] = []
+    for column in columns:
+        inserted.append(column)
+        if column.kind == "ledger":
+            inserted.append(_OWNER_COLUMN)
+    return tuple(inserted)
 
 
 def _make_caption(section: Section, table: pa.Table, all_rows_note: str) -> str:
@@ -132,7 +171,7 @@ def _make_cell(column: ShownColumn, row: Mapping[str, Any]) -> TableCell:
     make_cell = _CELL_OF_ROW.get(column.kind)
     if make_cell is not None:
         return make_cell(row)
-    value = row[column.table_column]
+    value = row.get(column.table_column)
     if value is None or value == "":
         return _NO_NUMBER_CELL if _sort_key(column) == _NUMBER_KEY else _NO_TEXT_CELL
     return _CELL_OF_VALUE[column.kind](value)
@@ -141,6 +180,7 @@ def _make_cell(column: ShownColumn, row: Mapping[str, Any]) -> TableCell:
 _CELL_OF_VALUE: dict[str, Callable[[Any], TableCell]] = {
     "text": lambda value: TableCell("text", str(value)),
     "long": lambda value: TableCell("long", str(value)),
+    "owner": lambda value: TableCell("owner", value),
     "number": lambda value: TableCell("number", f"{value:,}"),
     # An empty or open ledger has -1 for its last entry.
     "entry": lambda value: TableCell("number", str(value)) if value >= 0 else _NO_NUMBER_CELL,

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote_plus
 
 from bkstore import tables
 from bkstore.ids import LedgerId
+from bkstore.ledger_metadata import LedgerOwner, LedgerOwners, read_owner
 from bkstore.tables import Schema, Table
 
 if TYPE_CHECKING:
@@ -398,6 +400,53 @@ def apart() -> Sample:
     return Sample(made.title, content, {**made.source, "other": manifest(other)})
 
 
-_MADE = (healthy, sick, hundred, bare, single, thousand, apart)
+LONG_NAMES = (
+    "shop/orders/persistent/" + "x" * 200,
+    "shop/orders/persistent/"
+    + quote_plus("Bestellungen f\u00fcr Z\u00fcrich/S\u00fcd & \u6ce8\u6587 " * 6 + "!"),
+)
+"""Paths of managed ledgers: a name without a place to break it, and one that brokers encode."""
+
+
+def topic_owners(world: World) -> dict[LedgerId, LedgerOwner]:
+    """Return the owners of a world's ledgers, by turns: topics, one of them with a subscription, a
+    schema and compacted messages, another application, and none."""
+    paid, topic = "shop/orders/persistent/paid", "pulsar/managed-ledger"
+    kinds: list[dict[str, str]] = [
+        *({topic: name} for name in LONG_NAMES),
+        {topic: paid},
+        {topic: paid, "pulsar/cursor": "billing"},
+        {"component": "schema", "pulsar/schemaId": "shop/orders/paid"},
+        {"component": "compacted-ledger", "pulsar/compactedTopic": "persistent://shop/orders/paid"},
+        {topic: "shop/returns/persistent/parcels-partition-0"},
+        {topic: "shop/returns/persistent/parcels-partition-1"},
+        {"application": "distributedlog"},
+        {},
+    ]
+    owners = {}
+    for number, ledger in enumerate(world.ledgers):
+        kind = kinds[number % len(kinds)]
+        custom = {"application": "pulsar", "component": "managed-ledger", **kind} if kind else {}
+        owners[ledger.id] = read_owner({key: value.encode() for key, value in custom.items()})
+    return owners
+
+
+@cache
+def topics_world() -> World:
+    """The sick world, of topics whose ledgers take turns."""
+    world = sick_world()
+    world.findings.append((world.bookies[0], "damage", "bad digest", "current/fb.log", 9, 0, 1001))
+    return world
+
+
+def topics() -> Sample:
+    """The sick world, of which the metadata state the topics."""
+    world = topics_world()
+    made = sample(world, "Topics of the cluster pulsar-west")
+    owners = LedgerOwners(topic_owners(world).items())
+    return Sample(made.title, made.tables, {**made.source, "owners": owners})
+
+
+_MADE = (healthy, sick, hundred, bare, single, thousand, apart, topics)
 SAMPLES = {f.__name__: cache(f) for f in _MADE}
 """What makes each sample, once; samples are not to be changed."""

@@ -56,12 +56,12 @@ def test_screens_of_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "images").mkdir()
     assert 0 == pictures.main(["report", "--docs", str(tmp_path)])
 
-    assert {"report.png": (1280, 712), "report-narrow.png": (500, 1062)} == windows
+    assert {"report.png": (1280, 920), "report-narrow.png": (500, 1062)} == windows
     sizes = {}
     for path in (tmp_path / "images").iterdir():
         with image.open(path) as picture:
             sizes[path.name] = picture.size
-    assert {"report.png": (1920, 1068), "report-narrow.png": (840, 2124)} == sizes
+    assert {"report.png": (1920, 1380), "report-narrow.png": (840, 2124)} == sizes
 
 
 def _option(command: list[str], name: str) -> str:

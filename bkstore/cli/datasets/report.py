@@ -144,6 +144,7 @@ def _describe_source(inputs: Inputs, engine: str, *, is_dump: bool) -> dict[str,
         "manifest": inputs.dump.manifest,
         "directories": not is_dump,
         "metadata": None if inputs.metadata is None else inputs.metadata.path,
+        "owners": None if inputs.metadata is None else inputs.metadata.owners(),
         "engine": engine,
     }
     return source if inputs.other is None else {**source, "other": inputs.other.manifest}

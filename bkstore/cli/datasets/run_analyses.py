@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bkstore.cli.datasets.analysis_engines import (
     ENGINES,
@@ -230,7 +230,13 @@ def _write_report(args: argparse.Namespace, tables: _Tables, inputs: Inputs, eng
     from bkstore.report import write_report
 
     metadata_path = None if inputs.metadata is None else inputs.metadata.path
-    source = {"manifest": inputs.dump.manifest, "metadata": metadata_path, "engine": engine}
+    source: dict[str, Any] = {
+        "manifest": inputs.dump.manifest,
+        "metadata": metadata_path,
+        "engine": engine,
+    }
+    if inputs.metadata is not None:
+        source["owners"] = inputs.metadata.owners()
     if inputs.other is not None:
         source["other"] = inputs.other.manifest
     if args.out is not None:

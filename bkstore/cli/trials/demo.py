@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.availability import Availability
-from bkstore.availability.entry_text import format_entries
 from bkstore.cli.screen.cells import format_row
 from bkstore.cli.screen.tables import Screen, ScreenStream
 from bkstore.cli.screen.text_width import wrap_text
@@ -44,14 +43,25 @@ if TYPE_CHECKING:
     from bkstore.offline.dump import DumpResult
 
 _MAX_ROWS = 8
-_MAX_RUNS = 1
 _MAX_GROUPS = 3
-_SHOWN_ANALYSES = ("bytes_by_bookie", "ledger_health", "orphans")
-_LOST_SCHEMA = make_schema("lost", "ledger_id:string bookie entries_lost:int64")
+_SHOWN_ANALYSES = (
+    "violations_by_owner",
+    "bytes_by_owner",
+    "bytes_by_bookie",
+    "ledger_health",
+    "orphans",
+)
+_LOST_SCHEMA = make_schema(
+    "lost", "scope_id ledger_id owner? bookie entries_lost:int64", may_cut="owner"
+)
 _AVAILABILITY_SCHEMA = make_schema(
     "condensed", "scope_id ledger_id entries groups:string bytes by_bookkeeper:int64"
 )
-_VIOLATION_SCHEMA = make_schema("found", "category scope_id? ledger_id? bookie? missing:string")
+_VIOLATION_SCHEMA = make_schema(
+    "found",
+    "scope_id? ledger_id? owner? bookie? missing:int64 first:int64? last:int64?",
+    may_cut="owner",
+)
 _LEGEND = """\
 Groups are first..last/size/period. Bytes are those of the answer: condensed as
 BP-34 designed it, and as BookKeeper's own encoder writes it."""
@@ -86,7 +96,6 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         opened = [] if args.bookie is None else [BookieDir(args.bookie, live=args.live)]
         bookies = [stack.enter_context(bookie) for bookie in opened]
-        given = bookies or None
         report_path = args.report or Path(_report_name(bookies))
         check_output(report_path)
         for bookie in bookies:
@@ -111,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
             reported = _replicas_of_table(tables["violations"])
             found_all &= _compare_with_lost(engine.name, reported, cluster.lost)
             found_all &= _check_orphan(engine.name, tables["orphans"], cluster)
-        _write_report(report_path, tables, scratch, given, engine.name)
+        _write_report(report_path, tables, scratch, cluster or bookies[0].bookie_id, engine.name)
         step.print(f"Report: {escape_unprintable(str(report_path.absolute()))}")
         if cluster is not None:
             return 0 if found_all else 1
@@ -176,10 +185,19 @@ def _make_cluster(top: Path, step: _StepPrinter) -> DemoCluster:
     step.print("Three bookies of three storages, ledgers striped over them, and faults")
     cluster = make_cluster(top)
     lost, orphan = cluster.lost, cluster.orphan
-    rows = [(str(ledger), bookie, len(lost[ledger, bookie])) for ledger, bookie in lost]
+    rows = [
+        (*ledger.signed, _owner_name(cluster, ledger), bookie, len(lost[ledger, bookie]))
+        for ledger, bookie in lost
+    ]
     _print_table(_LOST_SCHEMA, [Table.from_rows(_LOST_SCHEMA, rows)])
     print_text(f"Ledger {orphan} was deleted: its metadata are gone, but its entries remain.\n")
     return cluster
+
+
+def _owner_name(cluster: DemoCluster, ledger: LedgerId) -> str | None:
+    """Return the topic of a ledger, None if its metadata state none."""
+    owner = cluster.owners.get(ledger)
+    return None if owner is None else owner.subject
 
 
 def _print_table(table_schema: Schema, tables: Iterable[Table]) -> None:
@@ -214,15 +232,19 @@ def _print_audit(cluster: DemoCluster, bookies: Sequence[BookieDir], step: _Step
     audited_bookies = {bookie.bookie_id: DirectoryBookie(bookie) for bookie in bookies}
     options = AuditOptions(rechecks=0)
     report = Auditor(open_metadata(cluster.metadata), audited_bookies, options=options).run()
-    rows = [_violation_row(violation) for violation in report.violations]
+    rows = [_violation_row(violation, cluster) for violation in report.violations]
     _print_table(_VIOLATION_SCHEMA, [Table.from_rows(_VIOLATION_SCHEMA, rows)])
     return _compare_with_lost("The audit", _replicas_of_violations(report.violations), cluster.lost)
 
 
-def _violation_row(violation: Violation) -> tuple[Any, ...]:
-    scope, ledger = (None, None) if violation.ledger is None else violation.ledger.signed
-    missing = format_entries(violation.missing or Availability(), _MAX_RUNS)
-    return violation.category, scope, ledger, violation.bookie, missing
+def _violation_row(violation: Violation, cluster: DemoCluster) -> tuple[Any, ...]:
+    scope, ledger, owner = None, None, None
+    if violation.ledger is not None:
+        (scope, ledger), owner = violation.ledger.signed, _owner_name(cluster, violation.ledger)
+    missing = violation.missing or Availability()
+    ranges = missing.ranges()
+    first, last = (int(ranges[0, 0]), int(ranges[-1, 1])) if len(ranges) else (None, None)
+    return scope, ledger, owner, violation.bookie, len(missing), first, last
 
 
 def _replicas_of_violations(violations: Sequence[Violation]) -> LostReplicas:
@@ -320,24 +342,23 @@ def _write_report(
     target: Path,
     tables: Mapping[str, pa.Table],
     top: Path,
-    given: Sequence[BookieDir] | None,
+    subject: DemoCluster | str,
     engine: str,
 ) -> None:
-    """Write the report of the dump below `top`; `given` are the bookies of --bookie, if any."""
+    """Write the report of the dump below `top`: of the demo's cluster, or the bookie of this id."""
     from bkstore.cli.trials.demo_data import ENTRIES
     from bkstore.offline.analyses import open_dump
     from bkstore.report import write_report
 
     opened_dump = open_dump(top / "dump")
-    manifest, metadata = opened_dump.manifest, None
-    if given is None:
-        title = f"The demo: eight ledgers of {ENTRIES:,} entries"
-        metadata = "metadata.json of the demo"
-        bookies = [_mark_removed(bookie, top) for bookie in manifest["bookies"]]
-        manifest = {**manifest, "bookies": bookies}
+    source: dict[str, Any] = {"manifest": opened_dump.manifest, "engine": engine}
+    if isinstance(subject, str):
+        title = f"Bookie {subject}"
     else:
-        title = f"Bookie {given[0].bookie_id}"
-    source = {"manifest": manifest, "metadata": metadata, "engine": engine}
+        title = f"The demo: eight ledgers of {ENTRIES:,} entries"
+        bookies = [_mark_removed(bookie, top) for bookie in opened_dump.manifest["bookies"]]
+        source["manifest"] = {**opened_dump.manifest, "bookies": bookies}
+        source |= {"metadata": "metadata.json of the demo", "owners": subject.owners}
     all_tables = {**tables, "findings": opened_dump.read("findings")}
     write_report(target, all_tables, title=title, source=source)
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.cluster.store.opening import opened_metadata
 from bkstore.errors import CorruptionError, InvalidArgument, NoSuchLedger
 from bkstore.ids import LedgerId
-from bkstore.ledger_metadata import LedgerOwner, OwnerFilter, read_owner
+from bkstore.ledger_metadata import LedgerOwner, LedgerOwners, OwnerFilter, read_owner
 from bkstore.ledger_metadata.owners import UNKNOWN_OWNER
 from bkstore.offline.analyses.kernels.ledger_facts import LedgerFacts, extract_facts
 from bkstore.tables.columns import make_schema
@@ -36,6 +37,8 @@ of the owner, where the custom metadata do not state it, and `ctime` where it is
 
 _FILTERED_COLUMNS = ["component", "tenant", "namespace", "topic", "schema"]
 """The columns of an owner that an `OwnerFilter` reads."""
+
+_OWNER_COLUMNS = OWNERS.replace("?", "").split()
 
 _REQUIRED_COLUMNS = ("scope_id", "ledger_id", "facts_json")
 
@@ -65,18 +68,46 @@ class Metadata:
         """Return the metadata of the ledgers whose owners the filter matches. Each owner is
         compared once; memory: some 100 bytes per ledger."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        columns = [pc.fill_null(self.table.column(each), "") for each in _FILTERED_COLUMNS]
-        keys = pc.binary_join_element_wise(*columns, "\0").combine_chunks().dictionary_encode()
-        codes = keys.indices.to_numpy()
-        _, first_rows = np.unique(codes, return_index=True)
-        owners = self.table.select(_FILTERED_COLUMNS).take(first_rows).to_pylist()
-        matches = [owner_filter.matches(LedgerOwner(**owner)) for owner in owners]
+        codes, owners = _distinct_owners(self.table, _FILTERED_COLUMNS)
+        matches = [owner_filter.matches(owner) for owner in owners]
         if all(matches):
             return self
         is_chosen = np.array(matches, np.bool_)[codes]
         return Metadata(self.table.filter(pa.array(is_chosen)), self.path)
+
+    def owners(self) -> LedgerOwners:
+        """Return the owners of the ledgers whose metadata state one. Memory: some 150 bytes per
+        ledger.
+
+        >>> ids = {"scope_id": [0, 0], "ledger_id": [7, 8], "facts_json": ["", ""]}
+        >>> import pyarrow as pa
+        >>> table = pa.table({**ids, "application": ["pulsar", None]})
+        >>> [(str(ledger), owner.application) for ledger in Metadata(table).owners().ledgers()
+        ...  if (owner := Metadata(table).owners().get(ledger))]
+        [('7', 'pulsar')]
+        """
+        import pyarrow.compute as pc
+
+        stated = self.table.filter(pc.is_valid(self.table.column("application")))
+        scope_ids, ledger_ids = (stated.column(name).to_numpy() for name in METADATA.names[:2])
+        owner_numbers, owners = _distinct_owners(stated, _OWNER_COLUMNS)
+        return LedgerOwners.from_arrays(scope_ids, ledger_ids, owner_numbers, owners)
+
+
+def _distinct_owners(
+    table: pa.Table, names: list[str]
+) -> tuple[npt.NDArray[np.int32], list[LedgerOwner]]:
+    """Return the owners by these columns, and for each row the number of its owner."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = [pc.fill_null(table.column(name).cast(pa.string()), "") for name in names]
+    keys = pc.binary_join_element_wise(*columns, "\0").combine_chunks().dictionary_encode()
+    codes: npt.NDArray[np.int32] = keys.indices.to_numpy()
+    _, first_rows = np.unique(codes, return_index=True)
+    rows = table.select(names).take(first_rows).to_pylist()
+    return codes, [LedgerOwner(**row) for row in rows]
 
 
 def _complete_columns(table: pa.Table) -> pa.Table:

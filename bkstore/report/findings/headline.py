@@ -14,6 +14,7 @@ from bkstore.report.html.value_formats import counted, format_share, join_clause
 HIGH_GARBAGE_SHARE = 0.3
 """The headline mentions garbage from this share of the disk on."""
 
+_MAX_TOPIC = 80  # characters
 _SHARE_OF_BYTES = 0.8
 _SHARE_OF_BOOKIES = 0.4
 
@@ -63,11 +64,28 @@ def _lost_clauses(facts: Facts) -> list[str]:
     """Return a clause on ledgers with lost entries, none if nothing is lost."""
     lost = _ledgers_of_class(facts, "no_replica")
     if lost:
-        return [f"{counted(lost, 'ledger has', 'ledgers have')} entries without any replica"]
+        ledgers_have = counted(lost, "ledger has", "ledgers have")
+        return [f"{ledgers_have} entries without any replica{_lost_topics(facts)}"]
     if facts.homeless_ledgers:
         ledgers = counted(facts.homeless_ledgers, "ledger")
         return [f"no bookie of the dump has an entry of {ledgers}"]
     return []
+
+
+def _lost_topics(facts: Facts) -> str:
+    """Return the end of a clause: the topic that lost most, and how many others lost entries."""
+    if facts.topics is None:
+        return ""
+    lost_entries = facts.topics.amounts.lost_entries
+    others = int((lost_entries > 0).sum()) - 1
+    if others < 0:
+        return ""
+    most = int(lost_entries.argmax())
+    name = facts.topics.names[most]
+    if len(name) > _MAX_TOPIC:  # names begin alike
+        name = f"\u2026{name[1 - _MAX_TOPIC :]}"
+    text = f"{name} lost {counted(int(lost_entries[most]), 'entry', 'entries')}"
+    return f" ({text}, {counted(others, 'more topic')} too)" if others else f" ({text})"
 
 
 def _at_risk_clauses(facts: Facts) -> list[str]:

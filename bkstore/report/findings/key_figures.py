@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bkstore.ledger_metadata import LedgerOwners
 from bkstore.report.findings.health_classes import HEALTH_CLASSES, class_ranks
 from bkstore.report.findings.table_columns import Tables, count_ledgers, number_column
+from bkstore.report.findings.topics import Topics, gather_topics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +46,8 @@ class Facts(NamedTuple):
     """The numbers of the first screen, None for those not asked for.
 
     `unread_bookies` are ids and reasons. `replicas` are entries summed over bookies, `entries`
-    those of closed ledgers by the metadata, `violations` ledgers by category.
+    those of closed ledgers by the metadata, `violations` ledgers by category. `owners` are those
+    that the metadata state, None if they state none.
     """
 
     bookies: int | None
@@ -62,6 +65,8 @@ class Facts(NamedTuple):
     ledgers_with_holes: int | None
     orphan_ledgers: int | None
     orphan_bytes: int | None
+    owners: LedgerOwners | None
+    topics: Topics | None
 
 
 def gather_facts(tables: Tables, source: Mapping[str, Any]) -> Facts:
@@ -71,6 +76,7 @@ def gather_facts(tables: Tables, source: Mapping[str, Any]) -> Facts:
     damage, oddities = _count_findings(tables, manifest)
     metadata = source.get("metadata")
     orphans = tables.get("orphans")
+    owners: LedgerOwners | None = source.get("owners") or None
     return Facts(
         bookies=bookies,
         unread_bookies=unread_bookies,
@@ -87,6 +93,8 @@ def gather_facts(tables: Tables, source: Mapping[str, Any]) -> Facts:
         ledgers_with_holes=_count_distinct_ledgers(tables.get("holes")),
         orphan_ledgers=_count_distinct_ledgers(orphans),
         orphan_bytes=None if orphans is None else int(number_column(orphans, "bytes").sum()),
+        owners=owners,
+        topics=gather_topics(tables, owners),
     )
 
 

@@ -25,12 +25,14 @@ _MAX_BOOKIES = 4
 
 
 class Risk(NamedTuple):
-    """A ledger at risk: its name, category, the entries as text, and the bookies lacking them."""
+    """A ledger at risk: its name, category, the entries as text, the bookies lacking them, and the
+    topic that it belongs to, if known."""
 
     name: str
     category: str
     entries: str
     bookies: tuple[str, ...]
+    owner: str = ""
 
     @property
     def category_words(self) -> str:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bkstore.counts import size_text
+from bkstore.ids import LedgerId
 from bkstore.report.findings.key_figures import Disk, Facts
 from bkstore.report.findings.table_columns import Tables, number_column
+from bkstore.report.findings.topics import owner_name
 from bkstore.report.html.bars import Bar, BarPart, LegendLine, make_bar, make_legend
 from bkstore.report.html.value_formats import (
     Size,
@@ -29,12 +31,14 @@ _MAX_SCOPES = 2
 
 
 class RankingLine(NamedTuple):
-    """A name with its size and a bar against the biggest; `is_id` for ledgers and scopes."""
+    """A name with its size and a bar against the biggest; `is_id` for ledgers and scopes, `owner`
+    is the topic of a ledger, if known."""
 
     name: str
     size: Size
     bar: Bar
     is_id: bool
+    owner: str = ""
 
 
 class Ranking(NamedTuple):
@@ -73,7 +77,7 @@ def disk_tile(facts: Facts, tables: Tables) -> DiskTile:
         bar=make_bar(parts, disk.files, f"{size_text(disk.files)} in entry logs: {label_text}"),
         keys=make_legend(parts, disk.files),
         bookies=_rank_bookies(tables),
-        biggest=tuple(_rank_ledgers_and_scopes(tables)),
+        biggest=tuple(_rank_ledgers_and_scopes(facts, tables)),
         orphans=orphans,
     )
 
@@ -107,12 +111,17 @@ def _rank_bookies(tables: Tables) -> Ranking:
     return Ranking("Bookies" if len(sizes) > 1 else "Bookie", tuple(lines), others_text)
 
 
-def _rank_ledgers_and_scopes(tables: Tables) -> list[Ranking]:
+def _rank_ledgers_and_scopes(facts: Facts, tables: Tables) -> list[Ranking]:
     """Return the lists of the biggest ledgers, and of the scopes if there are several."""
     rankings = []
     if "bytes_by_ledger" in tables:
         table = tables["bytes_by_ledger"]
-        lines = _ranking_lines(table, lambda row: ledger_name(row["scope_id"], row["ledger_id"]))
+        lines = tuple(
+            line._replace(owner=owner_name(facts.owners, *LedgerId.parse(line.name).signed))
+            for line in _ranking_lines(
+                table, lambda row: ledger_name(row["scope_id"], row["ledger_id"])
+            )
+        )
         rankings.append(Ranking(_ranking_heading("ledger", table.num_rows), lines))
     if "bytes_by_scope" in tables and tables["bytes_by_scope"].num_rows > 1:
         table = tables["bytes_by_scope"]

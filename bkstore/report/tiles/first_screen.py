@@ -1,4 +1,4 @@
-"""The first screen below the headline: four tiles."""
+"""The first screen below the headline: four tiles, and one more for topics."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from bkstore.report.html.bars import Bar, BarPart, LegendLine, make_bar, make_le
 from bkstore.report.html.value_formats import CATEGORY_WORDS, counted, format_size
 from bkstore.report.tiles.disk import DiskTile, disk_tile
 from bkstore.report.tiles.risk import RiskTile, risk_tile
+from bkstore.report.tiles.topic_lines import TopicsTile, topics_tile
 
 
 class KeyFigure(NamedTuple):
@@ -40,21 +41,23 @@ class HealthTile(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """The four tiles, for `tiles.html.j2`."""
+    """The tiles, for `tiles.html.j2`; `topics` is None if the metadata state no owners."""
 
     amounts: AmountsTile
     health: HealthTile
     risk: RiskTile
     disk: DiskTile
+    topics: TopicsTile | None
 
 
 def make_tiles(facts: Facts, tables: Tables) -> Tiles:
-    """Return the four tiles of the page's first screen."""
+    """Return the tiles of the page's first screen."""
     return Tiles(
         _amounts_tile(facts, tables),
         _health_tile(facts, tables),
         risk_tile(facts, tables),
         disk_tile(facts, tables),
+        topics_tile(facts),
     )
 
 

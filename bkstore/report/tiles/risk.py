@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bkstore.ids import LedgerId
 from bkstore.report.findings.headline import why_not_judged
 from bkstore.report.findings.health_classes import DURABILITY_CLASSES, HEALTH_CLASSES, class_ranks
 from bkstore.report.findings.key_figures import Facts
 from bkstore.report.findings.table_columns import Tables
+from bkstore.report.findings.topics import owner_name
 from bkstore.report.findings.worst_ledgers import Risk, worst_holes, worst_ledgers
 from bkstore.report.html.value_formats import counted, shorten
 
@@ -39,7 +41,7 @@ class RiskTile(NamedTuple):
 
 def risk_tile(facts: Facts, tables: Tables) -> RiskTile:
     """Return the tile's content: the worst ledgers, or why none can be named."""
-    risks = worst_ledgers(tables, _MAX_RISKS)
+    risks = [_add_owner(risk, facts) for risk in worst_ledgers(tables, _MAX_RISKS)]
     if risks:
         link = _link_to_losses(facts, shown_ledgers=len(risks))
         tile = RiskTile("Lost or at risk", risks=tuple(risks), link=link)
@@ -51,6 +53,11 @@ def risk_tile(facts: Facts, tables: Tables) -> RiskTile:
         tile = RiskTile("Lost or at risk", lead=lead, counts=counts)
     unread = tuple((name, shorten(reason)) for name, reason in facts.unread_bookies[:_MAX_UNREAD])
     return tile._replace(notes=tuple(_make_notes(facts)), unread=unread)
+
+
+def _add_owner(risk: Risk, facts: Facts) -> Risk:
+    """Return the risk with the topic of its ledger, if known."""
+    return risk._replace(owner=owner_name(facts.owners, *LedgerId.parse(risk.name).signed))
 
 
 def _make_notes(facts: Facts) -> list[str]:
@@ -113,7 +120,7 @@ def _holes_tile(facts: Facts, tables: Tables) -> RiskTile:
         return RiskTile("Holes", lead="No ledger has holes in the observed stripe.")
     ledgers_have = counted(facts.ledgers_with_holes, "ledger has", "ledgers have")
     lead = f"{ledgers_have} holes in the observed stripe; other bookies may have the entries."
-    risks = tuple(worst_holes(tables["holes"], _MAX_RISKS))
+    risks = tuple(_add_owner(risk, facts) for risk in worst_holes(tables["holes"], _MAX_RISKS))
     more_count = facts.ledgers_with_holes - len(risks)
     link_text = f"{more_count:,} more" if more_count > 0 else "Each bookie"
     return RiskTile("Holes", lead, risks, link=("holes", f"{link_text} in the table below"))

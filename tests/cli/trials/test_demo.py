@@ -80,12 +80,13 @@ def test_the_whole_road(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.Monk
     page = (tmp_path / "bkstore-demo.html").read_text(encoding="utf-8")
 
     assert 0 == code
-    assert "The audit found all 3155 lost replicas of 5 places, and no others." in out
-    assert "Spark found all 3155 lost replicas of 5 places, and no others." in out
+    assert "The audit found all 3307 lost replicas of 6 places, and no others." in out
+    assert "Spark found all 3307 lost replicas of 6 places, and no others." in out
     assert f"6. Report: {tmp_path / 'bkstore-demo.html'}" == out.splitlines()[-1]
     assert "5. Asking Spark, which takes about a minute" in out
     assert "Spark starts" in bar.getvalue()
     assert "Data lost" in page
+    assert "(persistent://shop/orders/paid lost 77 entries)" in page
     assert "c0ffee00feed4bad9e550123456789ab" in page
 
 
@@ -127,7 +128,7 @@ def test_without_spark(
 
     assert 0 == code
     assert "5. Asking DuckDB, without Spark: pyspark is not installed" in out
-    assert "DuckDB found all 3155 lost replicas of 5 places, and no others." in out
+    assert "DuckDB found all 3307 lost replicas of 6 places, and no others." in out
     assert f"6. Report: {tmp_path / 'bkstore-demo.html'}" == out.splitlines()[-1]
     assert _widest(out) <= 100
 
