@@ -107,7 +107,9 @@ def _add_owner_names(rows: list[dict[str, Any]], owners: LedgerOwners) -> bool:
 
 
 def _insert_owner(columns: tuple[ShownColumn, ...]) -> tuple[ShownColumn, ...]:
-    """Return the columns with that of owners behind the ledger, if there is one."""
+    """Return the columns with that of owners behind the ledger, if they have none yet."""
+    if any(column.table_column == "owner" for column in columns):
+        return columns
     inserted: list[ShownColumn] = []
     for column in columns:
         inserted.append(column)
@@ -145,7 +147,10 @@ def _sort_values(table: pa.Table, name: str) -> npt.NDArray[Any]:
     if name == "category":
         return category_ranks(table)
     if name == "class":
-        return class_ranks(table)
+        if name not in table.column_names:  # of a ledger's health
+            return class_ranks(table)
+        classes = table.column(name).to_pylist()  # of leaks: their names sort with the worst first
+        return np.unique(np.array(classes, object), return_inverse=True)[1]
     if name == "severity":
         import pyarrow.compute as pc
 

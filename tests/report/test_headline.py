@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from bkstore import tables
 from bkstore.report.findings.affected_entries import covered_at_least
 from bkstore.report.findings.key_figures import gather_facts
-from bkstore.report.sections import OWNER_SECTIONS, SECTIONS
+from bkstore.report.sections import OPTIONAL_SECTIONS, SECTIONS
 from tests.report.made_tables import SCHEMAS, health, made
 from tests.report.page_reader import page_of, rows, tile, verdict, written
 from tests.report.samples import SAMPLES, ranges, sample, sick_world
@@ -36,7 +36,7 @@ def test_no_tables(tmp_path: Path) -> None:
     assert 4 == tile(found, "how-much").count("not requested")
     assert "Not judged: no ledger metadata were given." in tile(found, "how-healthy")
     assert "Not judged: no ledger metadata were given." in tile(found, "at-risk")
-    for name in set(SCHEMAS) - OWNER_SECTIONS:
+    for name in set(SCHEMAS) - OPTIONAL_SECTIONS:
         assert re.search(r"Not (judged|requested)", found.by_id(name).text), name
 
 
