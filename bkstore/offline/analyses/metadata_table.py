@@ -90,7 +90,7 @@ class Metadata:
         import pyarrow.compute as pc
 
         stated = self.table.filter(pc.is_valid(self.table.column("application")))
-        scope_ids, ledger_ids = (stated.column(name).to_numpy() for name in METADATA.names[:2])
+        scope_ids, ledger_ids = (stated.column(column).to_numpy() for column in METADATA.names[:2])
         owner_numbers, owners = _distinct_owners(stated, _OWNER_COLUMNS)
         return LedgerOwners.from_arrays(scope_ids, ledger_ids, owner_numbers, owners)
 
@@ -102,7 +102,7 @@ def _distinct_owners(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    columns = [pc.fill_null(table.column(name).cast(pa.string()), "") for name in names]
+    columns = [pc.fill_null(table.column(each).cast(pa.string()), "") for each in names]
     keys = pc.binary_join_element_wise(*columns, "\0").combine_chunks().dictionary_encode()
     codes: npt.NDArray[np.int32] = keys.indices.to_numpy()
     _, first_rows = np.unique(codes, return_index=True)

@@ -81,10 +81,10 @@ def _lost_topics(facts: Facts) -> str:
     if others < 0:
         return ""
     most = int(lost_entries.argmax())
-    name = facts.topics.names[most]
-    if len(name) > _MAX_TOPIC:  # names begin alike
-        name = f"\u2026{name[1 - _MAX_TOPIC :]}"
-    text = f"{name} lost {counted(int(lost_entries[most]), 'entry', 'entries')}"
+    topic = facts.topics.names[most]
+    if len(topic) > _MAX_TOPIC:  # names begin alike
+        topic = f"\u2026{topic[1 - _MAX_TOPIC :]}"
+    text = f"{topic} lost {counted(int(lost_entries[most]), 'entry', 'entries')}"
     return f" ({text}, {counted(others, 'more topic')} too)" if others else f" ({text})"
 
 

@@ -24,7 +24,7 @@ _MAX_LEDGERS = 8
 class LedgerLine(NamedTuple):
     """A ledger of a topic: its id, what of the topic it has if not messages, and its size."""
 
-    name: str
+    ledger_id: str
     content: str
     category: str
     losses: str
@@ -34,7 +34,7 @@ class LedgerLine(NamedTuple):
 class TopicLine(NamedTuple):
     """A topic with its ledgers; `category` and `losses` are empty if no replica is missing."""
 
-    name: str
+    topic: str
     category: str
     losses: str
     size: Size
