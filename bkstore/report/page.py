@@ -123,16 +123,16 @@ def _drop_unread_bookies(tables: Tables, source: _Source) -> Tables:
 def _drop_unknown_owners(tables: Tables) -> Tables:
     """Return the tables without those by owner if the metadata state no owner."""
     return {
-        name: table
-        for name, table in tables.items()
-        if name not in OWNER_SECTIONS or table.column("owner").null_count < table.num_rows
+        table_name: table
+        for table_name, table in tables.items()
+        if table_name not in OWNER_SECTIONS or table.column("owner").null_count < table.num_rows
     }
 
 
 def _describe_source(source: _Source) -> str:
     """Return a line on the sources: the dump, when it was made, and the metadata."""
     parts = []
-    manifest, other, metadata = (source.get(name) for name in ("manifest", "other", "metadata"))
+    manifest, other, metadata = (source.get(key) for key in ("manifest", "other", "metadata"))
     if manifest is not None:
         bookies, is_dump = (
             counted(len(manifest["bookies"]), "bookie"),
@@ -162,7 +162,7 @@ def _make_part(
 ) -> PartOfPage:
     """Return a part of the page; a section without a table is absent, with the reason."""
     shown, absent = [], []
-    for section in (SECTIONS[name] for name in names):
+    for section in (SECTIONS[each] for each in names):
         if section.name in tables:
             shown.append(_show_table(section, tables[section.name], source, facts))
         elif section.name not in OPTIONAL_SECTIONS:

@@ -96,7 +96,7 @@ def category_of_rank(rank: int) -> str:
 def gather_topics(tables: Tables, owners: LedgerOwners | None) -> Topics | None:
     """Return the topics of the ledgers in `bytes_by_ledger` and `ledger_health`; None if there are
     no such tables, or no owner is known. O(ledgers log ledgers)."""
-    listed = [tables[name] for name in ("bytes_by_ledger", "ledger_health") if name in tables]
+    listed = [tables[each] for each in ("bytes_by_ledger", "ledger_health") if each in tables]
     if not owners or not listed:
         return None
     # One row for each ledger that has an owner, whichever of the tables it is in.
