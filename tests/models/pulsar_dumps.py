@@ -209,6 +209,12 @@ def _make_listed(world: PulsarWorld, chance: random.Random, topic: _Topic, numbe
     topic.listed.append(listed(number, offloaded=offloaded, deleted=deleted))
     is_stored, is_stated = chance.random() < 0.7, chance.random() < 0.7
     ledger_id, doubt = LedgerId.of(number), _garbage_doubt(topic)
+    if chance.random() < 0.2:  # of the same number in another scope, to which nothing refers
+        row = _leak(number, topic.url, topic.recent)._replace(ledger=LedgerId(7, number))
+        if doubt is not None:
+            row = row._replace(ledger_class="undetermined", detail=doubt, caution=None)
+        _create(world, number, owned(_encoded(topic.name)), scope=7)
+        world.expected.append(row)
     if is_stored:
         _create(world, number, owned(_encoded(topic.name)) if is_stated else {})
     if topic.is_garbage:

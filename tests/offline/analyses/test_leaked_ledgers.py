@@ -9,14 +9,24 @@ from typing import Any
 import pytest
 
 from bkstore.errors import InvalidArgument, UnsupportedLayout
+from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import OwnerFilter
 from bkstore.offline import analyses
 from bkstore.offline.analyses import Inputs, LocalEngine, Options, PulsarMetadata
 from bkstore.pulsar import LeakSearch, MemoryNodes
 from tests.models.leaks import check_leaks, leak_rows
 from tests.models.pulsar_dumps import PulsarWorld, random_pulsar
-from tests.pulsar.samples import NOW
-from tests.worlds.random_dumps import write_dump
+from tests.pulsar.samples import (
+    NOW,
+    ledger,
+    listed,
+    managed_ledger,
+    node_values,
+    owned,
+    store_of,
+    topic_path,
+)
+from tests.worlds.random_dumps import DumpWorld, write_dump
 
 pytest.importorskip("duckdb")
 
@@ -57,6 +67,42 @@ def test_a_topic(made: tuple[PulsarWorld, Inputs]) -> None:
 
     assert rows
     assert world.rows(topic="shop/orders/ü-partition-7") == rows
+
+
+def test_removable_bytes_of_a_topic(tmp_path: Path) -> None:
+    """A log with leaks of two topics goes if both are deleted; with those of one it stays."""
+    ledgers = [ledger(1, owned("paid")), ledger(2, owned("other")), ledger(9, owned("paid"))]
+    nodes = {topic_path("paid"): managed_ledger(9), topic_path("other"): b""}
+    world = DumpWorld(held={"b1": {}})
+    sizes = {LedgerId.of(1): 10, LedgerId.of(2): 20}
+    world.logs = {
+        ("b1", 0, 1): (1054, True, sizes),
+        ("b1", 0, 2): (1029, True, {LedgerId.of(1): 5}),
+    }
+    pulsar = PulsarMetadata(MemoryNodes(node_values(nodes)))
+    dump = write_dump(world, tmp_path / "dump")
+    rows = {}
+    for topic in (None, "*/paid"):
+        options = Options(as_of=NOW, owners=OwnerFilter(topic=topic))
+        inputs = analyses.open_inputs(dump, store_of(ledgers), None, options, pulsar)
+        rows[topic] = [(row[2], *row[5:7]) for row in leak_rows(ENGINE, inputs)]
+
+    assert {None: [(2, 20, 20), (1, 15, 15)], "*/paid": [(1, 15, 5)]} == rows
+
+
+def test_owners_of_offloaded_copies(tmp_path: Path) -> None:
+    """The topic that a ledger states, though another one lists it; the latter if it states none."""
+    ledgers = [ledger(1, owned("paid")), ledger(2, {}), ledger(9, owned("other"))]
+    copies = [listed(number, offloaded=True, deleted=True) for number in (1, 2)]
+    nodes = {topic_path("other"): managed_ledger(*copies, 9)}
+    pulsar = PulsarMetadata(MemoryNodes(node_values(nodes)))
+    dump = write_dump(DumpWorld(held={"b1": {}}), tmp_path / "dump")
+    inputs = analyses.open_inputs(dump, store_of(ledgers), None, Options(as_of=NOW), pulsar)
+
+    assert [
+        ("offloaded-copy", 1, "persistent://shop/orders/paid"),
+        ("offloaded-copy", 2, "persistent://shop/orders/other"),
+    ] == [(row[0], row[2], row[3]) for row in leak_rows(ENGINE, inputs)]
 
 
 def test_grace_and_time(made: tuple[PulsarWorld, Inputs]) -> None:
