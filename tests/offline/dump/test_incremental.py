@@ -125,6 +125,14 @@ def _grow_log(top: Path) -> None:
         file.write(bytes(1))
 
 
+def _grow_log_within_a_tick(top: Path) -> None:
+    """Grow the log without a new modification time, as clocks of file systems are coarse."""
+    path = top / "b" / "current" / "1.log"
+    before = path.stat()
+    _grow_log(top)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
 def _touch(top: Path) -> None:
     path = next((top / "b").rglob("7.idx"))
     os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 1))
@@ -143,6 +151,7 @@ CHANGES: dict[str, tuple[Any, int]] = {
     "the first of all deleted": (lambda top: _delete(top, 0), 4),
     "a new log": (lambda top: _new_log(top), 4),
     "a log that grew": (_grow_log, 4),
+    "a log that grew at the same time": (_grow_log_within_a_tick, 4),
     "a log removed": (_remove_log, 0),
     "nothing": (lambda _: None, 5),
 }
