@@ -476,5 +476,5 @@ def test_the_catalogue_is_whole() -> None:
         assert {column.lstrip("-") for column in analysis.order} <= set(analysis.schema.names)
         assert analysis.rank == analysis.rank_column(Options(top=1))
     assert VIOLATIONS.name == next(iter(ANALYSES))
-    assert 15 == len(ANALYSES)
+    assert 16 == len(ANALYSES)
     assert isinstance(ANALYSES["sequences"].sql_or_job(None), KernelJob)  # type: ignore[arg-type]

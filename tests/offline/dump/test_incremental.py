@@ -206,6 +206,20 @@ def test_a_copy_elsewhere(tmp_path: Path) -> None:
     assert 0 == again.unchanged_pieces
 
 
+def test_every_file_of_a_database_counts(tmp_path: Path) -> None:
+    """A bookie that runs on changes tables and logs without new options, which a start writes."""
+    with RocksIndex(tmp_path / "b" / "ledgers", writable=True) as index:
+        index.put_many(7, range(40), range(1028, 1068))
+    pieces, since = _dump(tmp_path, "one").pieces, "one"
+    for name in ("*.sst", "*.log", "MANIFEST-*", "CURRENT"):
+        (path,) = (tmp_path / "b" / "ledgers" / "current" / "locations").glob(name)
+        os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 1))
+        result = _dump(tmp_path, f"after {path.name}", since)
+
+        assert pieces - 1 == result.unchanged_pieces
+        since = f"after {path.name}"
+
+
 def test_rocksdb(tmp_path: Path) -> None:
     """A change in one directory's databases leaves the pieces of the other; info logs are none."""
     for number in range(2):
