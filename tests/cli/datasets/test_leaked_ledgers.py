@@ -10,10 +10,12 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cluster.store.dump_store import snapshot
 from bkstore.formats.metadata.json_file import encode_file
+from bkstore.ids import LedgerId
+from bkstore.pulsar import NodeValue
 from bkstore.pulsar.sources.exports import encode_nodes
 from tests.models.pulsar_dumps import random_pulsar
-from tests.pulsar.samples import NOW
-from tests.worlds.random_dumps import write_dump
+from tests.pulsar.samples import NOW, ledger, managed_ledger, owned, store_of, topic_path
+from tests.worlds.random_dumps import DumpWorld, write_dump
 
 pytest.importorskip("duckdb")
 
@@ -73,3 +75,22 @@ def test_a_copy_is_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     }.items():
         assert 2 == main(list(words))
         assert refusal in capsys.readouterr().err
+
+
+def test_leaks_that_are_not_shown(tmp_path: Path) -> None:
+    """The exit code is 1 also if the leak is not among the top rows."""
+    world = DumpWorld(held={"b1": {}})
+    sizes = {LedgerId.of(1): 10, LedgerId.of(2): 9000, LedgerId.of(9): 1}
+    world.logs = {("b1", 0, 1): (10035, True, sizes)}
+    ledgers = [ledger(1, owned()), ledger(2, {"application": b"x"}), ledger(9, owned())]
+    topic = NodeValue(managed_ledger(9))
+    values = [("/managed-ledgers", topic), (topic_path("paid"), topic)]
+    parts = {"pulsar": encode_nodes(values, NOW, is_complete=True)}
+    document = encode_file(snapshot(store_of(ledgers)), other_parts=parts)
+    (tmp_path / "both.json").write_bytes(document)
+    dump = str(write_dump(world, tmp_path / "dump"))
+    words = ["analyze", dump, "--metadata", f"{tmp_path}/both.json", "--only", "leaked_ledgers"]
+
+    assert 1 == main(words)
+    assert 1 == main([*words, "--top", "1"])
+    assert 0 == main([*words, "--grace", "365d", "--top", "1"])
