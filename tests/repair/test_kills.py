@@ -29,6 +29,9 @@ _COUNTED_CALLS = (
     "read_many",
 )
 
+_ENDING_ERRORS = (SystemRefused, MetadataUnavailable)
+"""Errors that end a repair by an exception, wherever they occur."""
+
 EndState = dict[LedgerId, tuple[Any, dict[str, list[int]]]]
 
 
@@ -114,9 +117,9 @@ def _run(world: LossyWorld, countdown: Countdown) -> None:
     context = ClientContext(store, clients, world.cluster.context.placement)
     try:
         Repairer(context, options=RepairOptions(parallel=1)).run()
-    except (ProcessKilled, MetadataUnavailable, SystemRefused):
+    except (ProcessKilled, *_ENDING_ERRORS):
         return
-    assert not (countdown.has_raised and isinstance(countdown.error, SystemRefused))
+    assert not (countdown.has_raised and isinstance(countdown.error, _ENDING_ERRORS))
 
 
 def _end_state(world: LossyWorld) -> EndState:
