@@ -149,8 +149,9 @@ def _sort_values(table: pa.Table, name: str) -> npt.NDArray[Any]:
     if name == "class":
         if name not in table.column_names:  # of a ledger's health
             return class_ranks(table)
-        classes = table.column(name).to_pylist()  # of leaks: their names sort with the worst first
-        return np.unique(np.array(classes, object), return_inverse=True)[1]
+        # Of leaks, whose table begins with the worst class: the order of first appearance.
+        classes = table.column(name).combine_chunks().dictionary_encode()
+        return classes.indices.to_numpy().astype(np.int64)
     if name == "severity":
         import pyarrow.compute as pc
 

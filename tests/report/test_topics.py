@@ -13,7 +13,7 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerOwner, LedgerOwners
 from bkstore.report import describe_headline
 from bkstore.tables.safe_text import escape_unprintable
-from tests.report.made_tables import health, made
+from tests.report.made_tables import SCHEMAS, health, made
 from tests.report.page_reader import Element, rows, sample_page, tile, verdict, written
 from tests.report.samples import RECORD, SAMPLES, World, topic_owners, topics_world
 
@@ -139,11 +139,27 @@ def test_many_ledgers_of_a_topic(tmp_path: Path) -> None:
     """Eight are listed, and the number of the others."""
     owners = _owners(**{f"l{n}": "paid" for n in range(1, 11)})
     page = written(tmp_path, {"bytes_by_ledger": _sizes(*range(10))}, owners=owners)
-    (listed,) = (e for e in page.by_class("topics").all("ul"))
+    (listed,) = page.by_class("topics").all("ul")
+    lines = [" ".join(line.text.split()) for line in listed.all("li")]
 
-    assert ["ledger 10", "ledger 3", "2 more ledgers"] == [
-        " ".join(line.text.split()[:3]).removesuffix(" 9").removesuffix(" 2")
-        for line in list(listed.all("li"))[0:9:7] + list(listed.all("li"))[8:]
+    assert [*(f"ledger {n} {n - 1} B" for n in range(10, 2, -1)), "2 more ledgers"] == lines
+
+
+def test_leaks_name_their_topic_once(tmp_path: Path) -> None:
+    """The table of leaked ledgers has a column of its own; classes keep their order, and in each the
+    largest comes first."""
+    classes = ("leaked", "leaked", "dangling", "undetermined")
+    cells = [
+        {"class": each, "scope_id": 0, "ledger_id": n + 1, "owner": "paid", "bytes": n}
+        for n, each in enumerate(classes)
+    ]
+    content = {"leaked_ledgers": made(SCHEMAS["leaked_ledgers"], *cells)}
+    page = written(tmp_path, content, metadata="m", owners=_owners(l1="paid"))
+    (table,) = page.by_id("leaked_ledgers").all("table")
+
+    assert 1 == [head.text for head in table.all("th")].count("Topic")
+    assert [("leaked", "2"), ("leaked", "1"), ("dangling", "3"), ("undetermined", "4")] == [
+        (row["Class"], row["Ledger"]) for row in rows(page, "leaked_ledgers")
     ]
 
 
