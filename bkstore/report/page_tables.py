@@ -151,7 +151,8 @@ def _sort_values(table: pa.Table, name: str) -> npt.NDArray[Any]:
             return class_ranks(table)
         # Of leaks, whose table begins with the worst class: the order of first appearance.
         classes = table.column(name).combine_chunks().dictionary_encode()
-        return classes.indices.to_numpy().astype(np.int64)
+        codes: npt.NDArray[Any] = classes.indices.to_numpy()
+        return codes
     if name == "severity":
         import pyarrow.compute as pc
 

@@ -146,8 +146,8 @@ def test_many_ledgers_of_a_topic(tmp_path: Path) -> None:
 
 
 def test_leaks_name_their_topic_once(tmp_path: Path) -> None:
-    """The table of leaked ledgers has a column of its own; classes keep their order, and in each the
-    largest comes first."""
+    """The table of leaked ledgers has a column of its own; classes keep their order, and in each
+    the largest comes first."""
     classes = ("leaked", "leaked", "dangling", "undetermined")
     cells = [
         {"class": each, "scope_id": 0, "ledger_id": n + 1, "owner": "paid", "bytes": n}
