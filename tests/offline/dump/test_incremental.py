@@ -206,6 +206,20 @@ def test_a_copy_elsewhere(tmp_path: Path) -> None:
     assert 0 == again.unchanged_pieces
 
 
+def test_lengths_depend_on_the_logs(tmp_path: Path) -> None:
+    """With --length, rows of the index are read again if a log that they name has changed."""
+    with LedgerStorage.open(tmp_path / "b", "sorted") as storage:
+        records = Coder("CRC32C").encode_many(7, range(3), [b"x"] * 3)
+        storage.add_entries(records, master_key=b"k" * 20)
+    pieces = _dump(tmp_path, "one", length=True).pieces
+    assert pieces == _dump(tmp_path, "two", "one", length=True).unchanged_pieces
+
+    (path,) = (tmp_path / "b").rglob("*.log")
+    os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 1))
+
+    assert 0 == _dump(tmp_path, "three", "two", length=True).unchanged_pieces
+
+
 def test_every_file_of_a_database_counts(tmp_path: Path) -> None:
     """A bookie that runs on changes tables and logs without new options, which a start writes."""
     with RocksIndex(tmp_path / "b" / "ledgers", writable=True) as index:
