@@ -11,8 +11,9 @@ import pytest
 
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument, ReadFailed
 from bkstore.offline import analyses, connect
-from bkstore.offline.analyses import ANALYSES, LocalEngine, open_dump
+from bkstore.offline.analyses import LocalEngine, open_dump
 from bkstore.tables.dump import DUMP_TABLES
+from tests.models.analyses import ALONE
 from tests.worlds.random_dumps import DumpWorld, random_dump, write_dump
 
 duckdb = pytest.importorskip("duckdb")
@@ -50,7 +51,7 @@ def test_tables_of_a_dump(connection: Any, made: tuple[DumpWorld, Path, Path]) -
         assert {*dump.bookies, *dump.unread_bookies} == {row[0] for row in bookies}
 
 
-@pytest.mark.parametrize("name", ANALYSES)
+@pytest.mark.parametrize("name", [*ALONE, "comparison"])
 def test_analyses_are_tables(
     name: str, connection: Any, made: tuple[DumpWorld, Path, Path]
 ) -> None:
