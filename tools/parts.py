@@ -99,12 +99,13 @@ PARTS = (
     ),
     *(
         SuitePart(
-            f"BookKeeper's own tests, bookies with {storage} storage",
-            (f"{_OWN_TESTS}::TestWholeList::test_{storage}",),
+            f"BookKeeper's own tests, bookies with {storage} storage: {title}",
+            (f"{_OWN_TESTS}::TestWholeList::test_{storage}{classes}",),
             ("BOOKKEEPER_PEER",),
             ("--dist", "worksteal"),  # tests of one file that wait most of their time
         )
         for storage in ("sorted", "interleaved", "db")
+        for title, classes in (("of clients", "[client."), ("all others", ""))
     ),
     SuitePart("other Pythons"),
 )
@@ -127,7 +128,7 @@ def part_of(test_id: str) -> int:
 
 
 def parse_part(text: str) -> int:
-    """Return the number in ``2/14`` or ``2``; ValueError if there is no such part."""
+    """Return the number in ``2/17`` or ``2``; ValueError if there is no such part."""
     number, _, total = text.partition("/")
     if total not in ("", str(len(PARTS))) or number not in map(str, range(1, len(PARTS) + 1)):
         raise ValueError(f"{text}: the parts are 1/{len(PARTS)} to {len(PARTS)}/{len(PARTS)}")
@@ -135,7 +136,7 @@ def parse_part(text: str) -> int:
 
 
 def read_record(path: Path = RECORD) -> dict[str, Any]:
-    """Return the recorded entries by part, such as ``2/14``; empty if there is no record."""
+    """Return the recorded entries by part, such as ``2/17``; empty if there is no record."""
     record: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
     return record
 
