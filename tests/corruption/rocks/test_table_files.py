@@ -326,6 +326,9 @@ def test_a_format_version_that_there_is_not(tmp_path: Path, version: int) -> Non
         assert 1000 == index.get(7, 999)
         with pytest.raises(CorruptionError, match=f"format version {version}"):
             index.get(6, 0)
+        with pytest.raises(CorruptionError, match=f"format version {version}"):
+            index.last_entry(6)
+        assert [999, 999] == [index.last_entry(ledger) for ledger in (5, 7)]
 
     assert 2000 == rows
     assert [str(file)] == [finding.file for finding in findings]
