@@ -66,7 +66,7 @@ test: $(STAMP) ## linters and all tests but the long ones
 	wait $$types; typed=$$?; cat $$scratch/mypy; test $$tested = 0 || exit $$tested; exit $$typed
 
 # Long sizes are too large for memory: they lie where TMPDIR says.
-test-all: lint $(DOCS) ## the long tests too, and other Pythons (WITHOUT=3.14); PART=2/17: a part of it
+test-all: lint $(DOCS) ## the long tests too, and other Pythons (WITHOUT=3.14); PART=2/18: a part of it
 	$(COMPILED) $(BIN)/python -m tools.parts $(if $(PART),--part '$(PART)') $(addprefix --without ,$(WITHOUT)) -- $(WORKERS)
 
 parts: $(STAMP) ## the parts of test-all: when each last passed, and on which commit

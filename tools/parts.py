@@ -83,6 +83,10 @@ PARTS = (
         "what the machine lacks: each call of each command that writes fails",
         _tests_below("strain/"),
     ),
+    SuitePart(
+        "what the machine lacks: each call of a rescue fails",
+        _tests_below("strain/every_call/test_rescues"),
+    ),
     SuitePart("clusters and the wire", _tests_below("cluster/", "network/", "wire/")),
     SuitePart(
         "command line, copied directories, pages, the project",
@@ -128,7 +132,7 @@ def part_of(test_id: str) -> int:
 
 
 def parse_part(text: str) -> int:
-    """Return the number in ``2/17`` or ``2``; ValueError if there is no such part."""
+    """Return the number in ``2/18`` or ``2``; ValueError if there is no such part."""
     number, _, total = text.partition("/")
     if total not in ("", str(len(PARTS))) or number not in map(str, range(1, len(PARTS) + 1)):
         raise ValueError(f"{text}: the parts are 1/{len(PARTS)} to {len(PARTS)}/{len(PARTS)}")
@@ -136,7 +140,7 @@ def parse_part(text: str) -> int:
 
 
 def read_record(path: Path = RECORD) -> dict[str, Any]:
-    """Return the recorded entries by part, such as ``2/17``; empty if there is no record."""
+    """Return the recorded entries by part, such as ``2/18``; empty if there is no record."""
     record: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
     return record
 

@@ -29,6 +29,7 @@ __all__ = [
     "DRAWING",
     "LOADING",
     "READING",
+    "RESCUING",
     "REWRITING",
     "arguments",
     "make_inputs",
@@ -56,6 +57,8 @@ _REWRITING = {
     "convert": "convert DIR OUT/new --to OTHER",
     "rebuild-index": "rebuild-index DIR OUT/new --to OTHER",
     "salvage": "salvage DIR OUT/new",
+}
+_RESCUING = {
     "rescue": "rescue METADATA bookie-1:3181=DIR OUT/new",
     "rescue-bookies": "rescue METADATA bookie-1:3181=DIR OUT/new --as bookies",
 }
@@ -84,12 +87,12 @@ _ANALYZING = {
 _DRAWING = {
     "report": "report DB other=IDX --metadata METADATA -o OUT/report.html",
 }
-READING, REWRITING, LOADING = (
+READING, REWRITING, RESCUING, LOADING = (
     [f"{name} {layout}" for name in commands for layout in LAYOUTS]
-    for commands in (_READING, _REWRITING, _LOADING)
+    for commands in (_READING, _REWRITING, _RESCUING, _LOADING)
 )
 COMPARING, ANALYZING, DRAWING = list(_COMPARING), list(_ANALYZING), list(_DRAWING)
-COMMANDS = [*READING, *REWRITING, *LOADING, *COMPARING, *ANALYZING, *DRAWING]
+COMMANDS = [*READING, *REWRITING, *RESCUING, *LOADING, *COMPARING, *ANALYZING, *DRAWING]
 """The commands by name: one that takes a bookie is there for each layout of its index."""
 
 
@@ -133,7 +136,9 @@ def _ledgers(directory: Path) -> list[LedgerId]:
 def arguments(name: str, top: Path) -> list[str]:
     """Return a command's arguments in a machine whose folder is `top`."""
     word, _, layout = name.partition(" ")
-    template = (_READING | _REWRITING | _LOADING | _COMPARING | _ANALYZING | _DRAWING)[word]
+    template = (_READING | _REWRITING | _RESCUING | _LOADING | _COMPARING | _ANALYZING | _DRAWING)[
+        word
+    ]
     inputs = top / "input"
     values = {
         "DB": str(inputs / "db"),
