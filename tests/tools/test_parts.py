@@ -41,6 +41,21 @@ def test_each_test_is_in_one_part(pytestconfig: pytest.Config) -> None:
     assert [] == [number for number in found if not PARTS[number - 1].prefixes]
 
 
+@pytest.mark.parametrize(
+    ("test", "title"),
+    [
+        ("test_sorted[client.BookieWriteLedgerTest]", "sorted storage: of clients"),
+        ("test_sorted[bookie.BookieInitializationTest]", "sorted storage: all others"),
+        ("test_db[client.api.BookKeeperApiTest]", "db storage: of clients"),
+    ],
+)
+def test_own_tests_are_two_parts_for_each_storage(test: str, title: str) -> None:
+    """Classes of clients and all others."""
+    test_id = f"tests/interop/own_tests/test_own_tests.py::TestWholeList::{test}"
+
+    assert PARTS[part_of(test_id) - 1].title.endswith(title)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_parts_together_are_the_whole_list() -> None:
@@ -167,12 +182,14 @@ def _entry() -> dict[str, Any]:
 
 def test_options_of_a_part_prevail(record: Path) -> None:
     """BookKeeper's own tests, in one file, are spread over all workers."""
-    (number,) = [n for n, part in enumerate(PARTS, 1) if "with sorted storage" in part.title]
-    runs = _Runs()
+    numbers = [n for n, part in enumerate(PARTS, 1) if "with sorted storage" in part.title]
+    assert len(numbers) == 2
+    for number in numbers:
+        runs = _Runs()
 
-    main(["--part", str(number), "--", "-n", "3", "--dist", "loadfile"], runs)
+        main(["--part", str(number), "--", "-n", "3", "--dist", "loadfile"], runs)
 
-    assert ["--dist", "loadfile", "--dist", "worksteal"] == runs.commands[0][-4:]
+        assert ["--dist", "loadfile", "--dist", "worksteal"] == runs.commands[0][-4:]
 
 
 def test_a_part_that_passes_is_recorded(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
