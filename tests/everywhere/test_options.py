@@ -163,6 +163,7 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
         "digest_type": (5, "MD5", True),
         "recover": FLAG,
         "replace_read_only": FLAG,
+        "verify": FLAG,
         "parallel": (*POSITIVE, 1025),
         "bytes_per_second": (0, "1", math.nan, math.inf, -1, True),
         "audit": (None, 1, {}),
@@ -187,6 +188,8 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
         "pinned": SHARE,
         "group_by": (*WORD, None),
         "owners": (None, "shop", {}),
+        "grace": FROM_0,
+        "as_of": tuple(bad for bad in FROM_0 if bad is not None),
     },
     SourceOptions: {
         "sources": ("path", [1], None),

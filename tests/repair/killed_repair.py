@@ -61,9 +61,8 @@ def _main(uri: str, last: str) -> int:
 
     counter = RequestCounter(int(last))
     counter.install()
-    code = main(
-        ["repair", uri, "--apply", "--parallel", "1", "--format", "jsonl", "-o", os.devnull]
-    )
+    options = ["--apply", "--parallel", "1", "--retries", "0"]
+    code = main(["repair", uri, *options, "--format", "jsonl", "-o", os.devnull])
     sys.stdout.write(f"{counter.requests}\n")
     return code
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from bkstore.cli.maintenance.rewrite_arguments import (
     add_rewrite_arguments,
@@ -26,7 +27,10 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         result = run_rewrite(args, convert)
-    except CorruptionError:
-        print_stderr("bkstore rebuild-index makes an index from the entry logs, without this one")
+    except CorruptionError as error:
+        if Path(error.file or "").is_relative_to(args.source):  # not of what is being written
+            print_stderr(
+                "bkstore rebuild-index makes an index from the entry logs, without this one"
+            )
         raise
     return write_result(args, result)
