@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
             wait=wait,
             ledgers=None if choice is None else choice.ledgers,
         )
-        with work_progress("ledgers") as show_progress:
+        with work_progress("ledger") as show_progress:
             report = auditor.run(
                 progress=show_progress and partial(show_audit, show_progress),
                 resume=args.resume,

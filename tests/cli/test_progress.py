@@ -33,7 +33,7 @@ def test_no_faint_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-16color")
-    with work_progress("rows") as show:
+    with work_progress("row") as show:
         assert show is not None
         show("a part", 1, 2, 1234)
     colours = _colours(stream.getvalue())
@@ -44,9 +44,21 @@ def test_no_faint_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [] == [codes for codes in colours if FAINT & {*codes}]
 
 
+def test_one_is_not_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count has its noun in the singular or the plural."""
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    with work_progress("copy", "copies") as show:
+        assert show is not None
+        show("a part", 1, 2, 1)
+    assert "1 copy " in stream.getvalue()
+    assert "copies" not in stream.getvalue()
+
+
 def test_not_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     """Where standard error is no terminal there is no bar."""
-    with work_progress("rows") as show:
+    with work_progress("row") as show:
         assert show is None
 
     assert ("", "") == capsys.readouterr()

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     chosen = None if choice is None else choice.ledgers
     fleet = Fleet(args.directories, partial(_read_bookie, args, scope, chosen), args.jobs)
     counter = RowCounter()
-    with nullcontext() if fleet.is_single else work_progress("bookies") as show_progress:
+    with nullcontext() if fleet.is_single else work_progress("bookie") as show_progress:
         tables, schema = counter.count(fleet.tables(show_progress)), LEDGER_LIST
         if choice is not None:
             tables, schema = add_owners(tables, choice.owners), _OWNED_SCHEMA

@@ -56,7 +56,7 @@ def run_each(engine: Engine, runs: Iterable[tuple[Analysis, Inputs]]) -> dict[st
     """Return the table of each analysis by its name; a bar shows the progress."""
     runs = list(runs)
     tables: dict[str, pa.Table] = {}
-    with work_progress("rows") as show_progress:
+    with work_progress("row") as show_progress:
         for index, (analysis, inputs) in enumerate(runs):
             if show_progress is not None:
                 rows = sum(table.num_rows for table in tables.values())

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the tables below OUT and print the row counts; the exit code is 1 for findings."""
     from bkstore.offline.dump import dump
 
-    with work_progress("rows") as show_progress:
+    with work_progress("row") as show_progress:
 
         def progress(state: DumpProgress) -> None:
             if show_progress is not None:

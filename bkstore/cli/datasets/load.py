@@ -81,7 +81,7 @@ def _load_locally(args: argparse.Namespace) -> LoadResult:
     """Load without Spark, with a progress bar."""
     from bkstore.offline.load import load
 
-    with work_progress("rows") as show_progress:
+    with work_progress("row") as show_progress:
 
         def progress(state: LoadProgress) -> None:
             if show_progress is not None:

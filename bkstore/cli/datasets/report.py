@@ -128,7 +128,7 @@ def _dump_directories(args: argparse.Namespace, out: Path) -> None:
     """Dump the directories to `out`, and print the findings."""
     from bkstore.offline.dump import dump
 
-    with work_progress("rows") as show_progress:
+    with work_progress("row") as show_progress:
 
         def progress(state: DumpProgress) -> None:
             if show_progress is not None:

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     read = partial(_read_bookie, args, _CheckArguments.from_args(args, choice))
     fleet = Fleet(args.directories, read, args.jobs)
     schema = CHECK_COVERAGE if args.coverage else CHECK_FINDINGS
-    with work_progress("records" if fleet.is_single else "bookies") as show_progress:
+    with work_progress("record" if fleet.is_single else "bookie") as show_progress:
         tables = fleet.tables(show_progress)
         owners = None if choice is None else choice.owners
         if args.coverage:

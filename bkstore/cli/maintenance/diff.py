@@ -70,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
     findings: list[Finding] = []
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
-        show_progress = stack.enter_context(work_progress("ledgers that differ"))
+        show_progress = stack.enter_context(
+            work_progress("ledger that differs", "ledgers that differ")
+        )
         bookies: list[BookieDir] = []
         sides = [_open_side(args, name, stack, bookies) for name in "ab"]
 

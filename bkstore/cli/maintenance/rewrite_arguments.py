@@ -61,7 +61,7 @@ def run_rewrite(args: argparse.Namespace, rewrite: Callable[..., _R], **options:
         refuse_inputs(args.output, [args.target])
         refuse_output_in(args, [args.source])
     opening = OpenOptions(args.live, args.layout, args.root)
-    with work_progress("rows") as show_progress:
+    with work_progress("row") as show_progress:
 
         def progress(state: RewriteProgress) -> None:
             if show_progress is not None:

@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
     fleet = Fleet(args.directories, partial(_read_bookie, args, live_ledgers, numbers), args.jobs)
     schema, counter = _requested_schema(args), RowCounter()
     is_screen = output_format_from_args(args) == "table"
-    with work_progress("logs" if fleet.is_single else "bookies") as show_progress:
+    with work_progress("log" if fleet.is_single else "bookie") as show_progress:
         tables = fleet.tables(show_progress)
         tables = counter.count(_with_owners(args, tables, fleet, choice, numbers, is_screen))
         if is_screen:

@@ -126,7 +126,7 @@ def make_plan(
     if args.report is not None:
         plan = repairer.planner.plan_reported(reported)
     else:
-        with work_progress("ledgers") as show_progress:
+        with work_progress("ledger") as show_progress:
             plan = repairer.planner.plan(
                 progress=show_progress and partial(show_audit, show_progress)
             )
@@ -140,7 +140,7 @@ def _apply_plan(
 ) -> RepairPlan:
     """Repair what is planned. If that is interrupted, what was done until then is printed first."""
     chooses_ledgers = args.report is not None or bool(owner_filter_from_args(args))
-    with work_progress("replicas") as show_progress:
+    with work_progress("replica") as show_progress:
         try:
             return repairer.run(
                 plan,

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             with opened_metadata(args.metadata) as store:
                 wanted = read_wanted_ledgers(store, is_wanted)
-        with work_progress("copies") as show_progress:
+        with work_progress("copy", "copies") as show_progress:
             job = RescueJob(sources, wanted, secret, args.jobs, show_progress)
             if wanted.metadata:
                 _rescue(args, job)

@@ -298,7 +298,7 @@ def _run_analyses(engine: str, dump_path: Path, metadata: Path | None) -> dict[s
     inputs = open_inputs(dump_path, metadata)
     possible = [each for each in ANALYSES.values() if each.missing_input(inputs) is None]
     tables: dict[str, pa.Table] = {}
-    with work_progress("rows") as show_progress:
+    with work_progress("row") as show_progress:
         if show_progress is not None:
             show_progress(f"{engine} starts", 0, len(possible), 0)
         with _start_engine(engine) as running_engine:
