@@ -84,7 +84,7 @@ class LedgerLocks:
                 return None
         try:
             mark = self._store.mark_of(ledger)
-        except CorruptionError:  # an unreadable mark stays: nobody knows what it states
+        except CorruptionError:  # an unreadable mark stays: what it states is unknown
             mark = None
         except BaseException:
             self.release(RepairLock(ledger, lock, None))

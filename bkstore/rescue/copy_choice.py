@@ -9,7 +9,7 @@ from bkstore.ids import Int64Array
 from bkstore.rescue.disks.copies import UNVERIFIED, Copies
 
 _CLASS_BITS = ~np.int64(UNVERIFIED - 1)
-"""The bits of a rank that tell whether a copy is verified, unverified or damaged."""
+"""The bits of a rank that state whether a copy is verified, unverified or damaged."""
 
 
 def rank_class(rank: Int64Array) -> Int64Array:

@@ -97,7 +97,8 @@ class Inputs:
 
     @property
     def pulsar_tables(self) -> PulsarTables | None:
-        """What Pulsar refers to, and the ledgers of the metadata; None without one of them."""
+        """The ledgers that Pulsar refers to, and those of the metadata, as tables; None if there is
+        no copy of Pulsar's metadata, or no ledger metadata."""
         if self.pulsar is None or self.metadata is None:
             return None
         return self.pulsar.tables(self.metadata)

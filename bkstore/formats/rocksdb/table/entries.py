@@ -112,6 +112,19 @@ class SearchableBlock:
         """Return the size of the contents in bytes."""
         return len(self._contents)
 
+    def end_rows(self) -> tuple[FoundRow, FoundRow]:
+        """Return the first and the last row. Raises `CorruptionError` if the block has no rows."""
+        first = next(entries_from(self._contents, self._restarts[0], self._end), None)
+        last = None
+        for entry in entries_from(self._contents, self._restarts[-1], self._end):
+            last = entry
+        if first is None or last is None:
+            raise CorruptionError(None, None, "data block has no rows")
+        return (
+            FoundRow(*split_internal_key(first.key), first.value),
+            FoundRow(*split_internal_key(last.key), last.value),
+        )
+
     def find_newest(self, key: bytes) -> FoundRow | None:
         """Return the newest row of a key, None if the block has none."""
         for entry in entries_from(self._contents, self._seek(key), self._end):

@@ -292,7 +292,7 @@ class DatabaseReader:
         unknown. Some 30 us a level, and 100 us for a block that is not in the cache."""
         with suppress(CorruptionError, UnsupportedLayout):
             return self._find_value(key)
-        # What the look-up met is damage of this key's row, or not regular: the rows tell which.
+        # The look-up met damage or something that it does not read: reading the rows reports it.
         for rows in self.rows(len(key) // WORD_BYTES, key, next_key(key), first_batch_bytes=1):
             if len(rows):
                 return int(rows.values[0]).to_bytes(WORD_BYTES, "big", signed=True)

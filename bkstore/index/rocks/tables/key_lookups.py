@@ -2,7 +2,8 @@
 key is read, and searched by its restart points. The rows of whole blocks, as `block_rows` decodes
 them, would take ten times as long.
 
-Only what a look-up decodes is checked, beside the checksum of its block. A look-up that meets
+Checked are the checksum of a block, its first and its last row, and what a look-up decodes. One
+that meets
 anything else than regular rows raises `CorruptionError` or `UnsupportedLayout`, without the range
 of keys that is unknown: a read of the same range as rows reports that.
 """
@@ -94,6 +95,7 @@ class KeyLookups:
             if table.footer.checksum_type is ChecksumType.NONE:
                 raise UnsupportedLayout(f"{table.path}: blocks without checksums are read whole")
             searchable = SearchableBlock(table.read_block(block_handle(table.index, block)))
+            _check_ends(table, block, searchable)
             self._cache.put((table.path, block), searchable)
         return searchable
 
@@ -102,6 +104,22 @@ def _may_have(table: TableReader, key: bytes) -> bool:
     """Return whether a key is in a file's range of keys."""
     first, end = table.key_bounds
     return first <= key and (end is None or key < end)
+
+
+def _check_ends(table: TableReader, block: int, searchable: SearchableBlock) -> None:
+    """Raise `CorruptionError` if the first and the last row of a block are not where the index and
+    the manifest have them: then another block is in its place, and keys would not be found."""
+    first, last = (_checked(table, row) for row in searchable.end_rows())
+    separators = table.index.separators
+    is_low = block > 0 and (
+        first.key < separators[block - 1]
+        or (first.key == separators[block - 1] and not table.index.may_continue)
+    )
+    if is_low or last.key > separators[block]:
+        offset = int(table.index.offsets[block])
+        raise CorruptionError(
+            table.path, offset, "rows of the block are not where the index has them"
+        )
 
 
 def _checked(table: TableReader, row: FoundRow) -> FoundRow:
