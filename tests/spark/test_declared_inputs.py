@@ -10,6 +10,8 @@ import pytest
 
 from bkstore.offline.analyses import Inputs, Options
 from bkstore.spark.analysis import SparkEngine, _SessionViews
+from tests.golden.pulsar.leak_tables import check_leaked_ledgers
+from tests.golden.pulsar.worlds import load_worlds
 from tests.models.leaks import check_leaks
 from tests.models.pulsar_dumps import random_pulsar
 from tests.worlds.random_dumps import write_dump
@@ -55,3 +57,17 @@ def test_leaked_ledgers(spark: Any, count: int, tmp_path: Path) -> None:
     for seed in range(1, count + 1):
         world = random_pulsar(seed)
         check_leaks(engine, world, write_dump(world.dump, tmp_path / str(seed)))
+
+
+@pytest.mark.usefixtures("golden")
+@pytest.mark.parametrize("count", [1, pytest.param(1000, marks=pytest.mark.long)])
+def test_golden_worlds(spark: Any, count: int, tmp_path: Path) -> None:
+    """Each ledger of the golden worlds of Pulsar has its class, owner and bytes. The first one has
+    a topic whose value is garbage."""
+    pytest.importorskip("pandas")
+    engine = SparkEngine(spark, 7)
+    worlds = sorted(load_worlds(), key=lambda world: world["undecodable"] is None)
+
+    assert worlds[0]["undecodable"]
+    for world in worlds[:count]:
+        check_leaked_ledgers(engine, world, tmp_path / str(world["seed"]))
