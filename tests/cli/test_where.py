@@ -224,7 +224,7 @@ def test_wrong_usage(tmp_path: Path, capsys: Capsys, words: tuple[str, ...], mes
         (("D", "7", "--ledger-id", "7"), "LEDGER: not allowed with argument --ledger-id"),
         (("D", "7", "1:2", "--ledger-qualified-name", "0"), "--ledger-qualified-name"),
         (("--ledger-id", "7"), "arguments are required: DIR"),
-        (("D", "7", "1:2", "3:4"), "unrecognized arguments: 3:4"),
+        (("D", "7", "1:2", "3:4"), "unrecognized arguments: 3:4; bkstore where takes "),
         (("D", "--ledger-id", "7", "--entries"), "unrecognized arguments: --entries"),
     ],
 )

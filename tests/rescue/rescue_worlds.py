@@ -203,8 +203,11 @@ class RescueWorld:
             self.random.choice(logs).unlink()
 
     def truncate(self, bookie: str) -> None:
-        """Cut off the end of one of a bookie's data files."""
-        path = self.random.choice(self.data_files(bookie))
+        """Cut off the end of one of a bookie's data files, if it has any left."""
+        files = self.data_files(bookie)
+        if not files:
+            return
+        path = self.random.choice(files)
         data = path.read_bytes()
         path.write_bytes(data[: self.random.randrange(len(data) + 1)])
 

@@ -96,10 +96,16 @@ class Parser(argparse.ArgumentParser):
         finally:
             self._parsing = False
         if leftover:
-            self.error(f"unrecognized arguments: {' '.join(leftover)}")
+            self.error(f"unrecognized arguments: {' '.join(leftover)}; {self._positional_text()}")
         for check in self.checks:
             check(self, parsed)
         return parsed, leftover
+
+    def _positional_text(self) -> str:
+        """Return the positional arguments that the command takes, as "inspect takes one DIR"."""
+        actions = self._get_positional_actions()
+        names = [f"one {action.metavar or action.dest}" for action in actions]
+        return f"{self.prog} takes {' and '.join(names) if names else 'options only'}"
 
     def _unknown_options(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the words that look like options but are not options of this parser. Words after a

@@ -230,7 +230,7 @@ EXPERIMENT = Experiment(
         ResultColumn("batch", "batch", "entries", "given"),
         ResultColumn("entries", "entries", kind="count"),
         ResultColumn("requests", "calls", kind="count"),
-        ResultColumn("rate", "rate", "k entries a s"),
+        ResultColumn("rate", "rate", "k entries/s"),
         ResultColumn("client", "client CPU", "us an entry"),
         ResultColumn("server", "server CPU", "us an entry"),
     ),

@@ -316,7 +316,7 @@ EXPERIMENT = Experiment(
         ResultColumn("record_bytes", "record beside its payload", "bytes", "count"),
         ResultColumn("log_per_entry", "RocksDB's log", "bytes an entry"),
         ResultColumn("table_per_entry", "tables", "bytes an entry"),
-        ResultColumn("write_rate", "written", "k entries a CPU s"),
+        ResultColumn("write_rate", "written", "k entries/CPU s"),
         ResultColumn("point_p50", "single row, p50", "us"),
         ResultColumn("point_p99", "single row, p99", "us"),
         ResultColumn("list_p50", "listing a ledger, p50", "us"),

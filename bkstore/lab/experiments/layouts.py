@@ -290,7 +290,7 @@ EXPERIMENT = Experiment(
         ResultColumn("listed", "entries listed", kind="count"),
         ResultColumn("bytes_per_entry", "index", "bytes an entry"),
         ResultColumn("files", "files"),
-        ResultColumn("write_rate", "written", "k entries a CPU s"),
+        ResultColumn("write_rate", "written", "k entries/CPU s"),
         ResultColumn("written_per_entry", "given to the system", "bytes an entry"),
         ResultColumn("open", "opening", "ms"),
         ResultColumn("read_per_get", "first reads", "bytes a read"),

@@ -255,7 +255,7 @@ EXPERIMENT = Experiment(
         ResultColumn("entries", "entries", kind="count"),
         ResultColumn("bytes_per_entry", "files", "bytes an entry", "count"),
         ResultColumn("disk_per_entry", "on disk", "bytes an entry"),
-        ResultColumn("write_rate", "written", "k entries a CPU s"),
+        ResultColumn("write_rate", "written", "k entries/CPU s"),
         ResultColumn("held", "room", "pages", "count"),
         ResultColumn("hit_ratio", "hits", "share", "count"),
         ResultColumn("pages_read", "pages read", kind="count"),

@@ -21,6 +21,7 @@ from bkstore.index.api import Finding
 from bkstore.offline.dump.dump_piece import PieceResult, WrittenFile
 from bkstore.offline.dump.file_names import dump_file_path, file_name
 from bkstore.offline.dump.incremental import SOURCES, EarlierDump, encode_sources
+from bkstore.offline.dump.log_rows import find_missing_logs
 from bkstore.offline.dump.parquet import ParquetTableWriter
 from bkstore.offline.dump.partial_dump import PartialDump
 from bkstore.offline.dump.plan import PIECE_ROWS, BookiePlan, DumpSource, fingerprint, plan_bookie
@@ -421,7 +422,7 @@ class _DumpRun:
         findings = list(outcome.findings)
         for piece in plan.pieces:
             result = self._results[piece.name]
-            findings += result.findings
+            findings += [*result.findings, *find_missing_logs(piece, result.log_ids)]
             for file in result.files:
                 outcome.rows[file.table] = outcome.rows.get(file.table, 0) + file.rows
                 path = dump_file_path(file.table, piece.bookie_id, piece.number)

@@ -1,12 +1,13 @@
-"""Tables of the entry logs and their ledgers. A closed log ends with a ledgers map, the bytes that
-each ledger has in it; a log without one is scanned."""
+"""Tables of the entry logs and their ledgers, and findings of logs that are gone. A closed log ends
+with a ledgers map, the bytes that each ledger has in it; a log without one is scanned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
 from bkstore.files.opening import open_for_reading
 from bkstore.files.os_errors import convert_read_errors
@@ -36,6 +37,22 @@ def log_tables(piece: DumpPiece, findings: list[Finding]) -> Iterator[Table]:
         yield _log_table(piece.bookie_id, log, closed, metadata)
         if metadata is not None and metadata.ledgers:
             yield _log_ledgers_table(piece.bookie_id, log, metadata)
+
+
+def find_missing_logs(piece: DumpPiece, log_ids: Sequence[Sequence[int]]) -> list[Finding]:
+    """Return a finding for each entry log that the piece's locations name, but that is in no
+    directory; `log_ids` are the named logs, as inclusive ranges.
+
+    None if the piece has no logs at all, as in a copy of the index alone. None for a running
+    bookie: it removes logs after a compaction, and creates new ones. None if lengths are read from
+    the logs: the entries without a length are findings then.
+    """
+    if not piece.logs or piece.live or piece.with_lengths:
+        return []
+    logs_here = Availability.from_entries([log.log_id for log in piece.logs])
+    named_logs = Availability.from_ranges([(first, last) for first, last in log_ids])
+    detail = "no such entry log, but the index has locations in it"
+    return [Finding("damage", detail, f"{log_id:x}.log") for log_id in named_logs - logs_here]
 
 
 def _is_closed(log: LogFile) -> bool | None:

@@ -79,8 +79,8 @@ def test_commands(capsys: Capsys) -> None:
     ("line", "said"),
     [
         ("inspect", "the following arguments are required: DIR"),
-        ("inspect D E", "unrecognized arguments: E"),
-        ("inspect -- --livee E", "unrecognized arguments: E"),
+        ("inspect D E", "unrecognized arguments: E; bkstore inspect takes one DIR"),
+        ("inspect -- --livee E", "unrecognized arguments: E; bkstore inspect takes one DIR"),
         ("inspect --livee D --format x", "argument --format: invalid choice"),
         ("ledgers D --ledger-scope-id", "argument --ledger-scope-id: expected one argument"),
         ("audit M b=D --pla", "ambiguous option: --pla could match --placement, --places"),
