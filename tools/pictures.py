@@ -33,12 +33,12 @@ _TIMEOUT = 300  # seconds, of the demo and of Chromium
 
 
 def draw_experiment(experiment_name: str, figures: Path) -> dict[str, bytes]:
-    """Return the pictures of an experiment's kept result, by file name: panels side by side, and
-    below each other for narrow screens."""
+    """Return the pictures of an experiment's kept result, by file name: two panels side by side, as
+    a page's column of text is no wider, and one below the other for narrow screens."""
     experiment = load_experiment(experiment_name)
     document = read_document(experiment, result_path(experiment_name, figures))
     return {
-        f"{experiment_name}.svg": draw_picture(experiment, document, "svg"),
+        f"{experiment_name}.svg": draw_picture(experiment, document, "svg", max_columns=2),
         f"{experiment_name}-narrow.svg": draw_picture(experiment, document, "svg", max_columns=1),
     }
 
