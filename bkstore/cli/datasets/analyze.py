@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bkstore.cli.datasets.dump_location import DUMP_HELP, parse_dump_location
 from bkstore.cli.owners.owner_options import add_owner_filters
-from bkstore.cli.pulsar.durations import parse_duration, parse_time
+from bkstore.cli.pulsar.age_options import add_as_of, add_grace
 from bkstore.cli.pulsar.location_options import PULSAR_COPY_HELP, parse_pulsar
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
@@ -80,20 +80,8 @@ def add_arguments(parser: Parser) -> None:
         default=_OWNER_NAMES[0],
         help="what analyses by owner have a row for (default topic)",
     )
-    add(
-        "--grace",
-        metavar="TIME",
-        type=parse_duration,
-        default=86400.0,
-        help="age from which a ledger without a reference is leaked: 36h, 2d (default: 1d)",
-    )
-    add(
-        "--as-of",
-        metavar="TIME",
-        type=parse_time,
-        help="when these ages are counted from, as 2026-11-28T12:00 in UTC (default: when the copy "
-        "was made)",
-    )
+    add_grace(parser)
+    add_as_of(parser)
     add("--out", metavar="DIR", type=Path, help="a new folder for the tables")
     add("--report", metavar="OUT.html", type=Path, help="write the HTML page")
     add("--format", choices=FORMATS, help="default: table on stdout, parquet in DIR")

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.datasets.bookie_sources import BOOKIES_HELP, bookie_sources
+from bkstore.cli.owners.owner_options import refuse_owner_filters
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import add_opening_options, report_findings
 from bkstore.cli.terminal.standard_streams import print_stderr
@@ -17,7 +19,14 @@ if TYPE_CHECKING:
     from bkstore.offline.dump import DumpProgress, DumpResult
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+_ABOUT_ALL_LEDGERS = (
+    "a dump has all ledgers of its bookies, as they share entry logs, and orphans are found among "
+    "all of them; choose topics in its analyses: bkstore analyze DUMP --metadata METADATA --topic "
+    "PATTERN"
+)
+
+
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
     add(
@@ -60,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="resume an interrupted dump to OUT (default), or start over",
     )
     add_opening_options(parser)
+    refuse_owner_filters(parser, _ABOUT_ALL_LEDGERS)
 
 
 def run(args: argparse.Namespace) -> int:

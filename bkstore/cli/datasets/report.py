@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from bkstore.cli.datasets.bookie_sources import bookie_sources, split_name
 from bkstore.cli.datasets.dump_location import last_path_part, parse_dump_location
+from bkstore.cli.owners.owner_options import refuse_owner_filters
 from bkstore.cli.terminal.metadata_options import METADATA_HELP, parse_metadata_location
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import (
     add_opening_options,
@@ -28,10 +30,14 @@ if TYPE_CHECKING:
     from bkstore.offline.dump import DumpProgress
 
 _MAX_TITLE_BOOKIES = 3
+_ABOUT_ALL_LEDGERS = (
+    "the page is about all ledgers; for some topics: bkstore analyze DUMP --metadata METADATA "
+    "--topic PATTERN"
+)
 _DIRECTORY_OPTIONS = ("live", "layout", "root", "jobs")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
     add(
@@ -61,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="parallel processes that read directories (default: one per CPU, fewer for few rows)",
     )
     add_opening_options(parser)
+    refuse_owner_filters(parser, _ABOUT_ALL_LEDGERS)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ from bkstore.cli.datasets.analysis_verdict import judge_results, print_unread_bo
 from bkstore.cli.datasets.analyze_summary import NEEDS_ALL_ROWS, SummaryLine
 from bkstore.cli.datasets.dump_location import last_path_part
 from bkstore.cli.owners.owner_options import owner_filter_from_args
+from bkstore.cli.pulsar.age_options import grace_milliseconds
 from bkstore.cli.pulsar.location_options import open_pulsar_copy, pulsar_location
 from bkstore.cli.screen.column_choice import RequestedColumns
 from bkstore.cli.terminal.metadata_options import local_paths
@@ -60,8 +61,8 @@ def run_analyses(args: argparse.Namespace) -> int:
     findings, 3 if losses were looked for but there was nothing to check."""
     # Validate the arguments, and open the dumps.
     owners = owner_filter_from_args(args)
-    grace = round(args.grace * 1000)
-    options = Options(args.top, args.by, args.pinned, args.group_by, owners, grace, args.as_of)
+    ages = (grace_milliseconds(args), args.as_of)
+    options = Options(args.top, args.by, args.pinned, args.group_by, owners, *ages)
     chosen = _chosen_analyses(args)
     _check_columns(args.columns, chosen)
     _check_targets(args)

@@ -55,6 +55,12 @@ def add_ledger_or_filters(parser: Parser, use: str | None = None) -> None:
     parser.checks += (_check_some_ledger,)
 
 
+def refuse_owner_filters(parser: Parser, reason: str) -> None:
+    """Refuse the filters with a reason, for a command that is always about all ledgers."""
+    refused = {f"--{field}": f"not allowed: {reason}" for field in _OWNER_HELP}
+    parser.refused_options = {**parser.refused_options, **refused}
+
+
 def _check_filters(parser: Parser, args: argparse.Namespace) -> None:
     """End with a usage error for a filter without metadata, or beside the id of a ledger."""
     for option in list(_given_filters(args))[:1]:

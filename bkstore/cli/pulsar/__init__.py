@@ -3,10 +3,12 @@
 `leaks` lists the ledgers that nobody needs any more, as rows of `leak_rows` with their bytes on
 disks (`leak_bytes`); `delete` deletes those of a reviewed list, which `reviewed_list` reads.
 `entry_rows` has the rows of `bkstore readledger --as pulsar`.
-`durations` parses times and durations, `location_options` where Pulsar's metadata are.
+`durations` parses times and durations; `age_options` has the options --grace and --as-of,
+`location_options` where Pulsar's metadata are.
 """
 
 __all__ = [
+    "age_options",
     "delete",
     "durations",
     "entry_rows",

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.pulsar.durations import parse_duration
+from bkstore.cli.pulsar.age_options import add_grace, grace_milliseconds
 from bkstore.cli.pulsar.location_options import PULSAR_HELP, parse_pulsar, pulsar_location
 from bkstore.cli.terminal.metadata_options import METADATA_HELP, parse_metadata_location
 from bkstore.cli.terminal.parser import Parser
@@ -36,13 +36,7 @@ def add_arguments(parser: Parser) -> None:
     )
     add("--apply", action="store_true", help="delete; without it, only say what would be deleted")
     add("--pulsar", metavar="LOCATION", type=parse_pulsar, help=PULSAR_HELP)
-    add(
-        "--grace",
-        metavar="TIME",
-        type=parse_duration,
-        default=86400.0,
-        help="age from which a ledger without a reference is leaked (default: 1d)",
-    )
+    add_grace(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -63,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
             raise InvalidArgument(f"{message}: pass its URI with --pulsar")
         store = (open_store if args.apply else open_metadata)(args.metadata)
         _close_with(stack, store)
-        search = LeakSearch(store, nodes, grace=round(args.grace * 1000), store_is_copy=not is_uri)
+        grace = grace_milliseconds(args)
+        search = LeakSearch(store, nodes, grace=grace, store_is_copy=not is_uri)
         for deletion in delete_leaks(store, search, listed, apply=args.apply):
             counts[deletion.outcome] += 1
             print_text(f"{_describe(deletion)}\n")

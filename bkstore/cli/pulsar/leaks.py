@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.owners.owner_options import add_owner_options, owner_filter_from_args
-from bkstore.cli.pulsar.durations import parse_duration, parse_time
+from bkstore.cli.pulsar.age_options import add_as_of, add_grace, grace_milliseconds
+from bkstore.cli.pulsar.durations import parse_duration
 from bkstore.cli.pulsar.location_options import PULSAR_HELP, parse_pulsar, pulsar_location
 from bkstore.cli.terminal.exit_codes import exit_code
 from bkstore.cli.terminal.metadata_options import (
@@ -42,20 +43,8 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("metadata", metavar="METADATA", type=parse_metadata_location, help=METADATA_HELP)
     add("--pulsar", metavar="LOCATION", type=parse_pulsar, help=PULSAR_HELP)
-    add(
-        "--grace",
-        metavar="TIME",
-        type=parse_duration,
-        default=86400.0,
-        help="age from which a ledger without a reference is leaked: 36h, 2d (default: 1d)",
-    )
-    add(
-        "--as-of",
-        metavar="TIME",
-        type=parse_time,
-        help="when ages are counted from, as 2026-11-28T12:00 in UTC (default: now, or when the "
-        "copy was made)",
-    )
+    add_grace(parser)
+    add_as_of(parser)
     add(
         "--pause",
         metavar="TIME",
@@ -131,7 +120,7 @@ def _search(args: argparse.Namespace) -> LeakReport:
             store,
             nodes,
             now=args.as_of,
-            grace=round(args.grace * 1000),
+            grace=grace_milliseconds(args),
             pause=args.pause,
             wait=_announced_wait,
             store_is_copy=isinstance(args.metadata, Path),

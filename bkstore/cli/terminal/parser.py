@@ -70,7 +70,8 @@ class Parser(argparse.ArgumentParser):
     called with the parser and the parsed arguments, for other rules; every command checks that no
     output lies in an input. `command_groups` (title -> names) divide the commands of the help, and
     `examples` end it. An unknown option is reported before errors that argparse derives from
-    it. Errors about an unknown option or a wrong choice name the nearest valid one.
+    it. Errors about an unknown option or a wrong choice name the nearest valid one; options that
+    other commands have, and this one cannot have, are in `refused_options` (option -> reason).
     """
 
     declare: Callable[[Parser], None] | None = None
@@ -78,6 +79,7 @@ class Parser(argparse.ArgumentParser):
     checks: tuple[ArgumentCheck, ...] = (refuse_outputs_in_inputs,)
     command_groups: Mapping[str, Sequence[str]] = MappingProxyType({})
     examples: Sequence[str] = ()
+    refused_options: Mapping[str, str] = MappingProxyType({})
     _parsing = False
     _unknown_names: tuple[str, ...] = ()
 
@@ -196,12 +198,19 @@ class Parser(argparse.ArgumentParser):
         """Print what is wrong with the arguments to stderr, and exit with code 2. An unknown option
         explains most of argparse's messages, but none about another option ("argument --to: ")."""
         if self._unknown_names and not message.startswith("argument -"):
-            options = list(self._option_string_actions)
-            words = (f"{name}{_suggest_word(name, options)}" for name in self._unknown_names)
-            message = f"unrecognized arguments: {' '.join(words)}"
+            message = self._describe_unknown_options()
         elif self.command_groups and message.endswith("arguments are required: COMMAND"):
             message = f"a command is required; {self._help_hint}"
         super().error(escape_unprintable(message))
+
+    def _describe_unknown_options(self) -> str:
+        """Return why an option is refused, if one is; else all unknown options."""
+        for name in self._unknown_names:
+            if name in self.refused_options:
+                return f"argument {name}: {self.refused_options[name]}"
+        options = list(self._option_string_actions)
+        words = (f"{name}{_suggest_word(name, options)}" for name in self._unknown_names)
+        return f"unrecognized arguments: {' '.join(words)}"
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print help, usage or version; unlike argparse, raises `WriteFailed` if stdout fails."""

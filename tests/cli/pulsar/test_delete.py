@@ -68,6 +68,7 @@ def test_delete(
     assert (1, [line.replace("DONE", "would be deleted") for line in expected]) == (code, lines)
     assert "2 would be deleted, 1 gone, 1 kept\nnothing was deleted: --apply deletes them\n" == err
     assert 5 == len(running.ledgers())
+    assert "ledger 4: kept" in run(capsys, uri, "--from", file, "--grace", "3d")[1][1]
     code, lines, err = run(capsys, uri, "--from", file, "--apply")
     assert (1, [line.replace("DONE", "deleted") for line in expected]) == (code, lines)
     assert "2 deleted, 1 gone, 1 kept\n" == err

@@ -243,6 +243,31 @@ def test_pause(
     assert "looking again in 60 s" in err
 
 
+AGES = [["analyze"], ["leaks"], ["metadata", "delete"]]
+
+
+@pytest.mark.parametrize("words", AGES, ids=" ".join)
+def test_age_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands that count the age of ledgers have --grace with one text, and take and refuse the
+    same durations; those that do not delete have --as-of."""
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+
+    assert (
+        "--grace TIME age from which a ledger without a reference is leaked: 36h, 2d "
+        "(default: 1d)" in text
+    )
+    assert ("delete" not in words) == (
+        "--as-of TIME when these ages are counted from, as 2026-11-28T12:00 in UTC (default: now, "
+        "or when the copy was made)" in text
+    )
+    with pytest.raises(SystemExit) as refused:
+        main([*words, "M", "--grace", "1x"])
+    assert 2 == refused.value.code
+    assert "argument --grace: not a duration: '1x'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["", "1x", "-1s", "1e3", "h", "1" * 13])
 def test_durations(text: str) -> None:
     """A duration is a number and a unit."""

@@ -34,6 +34,7 @@ MISTYPED = {
     "audit M b=D --grace 5 --sprad 2": "--sprad (did you mean --spread?)",
     "inspect D --nothing-like-it": "--nothing-like-it",
     "--liev inspect D": "--liev",
+    "dump D OUT --topics x": "--topics",
 }
 
 
@@ -45,6 +46,25 @@ def test_unknown_options(line: str, capsys: Capsys) -> None:
     lacks because the option's value was taken for another.
     """
     assert _said(capsys, *line.split()).endswith(f"error: unrecognized arguments: {MISTYPED[line]}")
+
+
+@pytest.mark.parametrize("option", ["--topic", "--namespace", "--tenant", "--component"])
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("dump D OUT {}", "a dump has all ledgers of its bookies"),
+        ("dump {} D OUT", "a dump has all ledgers of its bookies"),
+        ("dump D OUT --livee {}", "a dump has all ledgers of its bookies"),
+        ("report D {} -o R.html", "the page is about all ledgers"),
+    ],
+)
+def test_refused_options(option: str, line: str, reason: str, capsys: Capsys) -> None:
+    """A filter that a command cannot have is refused with the reason, and what to do instead."""
+    for words in (f"{option} x", f"{option}=x"):
+        message = _said(capsys, *line.format(words).split())
+
+        assert f"error: argument {option}: not allowed: {reason}" in message
+        assert "bkstore analyze DUMP --metadata METADATA --topic PATTERN" in message
 
 
 @pytest.mark.parametrize(
