@@ -33,4 +33,5 @@ def add_as_of(parser: argparse.ArgumentParser) -> None:
 
 def grace_milliseconds(args: argparse.Namespace) -> int:
     """Return --grace in milliseconds."""
-    return round(args.grace * 1000)
+    seconds: float = args.grace
+    return round(seconds * 1000)
