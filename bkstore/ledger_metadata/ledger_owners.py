@@ -22,9 +22,9 @@ class LedgerOwners:
 
     `scope_ids` and `ledger_ids` are the ledgers, int64[n] in unsigned order; `owner_numbers`,
     int32[n], are indexes into `owners`, the distinct owners. `entry_counts`, int64[n], are the
-    entries of each ledger, as far as they were given: a sequence in the order of `pairs`, which is
-    complete when these are exhausted. Memory: 44 bytes a ledger, and some 600 bytes an owner.
-    Raises `InvalidArgument` if a ledger is given twice.
+    numbers of entries, 0 if not given. The argument of this name is a sequence in the order of
+    `pairs`; it is read after `pairs`, so an iterator of pairs may fill it. Memory: 44 bytes a
+    ledger, and some 600 bytes an owner. Raises `InvalidArgument` if a ledger is given twice.
 
     >>> owners = LedgerOwners([(LedgerId.of(9), LedgerOwner("distributedlog")),
     ...                        (LedgerId.of(7), LedgerOwner())])
@@ -48,7 +48,7 @@ class LedgerOwners:
         row_type: Any = np.dtype((np.int64, 3))
         rows: Int64Array = np.fromiter(numbered, row_type)
         counts = np.zeros(len(rows), np.int64)
-        if entry_counts is not None:
+        if entry_counts is not None:  # complete now that `pairs` is exhausted
             counts[:] = entry_counts
         order = unsigned_order(rows[:, 0], rows[:, 1])
         rows = rows[order]

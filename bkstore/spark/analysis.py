@@ -199,12 +199,13 @@ class SparkEngine:
     def _plan_tasks(self, analysis: Analysis, job: KernelJob, inputs: Inputs) -> _Plan | None:
         """Return the plan to read sorted files by tasks, or None if all rows must be shuffled."""
         table = job.sorted_reader.table
-        row_cost = _ROW_COST[table]  # in rows of `entries`, by which tasks are sized
-        entry_rows = row_cost * sum(file.rows for file in inputs.dump.files[table])
-        rows = rows_per_task(self._spark, entry_rows) // row_cost
-        other = inputs.other if analysis.needs_other else None
-        planned = job.sorted_reader.plan(inputs.dump, other, inputs.metadata, rows)
-        return None if planned is None else _Plan(job, *planned, rows)
+        # Tasks are sized in rows of `entries`; a row of this table counts as `row_cost` of them.
+        row_cost = _ROW_COST[table]
+        total_cost = row_cost * sum(file.rows for file in inputs.dump.files[table])
+        task_rows = rows_per_task(self._spark, total_cost) // row_cost
+        other_dump = inputs.other if analysis.needs_other else None
+        planned = job.sorted_reader.plan(inputs.dump, other_dump, inputs.metadata, task_rows)
+        return None if planned is None else _Plan(job, *planned, task_rows)
 
     def _collect_table(self, analysis: Analysis, plan: _Plan, options: Options) -> pa.Table:
         import pyarrow as pa

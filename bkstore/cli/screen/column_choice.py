@@ -102,7 +102,8 @@ class ColumnChoice:
 
 
 def _requested_screen(schema: Schema, requested: RequestedColumns) -> ScreenColumns:
-    """Return how the requested columns are shown: all of them, as records if one has lists."""
+    """Return how the requested columns are shown: all of them, as records if one has rows in
+    its cells."""
     default = screen_columns(schema)
     if requested.is_default:
         return default

@@ -142,7 +142,8 @@ class Auditor:
     def _run_audit(
         self, progress: Progress, resume_file: ResumeFile | None, wait: Callable[[float], object]
     ) -> AuditReport:
-        """Check every ledger, then those with violations again, and return the report."""
+        """Check every ledger, then again those of which a bookie gave no answer; return the
+        report."""
         started_at = self._clock()
         report = AuditReport(started_at if resume_file is None else resume_file.started_at)
         ledgers = self.store.ledgers()

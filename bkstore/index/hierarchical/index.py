@@ -70,7 +70,8 @@ class HierarchicalIndex(HierarchicalReader):
             limit = f"this index has at most {self._max_pages} pages per file (max_pages)"
             raise InvalidArgument(f"entry {last} needs page {last // self._page_slots}, {limit}")
         with self._lock:
-            fd, path = self._open_to_write(LedgerId.of(ledger))  # without entries it is known, too
+            # Makes the file also if there are no entries: then the index lists the ledger.
+            fd, path = self._open_to_write(LedgerId.of(ledger))
             if entry_ids.size:
                 self._changes.note_changed(path)
                 with convert_write_errors(path):

@@ -151,28 +151,31 @@ class Database(OpenDatabase):
         return values[: count_consecutive(keys[-1], first)]
 
     def _values_without_gap(self, start: bytes, stop: bytes, key_width: int) -> Int64Array | None:
-        """Return the values of [start, stop), None if there is a gap between their keys, no row, or
-        one that may have another width. This also detects a scan that ended early."""
+        """Return the values of the keys start, start + 1, ... below stop. Return None if one of
+        them is missing in between, if there are none, or if a key or value may have another width.
+        This also detects a scan that ended early."""
         with self._translating_errors():
             if self._may_have_unexpected_widths(key_width):
                 return None
-            snapshot = self._handle.snapshot()  # number and last key must be of the same state
+            snapshot = self._handle.snapshot()  # for the number of values and the last key
             rows = snapshot.values(from_key=start, read_opt=_read_options(stop))
             value_type = f"S{VALUE_BYTES + _SPARE_BYTES}"
-            lines = _to_words(np.fromiter(cast(Iterable[bytes], rows), value_type))
+            # Each value with one spare word, which is zero unless the value is too long.
+            value_words = _to_words(np.fromiter(cast(Iterable[bytes], rows), value_type))
             # The highest key in the range.
             iterator = snapshot.iter(_read_options(stop))
             iterator.seek_to_last()
             iterator.status()
             last_key = _key_at(iterator) if iterator.valid() else None
-        if not len(lines) or lines[:, -1].any():  # the spare word: a value is too long
+        if not len(value_words) or value_words[:, -1].any():
             return None
         # If n distinct keys begin at `first` or later, and the last is first + n - 1, none is
         # missing.
         first = int.from_bytes(start[-_WORD_BYTES:], "big")
-        without_gap = start[:-_WORD_BYTES] + (first + len(lines) - 1).to_bytes(_WORD_BYTES, "big")
-        values: Int64Array = lines[:, 0].astype(np.int64)
-        return values if last_key == without_gap else None
+        last = first + len(value_words) - 1
+        values: Int64Array = value_words[:, 0].astype(np.int64)
+        has_no_gap = last_key == start[:-_WORD_BYTES] + last.to_bytes(_WORD_BYTES, "big")
+        return values if has_no_gap else None
 
     def items(
         self,

@@ -55,6 +55,7 @@ class LocalEngine:
         """Return the analysis's table, with the declared schema and in the declared order. Raises
         `InvalidArgument` for a missing input, `BkstoreError` if DuckDB fails (a full disk)."""
         engine_steps.check_inputs(analysis, inputs)
+        # If the caller chose topics or other owners, only their ledgers are analyzed.
         inputs = engine_steps.limit_to_owners(analysis, inputs)
         sql_or_job = analysis.sql_or_job(inputs)
         if isinstance(sql_or_job, str):

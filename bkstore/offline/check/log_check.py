@@ -204,7 +204,8 @@ class _LogCheck:
         return is_same
 
     def _queue_for_look_up(self, batch: LogBatch, has_no_row: BoolArray) -> None:
-        """Queue the records that have no row; look them up once there are enough."""
+        """Queue the records that have no row; look them up once there are enough. If only some
+        ledgers are checked, records of others are counted, and cleared in `has_no_row`."""
         columns = (batch.scope_id, batch.ledger_id, batch.entry_id, batch.position, batch.size)
         if self._view.only_ledgers is not None:
             record_indexes = np.flatnonzero(has_no_row)

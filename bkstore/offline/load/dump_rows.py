@@ -118,10 +118,11 @@ def _open_with_manifest(folder: DumpFolder, bookie: str | None) -> LoadSource:
         finding_count = format_count(damage, "finding")
         detail = f"{finding_count} of damage: what bookie {bookie_id} could not read is not loaded"
         findings = (Finding("damage", detail, folder.locate("findings")),)
+    # Of several databases each has its own ledgers (L mod n); index files may be anywhere.
     directories = len(index_dirs) if layout == "rocksdb" else 1
-    paths, has_one_bookie = tuple(file.path for file in ledgers_files), True
+    ledgers_paths = tuple(file.path for file in ledgers_files)
     return LoadSource(
-        str(folder), bookie_id, layout, entries_files, paths, has_one_bookie, directories, findings
+        str(folder), bookie_id, layout, entries_files, ledgers_paths, True, directories, findings
     )
 
 

@@ -103,9 +103,10 @@ class EntryWalk:
     def compacted_id(self) -> tuple[Int64Array, Int64Array]:
         """Skip the id of a compacted message; return its ledger and entry, -1 if an entry has
         none, as in the ledgers of topics."""
-        # The part has no magic number: it is recognized by its first field's tag.
+        # The part has no magic number. It is there if none of the other parts' magic numbers is,
+        # and if behind its size stands the tag of an id's first field.
         rows = self._with_bytes(self.rows(), _SIZE_BYTES + 1, EntryProblem.SHORT)
-        magic = self._u16[self.position[rows]]
+        magic = self._u16[self.position[rows]]  # by byte offset
         first_tag = self._data[self.position[rows] + _SIZE_BYTES]
         is_id = (magic != BROKER_MAGIC) & (magic != CHECKSUM_MAGIC) & (first_tag == _FIRST_ID_TAG)
         rows, id_ends = self._sized_part(rows[is_id], EntryProblem.COMPACTED_ID)

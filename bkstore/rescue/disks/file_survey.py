@@ -317,13 +317,15 @@ class _LogSurvey(_Survey):
         self._add_damaged_rows(rows[is_absent])
 
     def _add_damaged_rows(self, rows: Int64Array) -> None:
+        """Add copies that the index has in this log, but that have no sound record there; `rows`
+        are scope, ledger, entry and position, int64[n, 4]."""
         if not len(rows):
             return
         rank = np.full(len(rows), DAMAGED + NAMED_BY_INDEX + IN_LOG)
-        zeros = np.zeros(len(rows), np.int64)
+        unknown = np.zeros(len(rows), np.int64)  # LAC and checksum of the content
         locations = make_locations(self.source.number, rows[:, _POSITION])
-        key = (rows[:, 0], rows[:, 1], rows[:, 2])
-        self.add_rows(make_rows(*key, rank, locations, zeros, zeros))
+        scopes, ledgers, entries = rows[:, :_POSITION].T
+        self.add_rows(make_rows(scopes, ledgers, entries, rank, locations, unknown, unknown))
 
 
 class _JournalSurvey(_Survey):

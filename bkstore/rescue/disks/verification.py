@@ -45,7 +45,7 @@ class RecordVerifier:
         self, records: RecordBatch, scopes: Int64Array, ledgers: Int64Array
     ) -> tuple[VerifiedRecords, list[tuple[LedgerId, Int64Array]]]:
         """Return the records of wanted ledgers in the batch's order, and (ledger, their row numbers
-        in the result) of each ledger."""
+        in the result) of each ledger. `scopes` and `ledgers` are those of the batch's records."""
         # Number each record's secret; -1 for records of other ledgers.
         number_of_row = np.full(len(records), -1, np.int64)
         wanted: list[tuple[LedgerId, Int64Array]] = []
@@ -56,13 +56,14 @@ class RecordVerifier:
                 wanted.append((ledger_id, rows))
         # Verify all records of one secret at once.
         kept = np.flatnonzero(number_of_row >= 0)
-        columns = np.zeros((3, len(records)), np.int64)  # rank, LAC, content: as `_verify_batch`
+        columns = np.zeros((3, len(records)), np.int64)  # rank, LAC, checksum of the content
         for number in sorted({*number_of_row[kept].tolist()}):
             rows = np.flatnonzero(number_of_row == number)
             batch = records.take(rows)
             columns[:, rows] = self._verify_batch(batch, self._secrets.secrets[number])
         rank, lac, content = columns[:, kept]
         result = VerifiedRecords(kept, rank, lac, content)
+        # `kept` ascends and has all of `rows`: the search gives their row numbers in the result.
         return result, [(ledger_id, np.searchsorted(kept, rows)) for ledger_id, rows in wanted]
 
     def _verify_batch(self, batch: RecordBatch, secret: LedgerSecret) -> Int64Array:

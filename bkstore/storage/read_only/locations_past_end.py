@@ -100,16 +100,18 @@ def _compare_ends(end: _IndexedEnd, log: LogFile | None, log_id: int) -> Finding
     owners = format_count(len(end.past_end_ledgers), "ledger")
     nouns = f"location of {owners} is", f"locations of {owners} are"
     lost_text = format_count(end.past_end_count, *nouns)
+    last_text = f"the last one {entry_text} at {end.position}"
     if log is None:
-        detail = f"no such entry log, but {lost_text} in it, the last one {entry_text} at"
-        return Finding("damage", f"{detail} {end.position}", f"{log_id:x}.log")
+        detail = f"no such entry log, but {lost_text} in it, {last_text}"
+        return Finding("damage", detail, f"{log_id:x}.log")
     try:
         size, record_end = _size_and_record_end(log.path, end.position)
     except BkstoreError as error:
         return Finding.of(error)
-    if end.position >= size:  # compares the present size, as the log may have grown
-        detail = f"the log ends at {size}, but {lost_text} past that, the last one {entry_text} at"
-        return Finding("damage", f"{detail} {end.position}", log.path, size)
+    # The log may have grown since the pass over the index, so its present size counts.
+    if end.position >= size:
+        detail = f"the log ends at {size}, but {lost_text} past that, {last_text}"
+        return Finding("damage", detail, log.path, size)
     if record_end > size:
         detail = f"the log ends at {size}, inside the record of {entry_text}, which begins here"
         return Finding("damage", detail, log.path, end.position)

@@ -64,12 +64,13 @@ class Ensemble(Closeable):
     `path` is a missing or empty directory, or one of an ensemble, which continues with its data,
     cookies and instance id, and on its ports if they are free. Without `path` the directory is
     temporary, and removed by `close`. `bookies` is their number; missing ones are added (default:
-    those that the directory has, else 3). `storage` is that of new bookies, or a list to deal out.
+    those that the directory has, else 3). `storage` is that of new bookies; a list's in turn.
     `port` is ZooKeeper's; 0 chooses the last one or a free one. `manager` is the ledger manager,
     hierarchical by default. A bookie's registration expires after `session` seconds without a
     heartbeat; a killed bookie cannot register again before that. With `sync` ZooKeeper waits for
     the disk; `gc_wait` is the number of seconds between two garbage collections, `timeout` for a
-    start. ``with`` starts and closes it. `command` is set by `bkstore ensemble`, which may stop it.
+    start. ``with`` starts and closes it. `command`: run by `bkstore ensemble up`, so that `down`
+    may end this process.
 
     `zookeeper_home` is the ZooKeeper to run (default: `find_zookeeper_jars`'s). With `metadata`, a
     service URI, the ensemble uses a ZooKeeper that runs already, in which the URI's root must not

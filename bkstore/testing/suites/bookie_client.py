@@ -202,7 +202,6 @@ class BookieClientSuite:
 
     def test_batch_reads(self, client: BookieClient) -> None:
         """A batch read returns consecutive entries up to a gap, a count or a size (BP-62)."""
-        assert isinstance(client, BatchAdder)
         records = {entry: _encode_record(entry, bytes(10)) for entry in (0, 1, 2, 3, 5, 6)}
         for record in records.values():
             client.add_entry(record, KEY)
@@ -210,7 +209,8 @@ class BookieClientSuite:
             with pytest.raises(errors.IllegalOperation):
                 client.read_entries(7, 0)
             return
-        size_of_two = 36 + 2 * (4 + len(records[0]))  # of a frame
+        # `max_size` counts 36 bytes for the response's header, and 4 for the size of each record.
+        size_of_two = 36 + 2 * (4 + len(records[0]))
 
         def read(start: int, max_count: int = 0, max_size: int = 0) -> list[int]:
             batch = client.read_entries(7, start, max_count, max_size)
@@ -224,10 +224,10 @@ class BookieClientSuite:
         assert [1, 2, 3] == read(1, max_count=50, max_size=1 << 20)
         assert [0, 1] == read(0, max_count=2)
         assert [5, 6] == read(5, max_count=2)
-        assert [0] == read(0, max_size=1)
+        assert [0] == read(0, max_size=1)  # one entry at least
         assert [0, 1] == read(0, max_size=size_of_two)
         assert [0] == read(0, max_size=size_of_two - 1)
-        assert [6] == read(-1, max_count=3)
+        assert [6] == read(-1, max_count=3)  # -1 is the last entry
         with pytest.raises(errors.NoSuchEntry):
             client.read_entries(7, 4)
         with pytest.raises(errors.NoSuchLedger):

@@ -79,7 +79,8 @@ def _files_with_suffix(current_dirs: Sequence[Path], suffix: str) -> Iterator[st
 
 
 def _sorted_by_time(paths: list[str]) -> list[str]:
-    """Return the existing files ordered by modification time, then by length of path and path."""
+    """Return the existing files ordered by modification time, those of equal times by path, shorter
+    paths first: of file names that are hex numbers, the lower ones."""
     keyed_paths = []
     for path in paths:
         try:

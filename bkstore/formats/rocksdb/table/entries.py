@@ -153,6 +153,7 @@ class SearchableBlock:
         offset = self._restarts[number]
         if offset + 3 > self._end:
             raise CorruptionError(None, offset, "restart point is not inside the entries")
+        # The three lengths are varints, of one byte each in most entries.
         shared, key_bytes, value_bytes = self._contents[offset : offset + 3]
         position = offset + 3
         if max(shared, key_bytes, value_bytes) >= _SHORT:

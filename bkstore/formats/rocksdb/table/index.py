@@ -80,7 +80,9 @@ def decode_index(contents: bytes, index_format: IndexFormat) -> BlockIndex:
             raise CorruptionError(None, entry_offset, "index entry runs past its block")
         key = key[:shared] + data[position : position + suffix_bytes]
         position += suffix_bytes
-        if index_format.has_deltas and shared:  # the block follows the one before: size difference
+        # At a restart point, where nothing is shared, the handle is whole; elsewhere, if there are
+        # deltas, the block follows the one before, and only the difference of sizes is stored.
+        if index_format.has_deltas and shared:
             delta, position = read_signed_varint(data, position)
             next_offset = handle.offset + handle.size + TRAILER_BYTES
             handle = BlockHandle(next_offset, handle.size + delta)
@@ -92,6 +94,7 @@ def decode_index(contents: bytes, index_format: IndexFormat) -> BlockIndex:
         handles.append(handle)
     _check_order(separators, handles, not index_format.has_user_keys)
     columns = np.array(handles, np.int64).reshape(-1, 2)
+    # With internal keys as separators, versions of a key may continue in the next block.
     return BlockIndex(
         separators, columns[:, 0], columns[:, 1], may_continue=not index_format.has_user_keys
     )

@@ -88,8 +88,9 @@ class _LedgerRuns:
         self._count_changes()
 
     def _count_changes(self) -> None:
-        """Count the log changes and the stretches of each run. A stretch is a series of entries
-        at ascending positions of one log."""
+        """Count the log changes and the stretches of each run, and find the rows that begin a run
+        or another log. A stretch is a series of entries at ascending positions of one log."""
+        # The first row of a run changes no log, and begins a stretch; row 0 begins a run.
         changes_log = np.empty(self._log_keys.size, np.bool_)
         np.not_equal(self._log_keys[1:], self._log_keys[:-1], out=changes_log[1:])
         changes_log[self._starts] = False
@@ -99,8 +100,9 @@ class _LedgerRuns:
         begins_stretch[self._starts] = True
         self._changes = self._count_per_run(np.flatnonzero(changes_log))
         self._stretches = self._count_per_run(np.flatnonzero(begins_stretch))
-        changes_log[self._starts] = True
-        self._log_starts = np.flatnonzero(changes_log)  # rows that begin a run or another log
+        begins_log = changes_log
+        begins_log[self._starts] = True
+        self._log_starts = np.flatnonzero(begins_log)
 
     def _count_per_run(self, rows: Int64Array) -> Int64Array:
         return np.diff(np.searchsorted(rows, self._bounds))
@@ -216,7 +218,8 @@ def _last_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _is_last_of_entry(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Return for each row but the last whether the next row is of another entry."""
+    """Return for each row but the last whether the next row is of another entry, or of another
+    bookie if the table has several."""
     columns = [int64(batch, name) for name in _ENTRY_KEYS]
     if "bookie" in batch.schema.names:
         columns.append(dictionary_codes(batch, "bookie")[0])

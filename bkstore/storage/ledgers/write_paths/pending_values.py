@@ -194,7 +194,7 @@ class PendingValues(EntrySource, Generic[_T]):
     def __len__(self) -> int:
         return self.count
 
-    def _table_of(self, ledger_id: LedgerId, first: int) -> LedgerValues[_T]:
+    def _find_or_make_table(self, ledger_id: LedgerId, first: int) -> LedgerValues[_T]:
         """Return the ledger's table; create it with lowest id `first` if there is none."""
         table = self._tables.get(ledger_id)
         return table or self._tables.setdefault(ledger_id, LedgerValues(first))
@@ -202,7 +202,7 @@ class PendingValues(EntrySource, Generic[_T]):
     def put(self, ledger_id: LedgerId, entry_id: int, value: _T) -> bool:
         """Store one value; return whether the entry is new. For one that has a value, `duplicates`
         says which stays: the "first" or the "last"."""
-        table = self._tables.get(ledger_id) or self._table_of(ledger_id, entry_id)
+        table = self._tables.get(ledger_id) or self._find_or_make_table(ledger_id, entry_id)
         if entry_id > table.highest:
             table.highest = entry_id
         elif table.get(entry_id) is not None:
@@ -219,7 +219,7 @@ class PendingValues(EntrySource, Generic[_T]):
     def put_run(self, ledger_id: LedgerId, run: EntryRun[_T]) -> None:
         """Store the values of a run, which has many ascending ids: as a whole if it is long and all
         its ids are above those present, else one by one."""
-        table = self._table_of(ledger_id, run.first)
+        table = self._find_or_make_table(ledger_id, run.first)
         if len(run) < MIN_RUN_ENTRIES or run.first <= table.highest:
             for index, entry in enumerate(run.entry_ids.tolist()):
                 self.put(ledger_id, entry, run.value_at(index))

@@ -90,9 +90,10 @@ class SortedWritePath(CachedWritePath):
         self.interleaved.close()
 
     def write_snapshot(self) -> None:
-        """Append the records in key order; note their locations. A log that grows past its size
-        limit is rolled after the whole flush (`after_full_cache`, `checkpoint`), as BookKeeper
-        does."""
+        """Append the snapshot's records to the entry log in key order, and put their locations into
+        the interleaved index, which is written when `pending_locations` of them wait. A log that
+        grows past its size limit is not rolled here: `after_full_cache` and `checkpoint` do that
+        at the end of a flush, as BookKeeper does."""
         with self.lock:
             for ledger_id, logged in self.log_snapshot(roll=False).items():
                 self.interleaved.put_locations(ledger_id, logged.entries, logged.locations)

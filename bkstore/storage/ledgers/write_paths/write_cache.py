@@ -108,12 +108,12 @@ class WriteCache(PendingValues[bytes]):
         """Store a framed batch of one ledger's records, in this order. If its ids ascend and are
         above all present, it is kept as a run: one copy of the buffer, with arrays of offsets. Else
         the records are stored one by one."""
-        entries, table = batch.entries, self._table_of(ledger_id, int(batch.entries[0]))
+        entries, table = batch.entries, self._find_or_make_table(ledger_id, int(batch.entries[0]))
         is_above_all = int(entries[0]) > table.highest
         if is_above_all and entries.size >= MIN_RUN_ENTRIES and is_ascending(entries):
             buffer, offsets = _immutable_bytes(batch.buffer), batch.offsets.copy()
             own_batch = RecordBatch.of_frames(entries.copy(), buffer, offsets, batch.sizes.copy())
-            self.put_run(ledger_id, _RecordRun(own_batch))
+            self.put_run(ledger_id, _RecordRun(own_batch))  # unlike `put`, does not add to `size`
             self.size += int(batch.sizes.sum()) + ENTRY_OVERHEAD * entries.size
         else:
             for entry, record in zip(entries.tolist(), batch.records()):

@@ -59,12 +59,14 @@ class BookieRules(ReadRules):
         return answers, any(op.sync for op, status, _ in answers if status is Status.EOK)
 
     def _write_one(self, operation: Operation) -> EncodedResponse:
-        """Return the answer to one operation that is no add, by its class."""
+        """Return the answer to one operation that is no add, by its class: a write, or a read that
+        fences."""
         if isinstance(operation, WriteLacOperation):
             return operation.answer(_status_after(lambda: self._write_lac(operation)))
-        if isinstance(operation, ForceOperation):  # only its id is checked: the sync follows
+        if isinstance(operation, ForceOperation):
+            # An invalid ledger id raises. The caller syncs before the answer is sent.
             return operation.answer(_status_after(lambda: operation.ledger_id))
-        if isinstance(operation, BatchReadOperation):  # a read that fences
+        if isinstance(operation, BatchReadOperation):
             return self._read_batch(operation)
         if isinstance(operation, ReadOperation):
             return self._read_entry(operation)
