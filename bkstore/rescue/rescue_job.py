@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.scratch import scratch_directory
@@ -18,45 +20,51 @@ from bkstore.formats.syntax.framing import read_int64s
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closeable, Finding
 from bkstore.ledger_metadata import LedgerMetadata
-from bkstore.offline.staging_directory import StagingDirectory, check_target
 from bkstore.rescue.account import AccountRow, account_rows
+from bkstore.rescue.checkpoints import CheckpointLog, WrittenPart
 from bkstore.rescue.disks.sources import SourceBookie
 from bkstore.rescue.disks.survey import ShowProgress, SurveyedCopies, survey_bookies
 from bkstore.rescue.disks.wanted_ledgers import LedgerSecret, WantedLedgers
 from bkstore.rescue.ledger_plans import LedgerPlan, plan_ledgers
-from bkstore.rescue.rescued_records import read_rescued
+from bkstore.rescue.rescued_records import RescuedRecords, read_rescued
+from bkstore.version import __version__
+
+CHECKPOINT_BYTES, CHECKPOINT_LEDGERS = 256 << 20, 4096
+"""A checkpoint follows after so many bytes of records, or ledgers."""
 
 
 class RescueOutput(Closeable):
     """Where rescued ledgers go. The calls come in this order: `begin`, then for each ledger, in the
-    order of ids, `add` for its records in the order of entries, then `finish`. `close` comes last,
-    after errors too."""
+    order of ids, `add` for its records in the order of entries, with `checkpoint` here and there,
+    then `finish`. `close` comes last, after errors too."""
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """The form of the output and all of its options, as a text."""
 
     @abstractmethod
-    def begin(self, job: RescueJob) -> None:
-        """Prepare for the ledgers of `job.plans`."""
+    def begin(self, job: RescueJob, state: Any = None) -> None:
+        """Prepare for the ledgers of `job.plans`. With the state of a checkpoint: go on there, and
+        drop all that was written after it."""
+
+    def choose_entries(self, plan: LedgerPlan) -> Availability:
+        """Return which of a plan's readable entries are to be written: all but those that the
+        output is known to have. Called after `begin`."""
+        return plan.readable
 
     @abstractmethod
     def add(self, plan: LedgerPlan, records: RecordBatch) -> None:
         """Write records of one ledger."""
 
     @abstractmethod
+    def checkpoint(self) -> Any:
+        """Make all that was added durable, and return the state from which `begin` goes on, as
+        JSON; None if it cannot go on from here."""
+
+    @abstractmethod
     def finish(self, ledgers: dict[LedgerId, LedgerMetadata]) -> None:
         """Complete the output. `ledgers` are the metadata of all ledgers, closed at their ends."""
-
-
-class RescueStaging(StagingDirectory):
-    """The staging directory of a rescue; the surveys of files in `surveys` stay for the next run if
-    the rescue is not finished."""
-
-    def __init__(self, out: Path, files: Files = OS_FILES) -> None:
-        super().__init__(out, "rescue", files)
-        self.surveys = self.staging_path / "surveys"
-
-    def finish(self) -> None:
-        """Publish the output, and remove what was kept for another run."""
-        self.publish()
-        self._remove_and_log("surveys")
 
 
 @dataclass
@@ -135,27 +143,36 @@ class RescueJob:
         ids = [bookie.bookie_id for bookie in self.bookies]
         self.plans = plan_ledgers(self.wanted.metadata, self._surveyed, ids, reliable, verifiable)
 
-    def write_to(self, output: RescueOutput) -> None:
+    def write_to(self, output: RescueOutput, checkpoints: CheckpointLog | None = None) -> None:
         """Write all ledgers of the plans, with their records, to an output, which is finished only
-        if the directories are as they were. Raises `SystemRefused`, and as `check_sources`."""
-        output.begin(self)
-        lengths: dict[LedgerId, int] = {}
-        total = sum(len(plan.readable) for plan in self.plans.values())
-        done = 0
-        for plan, records in read_rescued(self.plans, self._surveyed, self.secrets):
-            output.add(plan, records)
-            ledger_id = plan.metadata.ledger
-            lengths[ledger_id] = _length_field(records, ledger_id)
-            done += len(records)
-            if self.progress is not None:
-                self.progress("writing", done, total, done)
+        if the directories are as they were. With `checkpoints`, what an earlier run has written of
+        the same output stays. Raises `SystemRefused`, and as `check_sources`."""
+        writing = _Writing(self, output, checkpoints)
+        writing.run()
         self.check_sources()
         output.finish(
             {
-                ledger_id: closed_metadata(plan, lengths.get(ledger_id, 0))
+                ledger_id: closed_metadata(plan, writing.lengths.get(ledger_id, 0))
                 for ledger_id, plan in self.plans.items()
             }
         )
+
+    def read_records(self, entries: Mapping[LedgerId, Availability]) -> Iterator[RescuedRecords]:
+        """Yield the records of these entries of each ledger: see `read_rescued`."""
+        return read_rescued(self.plans, self._surveyed, self.secrets, entries)
+
+    def output_key(self, output: RescueOutput) -> str:
+        """Return a digest of all that an output depends on: the disks as they were surveyed, the
+        ledgers' metadata, passwords, and the options of the output."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(repr((__version__, output.description, self._surveyed.key)).encode())
+        for bookie in self.bookies:
+            states = sorted(bookie.states.items())
+            digest.update(repr((bookie.bookie_id, bookie.may_hide_records)).encode())
+            digest.update(repr([(each, *state) for each, state in states]).encode())
+        for metadata in self.wanted.metadata.values():
+            digest.update(repr((metadata, metadata.password)).encode())
+        return digest.hexdigest()
 
     @property
     def master_keys(self) -> dict[LedgerId, bytes]:
@@ -200,8 +217,71 @@ class RescueJob:
         )
 
 
-def _length_field(records: RecordBatch, ledger_id: LedgerId) -> int:
-    """Return the ledger's length in the last record of a batch."""
+class _Writing:
+    """The records of a job on their way to an output, with a checkpoint after some of them."""
+
+    def __init__(
+        self, job: RescueJob, output: RescueOutput, checkpoints: CheckpointLog | None
+    ) -> None:
+        self._job = job
+        self._output = output
+        self._checkpoints = checkpoints
+        self._written = WrittenPart()
+        self._since_checkpoint = WrittenPart()
+        self._bytes = self._ledgers = 0  # since the last checkpoint
+        self.lengths: dict[LedgerId, int] = {}
+        """The length fields of the last records of ledgers that are not closed."""
+
+    def run(self) -> None:
+        """Write all records that an earlier run has not written."""
+        job = self._job
+        if self._checkpoints is not None:
+            self._written = self._checkpoints.resume(job.output_key(self._output))
+        self.lengths |= self._written.lengths
+        for ledger_id, unread in self._written.unread.items():
+            job.plans[ledger_id].unread = unread
+        self._output.begin(job, self._written.state)
+        entries = {ledger: self._choose_entries(plan) for ledger, plan in job.plans.items()}
+        total = sum(len(plan.readable) for plan in job.plans.values())
+        done = total - sum(map(len, entries.values()))
+        for plan, records, last_entry in job.read_records(entries):
+            self._add(plan, records, last_entry)
+            done += len(records)
+            if job.progress is not None:
+                job.progress("writing", done, total, done)
+
+    def _choose_entries(self, plan: LedgerPlan) -> Availability:
+        entries = self._output.choose_entries(plan)
+        return self._written.entries_after(plan.metadata.ledger, entries)
+
+    def _add(self, plan: LedgerPlan, records: RecordBatch, last_entry: int) -> None:
+        ledger_id, part = plan.metadata.ledger, self._since_checkpoint
+        self._ledgers += part.position[0] != ledger_id
+        part.position = (ledger_id, last_entry)
+        if plan.unread:
+            part.unread[ledger_id] = plan.unread
+        if len(records):
+            self._output.add(plan, records)
+            self._bytes += int(records.sizes.sum())
+            if not plan.metadata.closed:
+                part.lengths[ledger_id] = length_field(records, ledger_id)
+                self.lengths[ledger_id] = part.lengths[ledger_id]
+        if self._bytes >= CHECKPOINT_BYTES or self._ledgers >= CHECKPOINT_LEDGERS:
+            self._bytes = self._ledgers = 0
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Make what was added durable, unless the directories are not as they were."""
+        self._job.check_sources()
+        state = self._output.checkpoint()
+        if state is not None and self._checkpoints is not None:
+            self._since_checkpoint.state = state
+            self._checkpoints.append(self._since_checkpoint)
+            self._since_checkpoint = WrittenPart(self._since_checkpoint.position)
+
+
+def length_field(records: RecordBatch, ledger_id: LedgerId) -> int:
+    """Return the length of the ledger in the last record of a batch."""
     # The offset of the length field in the headers of version 1 and 2: docs/formats/entry.md.
     field_offset = 24 if ledger_id.scope == 0 else 33
     offset = np.array([int(records.offsets[-1]) + field_offset])
@@ -224,14 +304,3 @@ def closed_metadata(plan: LedgerPlan, length: int) -> LedgerMetadata:
         length=max(length, 0),
         segments=tuple(segments),
     )
-
-
-@contextmanager
-def staged_output(out: Path, files: Files = OS_FILES) -> Iterator[RescueStaging]:
-    """Yield the staging directory of a new folder `out`, which the block must `finish`.
-
-    Raises `InvalidArgument` if `out` exists and is not an empty folder.
-    """
-    check_target(out)
-    with RescueStaging(out, files) as staging:
-        yield staging

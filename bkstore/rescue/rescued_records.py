@@ -25,17 +25,22 @@ _BATCH_RECORDS = 1 << 15
 
 
 class RescuedRecords(NamedTuple):
-    """Records of one ledger, in the order of entries."""
+    """Records of one ledger, in the order of entries. Of chosen entries up to `last_entry` that are
+    not among them or earlier ones, no copy could be read."""
 
     plan: LedgerPlan
     records: RecordBatch
+    last_entry: int
 
 
 def read_rescued(
-    plans: Mapping[LedgerId, LedgerPlan], surveyed: SurveyedCopies, secrets: LedgerSecrets
+    plans: Mapping[LedgerId, LedgerPlan],
+    surveyed: SurveyedCopies,
+    secrets: LedgerSecrets,
+    entries: Mapping[LedgerId, Availability],
 ) -> Iterator[RescuedRecords]:
-    """Yield the records of all rescued entries, ledger after ledger in the order of ids, in batches
-    of some 8 MiB.
+    """Yield the records of rescued entries, ledger after ledger in the order of ids, in batches of
+    some 8 MiB. `entries` has for each ledger which of its readable entries are read.
 
     Each record is verified again as it is read. Where that fails, for a disk that fails meanwhile,
     the next copy of the entry is read; without a further one the entry is added to the plan's
@@ -44,15 +49,28 @@ def read_rescued(
     paths = [source.path for source in surveyed.files]
     with LogReader(lambda number: paths[number]) as reader:
         chosen = _ChosenReader(paths, reader, RecordVerifier(secrets))
-        for copies in read_copies(surveyed):
+        for copies in _read_chosen_copies(plans, surveyed, entries):
             plan = plans[copies.ledger_id]
-            copies = copies.where((copies.entry_id <= plan.last_entry) & copies.is_readable)
             for part in _split_by_bytes(copies):
                 records, unread = chosen.read(part)
                 if unread.size:
                     plan.unread |= Availability.from_entries(unread)
-                if len(records):
-                    yield RescuedRecords(plan, records)
+                yield RescuedRecords(plan, records, int(part.entry_id[-1]))
+
+
+def _read_chosen_copies(
+    plans: Mapping[LedgerId, LedgerPlan],
+    surveyed: SurveyedCopies,
+    entries: Mapping[LedgerId, Availability],
+) -> Iterator[Copies]:
+    """Yield the readable copies of the chosen entries, as `read_copies` does."""
+    for copies in read_copies(surveyed):
+        plan, chosen = plans[copies.ledger_id], entries[copies.ledger_id]
+        is_chosen = (copies.entry_id <= plan.last_entry) & copies.is_readable
+        if chosen is not plan.readable:
+            is_chosen &= chosen.contains_many(copies.entry_id)
+        if is_chosen.any():
+            yield copies.where(is_chosen)
 
 
 def _split_by_bytes(copies: Copies) -> Iterator[Copies]:

@@ -29,7 +29,7 @@ def rescue(world: RescueWorld, out: Path) -> tuple[RescueJob, dict[tuple[LedgerI
     with staged_output(out) as staging:
         job.survey(staging.surveys, staging.work)
         with FolderOutput(staging.data) as output:
-            job.write_to(output)
+            job.write_to(output, staging.checkpoints)
         staging.finish()
     for source in sources:
         source.close()

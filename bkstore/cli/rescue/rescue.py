@@ -120,7 +120,7 @@ def _rescue(args: argparse.Namespace, job: RescueJob) -> None:
             job.survey(staging.surveys, staging.work)
             make_output = ParquetOutput if args.form == "parquet" else FolderOutput
             with make_output(staging.data) as output:
-                job.write_to(output)
+                job.write_to(output, staging.checkpoints)
             staging.finish()
 
 
@@ -176,7 +176,7 @@ def _write_bookies(args: argparse.Namespace, job: RescueJob, store: MetadataStor
             instance_id=get_instance_id(),
         )
         with output:
-            job.write_to(output)
+            job.write_to(output, staging.checkpoints)
         staging.finish()
     if store is not None:
         register(store, output.ledgers, output.cookies)

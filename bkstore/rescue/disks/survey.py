@@ -29,6 +29,7 @@ from bkstore.rescue.disks.file_survey import (
 )
 from bkstore.rescue.disks.sources import SourceBookie, highest_explicit_lacs, list_files
 from bkstore.rescue.disks.wanted_ledgers import LedgerSecrets
+from bkstore.version import __version__
 
 _MIN_PARALLEL_BYTES = 64 << 20
 """From so many bytes on, processes are used: each takes half a second to start."""
@@ -42,12 +43,14 @@ ShowProgress = Callable[[str, int, int, int], None]
 @dataclass
 class SurveyedCopies:
     """The result for all files: the files by number; sorted runs of copies; the highest LAC of each
-    ledger that is not closed; the states of ledgers in journals."""
+    ledger that is not closed; the states of ledgers in journals. `key` is a digest of the secrets,
+    and of all files and index rows that the result depends on."""
 
     files: list[SourceFile] = field(default_factory=list)
     runs: list[SortedRun] = field(default_factory=list)
     lacs: dict[LedgerId, int] = field(default_factory=dict)
     states: dict[LedgerId, JournaledLedger] = field(default_factory=dict)
+    key: str = ""
 
 
 def survey_bookies(
@@ -70,10 +73,12 @@ def survey_bookies(
     result = SurveyedCopies()
     result.files, fingerprints = list_files(bookies, secrets, work)
     result.lacs = highest_explicit_lacs(bookies, secrets)
+    secrets_key = _secrets_key(secrets)
     keys = [
-        _survey_key(source, fingerprint, secrets)
+        _survey_key(source, fingerprint, secrets_key)
         for source, fingerprint in zip(result.files, fingerprints)
     ]
+    result.key = hashlib.blake2b(repr((secrets_key, keys)).encode(), digest_size=16).hexdigest()
     total, done = sum(source.bytes for source in result.files), 0
     with closing(_survey_files(result.files, keys, secrets, folder, jobs, files)) as surveys:
         for source, survey in surveys:
@@ -169,27 +174,32 @@ def open_surveyor(
 # -- surveys that are kept for the next run
 
 
-def _survey_key(source: SourceFile, fingerprint: str, secrets: LedgerSecrets) -> str:
+def _secrets_key(secrets: LedgerSecrets) -> str:
+    """Return a digest of what verifies records, and of how the code does that."""
+    ledgers = sorted(
+        (*ledger_id, number, ledger_id in secrets.open_ledgers)
+        for ledger_id, number in secrets.numbers.items()
+    )
+    facts = (__version__, secrets.secrets, ledgers)
+    return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
+
+
+def _survey_key(source: SourceFile, fingerprint: str, secrets_key: str) -> str:
     """Return a digest of all that a file's survey depends on."""
     try:
         status = os.stat(source.path)
         identity = (status.st_size, status.st_mtime_ns)
     except OSError:
         identity = (-1, 0)
-    ledgers = sorted(
-        (*ledger_id, number, ledger_id in secrets.open_ledgers)
-        for ledger_id, number in secrets.numbers.items()
-    )
     file_facts = (
         os.path.realpath(source.path),
         source.number,
         source.bookie,
         identity,
         fingerprint,
+        secrets_key,
     )
-    digest = hashlib.blake2b(repr(file_facts).encode(), digest_size=16)
-    digest.update(repr((secrets.secrets, ledgers)).encode())
-    return digest.hexdigest()
+    return hashlib.blake2b(repr(file_facts).encode(), digest_size=16).hexdigest()
 
 
 def _survey_and_store(

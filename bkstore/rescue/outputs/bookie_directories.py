@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import convert_write_errors
@@ -19,7 +18,12 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.rescue.ledger_plans import LedgerPlan
 from bkstore.rescue.outputs.folders import write_metadata
-from bkstore.rescue.outputs.placement import folder_names, old_bookies, place_on
+from bkstore.rescue.outputs.placement import (
+    folder_names,
+    old_bookies,
+    place_on,
+    rows_of_bookies,
+)
 from bkstore.rescue.rescue_job import RescueJob, RescueOutput, closed_metadata
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageKind, StorageOptions
@@ -68,8 +72,15 @@ class BookieDirectoriesOutput(RescueOutput):
         self.ledgers: dict[LedgerId, LedgerMetadata] = {}
         """The metadata of all ledgers in their new places, after `finish`."""
 
-    def begin(self, job: RescueJob) -> None:
-        """Open a storage for each bookie, and create all ledgers in it."""
+    @property
+    def description(self) -> str:
+        """See `RescueOutput`."""
+        bookies = None if self._given_bookies is None else tuple(self._given_bookies)
+        return repr(("bookies", str(self._out), bookies, self._storage, self.instance_id))
+
+    def begin(self, job: RescueJob, state: Any = None) -> None:
+        """Open a storage for each bookie, and create all ledgers in it. A storage that a killed
+        process leaves has all that was flushed, and perhaps more: that is written once more."""
         self._job = job
         self._keys = job.master_keys
         self._placed = {
@@ -139,18 +150,16 @@ class BookieDirectoriesOutput(RescueOutput):
     def add(self, plan: LedgerPlan, records: RecordBatch) -> None:
         """Write each record to the bookies of its write set."""
         ledger_id = plan.metadata.ledger
-        metadata, key = self._placed[ledger_id], self._key_of(ledger_id)
-        ensemble_size, write_quorum = metadata.ensemble_size, metadata.write_quorum_size
-        segment_starts = [segment.first_entry for segment in metadata.segments]
-        segment_of_record = np.searchsorted(segment_starts, records.entries, "right") - 1
-        for number, segment in enumerate(metadata.segments):
-            in_segment = segment_of_record == number
-            for index, bookie in enumerate(segment.ensemble):
-                in_write_set = (index - records.entries) % ensemble_size < write_quorum
-                rows = np.flatnonzero(in_segment & in_write_set)
-                if rows.size:
-                    share = records.take(rows).framed()
-                    self._storages[bookie].add_batch(share, master_key=key, recovery=True)
+        key = self._key_of(ledger_id)
+        for bookie, rows in rows_of_bookies(self._placed[ledger_id], records.entries):
+            share = records.take(rows).framed()
+            self._storages[bookie].add_batch(share, master_key=key, recovery=True)
+
+    def checkpoint(self) -> Any:
+        """Flush all storages."""
+        for storage in self._storages.values():
+            storage.flush()
+        return {}
 
     def finish(self, ledgers: dict[LedgerId, LedgerMetadata]) -> None:
         """Fence ledgers, flush and close all bookies, and write the metadata."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from bkstore.errors import InvalidArgument
+from bkstore.ids import Int64Array
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 
 
@@ -35,6 +38,28 @@ def place_on(metadata: LedgerMetadata, bookies: Sequence[str]) -> LedgerMetadata
         ack_quorum_size=min(metadata.ack_quorum_size, write),
         segments=(Segment(0, ensemble),),
     )
+
+
+def rows_of_bookies(
+    metadata: LedgerMetadata, entries: Int64Array
+) -> Iterator[tuple[str, Int64Array]]:
+    """Yield the bookies of the entries' write sets, each with the rows of its entries; a bookie of
+    several segments comes several times.
+
+    >>> metadata = LedgerMetadata(7, 2, 1, 1, [(0, ["a", "b"]), (2, ["c", "a"])])
+    >>> [(bookie, rows.tolist()) for bookie, rows in rows_of_bookies(metadata, np.arange(4))]
+    [('a', [0]), ('b', [1]), ('c', [2]), ('a', [3])]
+    """
+    ensemble_size, write_quorum = metadata.ensemble_size, metadata.write_quorum_size
+    segment_starts = [segment.first_entry for segment in metadata.segments]
+    segment_of_entry = np.searchsorted(segment_starts, entries, "right") - 1
+    for number, segment in enumerate(metadata.segments):
+        in_segment = segment_of_entry == number
+        for index, bookie in enumerate(segment.ensemble):
+            in_write_set = (index - entries) % ensemble_size < write_quorum
+            rows = np.flatnonzero(in_segment & in_write_set)
+            if rows.size:
+                yield bookie, rows
 
 
 def folder_names(bookies: Sequence[str]) -> dict[str, str]:
