@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -156,6 +156,46 @@ class Finding:
         return ": ".join([*parts, self.detail])
 
 
+class UnknownLedgers(NamedTuple):
+    """The ledgers from `first` to `last`, both inclusive: damage hides which of them an index has,
+    and their states. Of several directories, only ledgers L with ``L mod directories`` equal to
+    `dir_index` belong to the damaged one.
+
+    >>> unknown = UnknownLedgers(LedgerId(0, 5), LedgerId(0, 9))
+    >>> [unknown.includes(LedgerId(0, number)) for number in (4, 5, 9, 10)]
+    [False, True, True, False]
+    """
+
+    first: LedgerId
+    last: LedgerId
+    dir_index: int = 0
+    directories: int = 1
+
+    def includes(self, ledger: LedgerId) -> bool:
+        """Return whether the ledger is one of these."""
+        is_between = self.first <= ledger <= self.last
+        return is_between and ledger.ledger % self.directories == self.dir_index
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerListing:
+    """The ledgers that an index lists in its sound parts. Others may be in it, too, if they are in
+    `unknown`; `findings` has the damage there.
+
+    >>> listing = LedgerListing([LedgerId(0, 1)], [UnknownLedgers(LedgerId(0, 5), LedgerId(0, 9))])
+    >>> [listing.may_include(LedgerId(0, number)) for number in (1, 7)]
+    [False, True]
+    """
+
+    ledgers: list[LedgerId]
+    unknown: list[UnknownLedgers] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def may_include(self, ledger: LedgerId) -> bool:
+        """Return whether damage hides if the index has the ledger, or what its state is."""
+        return any(unknown.includes(ledger) for unknown in self.unknown)
+
+
 Findings = list[Finding] | None
 """Where a scan appends the damage that it passes over; None: it raises instead."""
 
@@ -262,8 +302,15 @@ class EntryIndex(EntrySource, Closeable):
         """Return the entry ids of `items`; a backend that can read ids alone overrides this."""
         return self.items(ledger, first, last)[0]
 
+    def list_readable_ledgers(self, scope: int | None = None) -> LedgerListing:
+        """Return the `ledgers` of sound parts of the index, and where others are unknown because of
+        damage. This implementation is for an index without such parts: `ledgers` raises at any
+        damage that hides ledgers."""
+        return LedgerListing(self.ledgers(scope))
+
     def has_ledger(self, ledger: LedgerLike) -> bool:
-        """Return whether the ledger is known, that is, one of `ledgers`."""
+        """Return whether the ledger is known, that is, one of `ledgers`. Raises `CorruptionError`
+        if damage hides that."""
         ledger_id = LedgerId.of(ledger)
         return ledger_id in self.ledgers(ledger_id.scope)
 

@@ -15,7 +15,15 @@ from bkstore.arguments import check_batch
 from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
-from bkstore.index.api import DEFAULT_BATCH, EntryIndex, Finding, Findings, IndexBatch, LedgerLike
+from bkstore.index.api import (
+    DEFAULT_BATCH,
+    EntryIndex,
+    Finding,
+    Findings,
+    IndexBatch,
+    LedgerLike,
+    LedgerListing,
+)
 from bkstore.index.bulk_listing import LedgerErrors, list_from_parts
 
 _P = ParamSpec("_P")
@@ -75,6 +83,7 @@ class PartitionedIndex(EntryIndex):
     items = _of_part(EntryIndex.items)
     put_many = _of_part(EntryIndex.put_many)
     state = _of_part(EntryIndex.state)
+    has_ledger = _of_part(EntryIndex.has_ledger)
     checked_state = _of_part(EntryIndex.checked_state)
     set_state = _of_part(EntryIndex.set_state)
     can_store_explicit_lac = _of_part(EntryIndex.can_store_explicit_lac)
@@ -82,11 +91,29 @@ class PartitionedIndex(EntryIndex):
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers that are in the part where they belong, in unsigned order."""
-        lists = (
-            [ledger for ledger in part.ledgers(scope) if self.part_index_of(ledger) == part_index]
-            for part_index, part in enumerate(self.parts)
+        return self._merge_ledgers([part.ledgers(scope) for part in self.parts])
+
+    def list_readable_ledgers(self, scope: int | None = None) -> LedgerListing:
+        """Return the ledgers of the parts, and what is unknown in each."""
+        listings = [part.list_readable_ledgers(scope) for part in self.parts]
+        part_count = len(self.parts)
+        return LedgerListing(
+            self._merge_ledgers([listing.ledgers for listing in listings]),
+            [
+                unknown._replace(dir_index=part_index, directories=part_count)
+                for part_index, listing in enumerate(listings)
+                for unknown in listing.unknown
+            ],
+            [finding for listing in listings for finding in listing.findings],
         )
-        return list(heapq.merge(*lists))
+
+    def _merge_ledgers(self, lists: Sequence[list[LedgerId]]) -> list[LedgerId]:
+        """Return the ledgers of all parts' lists that belong to their part, in unsigned order."""
+        own_ledgers = (
+            [ledger for ledger in ledgers if self.part_index_of(ledger) == part_index]
+            for part_index, ledgers in enumerate(lists)
+        )
+        return list(heapq.merge(*own_ledgers))
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
@@ -127,7 +154,7 @@ class PartitionedIndex(EntryIndex):
         id assigns it to, where neither a bookie nor this index searches for it."""
         findings = [finding for part in self.parts for finding in part.findings()]
         for part_index, part in enumerate(self.parts):
-            for ledger in part.ledgers():
+            for ledger in part.list_readable_ledgers().ledgers:
                 home = self.part_index_of(ledger)
                 if home != part_index:
                     detail = f"is in directory {part_index}, a bookie searches {home}"

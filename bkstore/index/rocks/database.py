@@ -29,6 +29,7 @@ from bkstore.index.rocks.keys import (
     VALUE_BYTES,
     key_bytes,
     may_have_unexpected_widths,
+    name_ledgers,
     read_table_totals,
 )
 from bkstore.index.rocks.open_database import OpenDatabase
@@ -300,7 +301,8 @@ class Database(OpenDatabase):
                 self._check_end(end_check, b"", last_key)
         except CorruptionError as error:
             first = b"" if last_key is None else last_key + b"\0"
-            report(self._unknown_from(first, stop=None, error=error), damage)
+            unknown = self._unknown_from(first, stop=None, error=error)
+            report(name_ledgers(unknown, self.path), damage)
         return all_rows
 
     def seek(self, key: bytes) -> bytes | None:

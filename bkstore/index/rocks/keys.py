@@ -15,10 +15,13 @@ import re
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
+from bkstore.index.rocks.tables.damage import UnknownRange
 
 _NARROW = struct.Struct(">QQ")
 _WIDE = struct.Struct(">QQQ")
@@ -33,6 +36,12 @@ ReadProperty = Callable[[str], str]
 
 KeyRange = tuple[bytes, bytes | None]
 """The first key, and the one after the last (None: to the end)."""
+
+MAX_UNSCOPED_LEDGER = 2**63 - 1
+"""The highest ledger of scope 0."""
+
+_LAST_LEDGERS = {LedgerId(0, MAX_UNSCOPED_LEDGER), LedgerId(2**64 - 1, 2**64 - 1)}
+"""The highest ledgers of the databases."""
 
 NARROW_WORDS, WIDE_WORDS = 2, 3  # of 8 bytes, of a location's key: scope 0, others
 
@@ -95,6 +104,57 @@ def ledgers_between(
     first = bisect_right(ledger_ids, start, key=end_key)
     end = len(ledger_ids) if stop is None else bisect_left(ledger_ids, stop, key=first_key)
     return ledger_ids[first:end]
+
+
+def ledgers_of_keys(
+    start: bytes, stop: bytes | None, is_scoped: bool
+) -> tuple[LedgerId, LedgerId] | None:
+    """Return the first and the last ledger that may have a row of `ledgers` with a key in
+    [start, stop) (None: to the end), or None if there are none: negative ids are no ledgers.
+    `is_scoped`: keys are of scopes other than 0. Others may have eight zeros behind them.
+
+    >>> first, last = ledgers_of_keys(bytes(7) + bytes([5, 0]), bytes(7) + bytes([9]), False)
+    >>> first.ledger, last.ledger
+    (5, 8)
+    """
+    width, zeros = (16, b"") if is_scoped else (8, bytes(8))
+    lowest, highest = (1 << 64, (1 << 128) - 1) if is_scoped else (0, MAX_UNSCOPED_LEDGER)
+    first = int.from_bytes(start[:width].ljust(width, b"\0"), "big")
+    first += first.to_bytes(width, "big") + zeros < start  # all of its keys are below
+    last = highest
+    if stop is not None:
+        last = int.from_bytes(stop[:width].ljust(width, b"\0"), "big")
+        last -= last.to_bytes(width, "big") >= stop
+    first, last = max(first, lowest), min(last, highest)
+    if first > last:
+        return None
+    return LedgerId(*divmod(first, 1 << 64)), LedgerId(*divmod(last, 1 << 64))
+
+
+def name_ledgers(unknown: UnknownRange, path: Path) -> UnknownRange:
+    """Return an unknown range of the `ledgers` database at `path` with the ledgers as its subject,
+    if it has some.
+
+    >>> unknown = UnknownRange("9.sst", 0, "damaged", bytes(7) + b"\5", bytes(7) + b"\7", 9)
+    >>> print(name_ledgers(unknown, Path("ledgers")).error())
+    9.sst: offset 0: damaged: rows of ledgers 5 to 6 are unknown
+    """
+    bounds = ledgers_of_keys(unknown.start, unknown.stop, is_scoped_path(path))
+    if bounds is None:
+        return unknown
+    first, last = bounds
+    if first == last:
+        subject = f"rows of ledger {first}"
+    elif last in _LAST_LEDGERS:
+        subject = f"rows of ledgers from {first} on"
+    else:
+        subject = f"rows of ledgers {first} to {last}"
+    return replace(unknown, subject=subject)
+
+
+def is_scoped_path(path: Path) -> bool:
+    """Return whether a database is of scopes other than 0, by its name."""
+    return path.name.endswith("-128")
 
 
 def entry_keys(ledger: LedgerId, entry_ids: Int64Array) -> list[bytes]:

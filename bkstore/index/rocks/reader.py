@@ -39,13 +39,22 @@ from bkstore.index.api import (
     Findings,
     IndexBatch,
     LedgerLike,
+    LedgerListing,
     LedgerState,
+    UnknownLedgers,
     locations_of,
 )
 from bkstore.index.bulk_listing import UNRELATED_ERRORS, LedgerErrors, Listing, list_one_by_one
 from bkstore.index.rocks import rows
 from bkstore.index.rocks.database import Database
-from bkstore.index.rocks.keys import entry_key, entry_keys, key_words, ledger_range
+from bkstore.index.rocks.keys import (
+    MAX_UNSCOPED_LEDGER,
+    entry_key,
+    entry_keys,
+    key_words,
+    ledger_range,
+    ledgers_of_keys,
+)
 from bkstore.index.rocks.ledger_listing import list_ledgers
 from bkstore.index.rocks.options import database_options
 from bkstore.index.rocks.readable_database import (
@@ -60,8 +69,6 @@ from bkstore.index.scope_marker import MARKER_NAME, check_marker
 
 _NO_ENTRIES = np.empty(0, np.int64)
 _KINDS = ("locations", "ledgers")
-_MAX_UNSCOPED_LEDGER = 2**63 - 1
-"""The highest ledger of scope 0."""
 
 _pack_unscoped_key = Struct(">QQ").pack  # the key of `entry_key` for scope 0
 
@@ -162,24 +169,46 @@ class RocksReader(EntryIndex):
     def _locations_of(self, ledger: LedgerId) -> LocationsDatabase | None:
         return self._find_locations(bool(ledger.scope))
 
-    def _ledger_rows(self, is_scoped: bool) -> list[tuple[LedgerId, bytes, bytes]]:
-        database = self._find_ledgers(is_scoped)
-        return rows.read_ledger_rows(database, is_scoped) if database else []
-
     # -- reading
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the ledgers with a row in `ledgers`, in unsigned order. One small scan."""
+        """Return the ledgers with a row in `ledgers`, in unsigned order. One small scan. Raises
+        `CorruptionError` if damage may hide some of the scope."""
+        listing = self.list_readable_ledgers(scope)
+        for finding in listing.findings:
+            raise CorruptionError(finding.file, finding.offset, finding.detail)
+        return listing.ledgers
+
+    def list_readable_ledgers(self, scope: int | None = None) -> LedgerListing:
+        """Return the ledgers with a row in a sound block of `ledgers`, and the ranges of ids that
+        damaged ones hide."""
         scope = check_scope(scope)
+        listing = LedgerListing([])
         # Scope 0 and all other scopes have databases of their own.
-        ledger_rows: list[tuple[LedgerId, bytes, bytes]] = []
-        if scope is None or scope == 0:
-            ledger_rows += self._ledger_rows(is_scoped=False)
-        if scope != 0:
-            ledger_rows += self._ledger_rows(is_scoped=True)
-        # Rows are in the order of ids; a ledger may have two, under both its possible keys.
-        ledger_ids = dict.fromkeys(ledger_id for ledger_id, _, _ in ledger_rows)
-        return [each for each in ledger_ids if scope is None or each.scope == scope]
+        for is_scoped in (False, True):
+            is_wanted = scope is None or bool(scope) == is_scoped
+            database = self._find_ledgers(is_scoped) if is_wanted else None
+            if database is None:
+                continue
+            damage: list[UnknownRange] = []
+            ledger_rows = rows.read_ledger_rows(database, is_scoped, damage)
+            # Rows are in the order of ids; a ledger may have two, under both its possible keys.
+            ledger_ids = dict.fromkeys(ledger_id for ledger_id, _, _ in ledger_rows)
+            listing.ledgers.extend(n for n in ledger_ids if scope is None or n.scope == scope)
+            for each in damage:
+                bounds = ledgers_of_keys(each.start, each.stop, is_scoped)
+                if bounds is None or not (scope is None or _has_scope(bounds, scope)):
+                    continue
+                listing.unknown.append(UnknownLedgers(*bounds))
+                listing.findings.append(rows.describe_unknown_ledgers(each, is_scoped))
+        return listing
+
+    def has_ledger(self, ledger: LedgerLike) -> bool:
+        """Return whether the ledger has a row in `ledgers`: two look-ups. Raises `CorruptionError`
+        if damage may hide one."""
+        ledger_id = LedgerId.of(ledger)
+        database = self._find_ledgers(bool(ledger_id.scope))
+        return database is not None and rows.has_ledger_row(database, ledger_id)
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
         """Return the entry ids of first..last, read from keys alone: about 60 ns an entry, 140 if
@@ -259,7 +288,7 @@ class RocksReader(EntryIndex):
         else:  # a LedgerId is a tuple (scope, ledger); -1 leaves all others to the usual checks
             number = ledger[1] if type(ledger) is LedgerId and not ledger[0] else -1
         is_valid = type(entry) is int and 0 <= entry <= MAX_ENTRY_ID
-        if database is None or not (is_valid and 0 <= number <= _MAX_UNSCOPED_LEDGER):
+        if database is None or not (is_valid and 0 <= number <= MAX_UNSCOPED_LEDGER):
             return self._get_checked(LedgerId.of(ledger), check_entry_id(entry))
         key = _pack_unscoped_key(number, entry)
         value = database.get(key)
@@ -371,28 +400,31 @@ class RocksReader(EntryIndex):
                 database = self._find_database(kind, is_scoped)
                 for file, offset, detail in database.oddities if database else []:
                     findings.append(Finding("oddity", detail, str(file), offset))
-        damage: list[UnknownRange] = []
         for is_scoped in (False, True):
+            damage: list[UnknownRange] = []
             ledgers = self._find_ledgers(is_scoped)
             findings += rows.find_row_oddities(ledgers, is_scoped, damage) if ledgers else []
-        findings += [Finding.of(unknown.error()) for unknown in damage]
+            findings += [rows.describe_unknown_ledgers(unknown, is_scoped) for unknown in damage]
         if self._has_unfinished_creation:
             detail = "128-bit databases whose creation was interrupted: they are empty"
             findings.append(Finding("oddity", detail, str(self._current_dir / "locations-128")))
-        if not damage:  # otherwise some rows of `ledgers` are unknown, and none can be missed
-            for is_scoped in (False, True):
-                findings += self._find_ledgers_without_row(is_scoped)
+        listing = self.list_readable_ledgers()
+        for is_scoped in (False, True):
+            findings += self._find_ledgers_without_row(is_scoped, listing)
         return findings
 
-    def _find_ledgers_without_row(self, is_scoped: bool) -> Iterator[Finding]:
+    def _find_ledgers_without_row(
+        self, is_scoped: bool, listing: LedgerListing
+    ) -> Iterator[Finding]:
         """Yield a finding for each ledger that has entries but no row in `ledgers`, of scope 0 or
-        if `is_scoped` of other scopes, and for each range of keys that damage makes unknown."""
+        if `is_scoped` of other scopes, and for each range of keys that damage makes unknown. A
+        ledger whose row damage may hide has none."""
         database, damage = self._find_locations(is_scoped), list[UnknownRange]()
         if database is None:
             return
-        known_ledgers = {ledger_id for ledger_id, _, _ in self._ledger_rows(is_scoped)}
+        known_ledgers = set(listing.ledgers)
         for ledger_id in rows.list_ledgers_with_rows(database, is_scoped, damage):
-            if ledger_id not in known_ledgers:
+            if ledger_id not in known_ledgers and not listing.may_include(ledger_id):
                 detail = f"ledger {ledger_id} has entries but no row in `ledgers`"
                 yield Finding("oddity", detail, str(database.path), None, ledger_id)
         for unknown in damage:
@@ -415,3 +447,9 @@ class RocksReader(EntryIndex):
     def _forked(self) -> None:
         self._closed, self._unscoped_locations = True, None
         self._databases.clear()
+
+
+def _has_scope(bounds: tuple[LedgerId, LedgerId], scope: int) -> bool:
+    """Return whether some ledger between the first and the last has the scope."""
+    first, last = bounds
+    return first.scope <= scope <= last.scope

@@ -23,6 +23,7 @@ from bkstore.index.rocks.keys import (
     KeyRange,
     key_bytes,
     ledger_key,
+    ledgers_of_keys,
 )
 from bkstore.index.rocks.readable_database import (
     KeyColumns,
@@ -31,7 +32,7 @@ from bkstore.index.rocks.readable_database import (
     LocationsDatabase,
     ReadableDatabase,
 )
-from bkstore.index.rocks.tables.damage import Damage, UnknownRange
+from bkstore.index.rocks.tables.damage import Damage, UnknownRange, report
 
 _unpack_int64 = Struct(">q").unpack
 
@@ -70,17 +71,46 @@ def read_ledger_rows(
     """Return (ledger, key, value) of the rows of `ledgers` in order. `is_scoped`: it is the
     database of scopes other than 0. In scope 0 rows of negative ids, such as that of the storage
     flags, are left out, as BookKeeper does not load them as ledgers either. The ranges of keys that
-    damage makes unknown are appended to `damage`; with None it raises."""
-    return [
+    damage makes unknown are appended to `damage`; with None it raises, unless no ledger is in
+    them."""
+    unknown_ranges: list[UnknownRange] = []
+    rows = [
         (_ledger_of(database.path, key, is_scoped), key, value)
-        for key, value in database.read_all(damage)
+        for key, value in database.read_all(unknown_ranges)
         if is_scoped or not _has_negative_id(key)
     ]
+    for unknown in unknown_ranges:
+        if ledgers_of_keys(unknown.start, unknown.stop, is_scoped) is not None:
+            report(unknown, damage)
+    return rows
+
+
+def describe_unknown_ledgers(unknown: UnknownRange, is_scoped: bool) -> Finding:
+    """Return the finding for damage that makes a range of rows of `ledgers` unknown. It names the
+    ledger if there can only be one."""
+    error, bounds = unknown.error(), ledgers_of_keys(unknown.start, unknown.stop, is_scoped)
+    only_ledger = bounds[0] if bounds is not None and bounds[0] == bounds[1] else None
+    return Finding("damage", error.reason, error.file, error.offset, only_ledger)
 
 
 def _has_negative_id(key: bytes) -> bool:
     """Return whether a key of scope 0, whose ids are signed, begins with a negative ledger id."""
     return bool(key) and key[0] & 0x80 != 0
+
+
+def has_ledger_row(database: ReadableDatabase, ledger: LedgerId) -> bool:
+    """Return whether a ledger has a row. Raises `CorruptionError` if none is found and damage may
+    hide one."""
+    damage: CorruptionError | None = None
+    for key in possible_row_keys(ledger):
+        try:
+            if database.get(key) is not None:
+                return True
+        except CorruptionError as error:
+            damage = error
+    if damage is not None:
+        raise damage
+    return False
 
 
 def find_ledger_row(database: ReadableDatabase, ledger: LedgerId) -> LedgerData | None:

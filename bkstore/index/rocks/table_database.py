@@ -17,6 +17,7 @@ from bkstore.formats.rocksdb.table.rows import VersionedRows
 from bkstore.ids import Int64Array, count_consecutive
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.files.database_directory import check_not_in_use
+from bkstore.index.rocks.keys import name_ledgers
 from bkstore.index.rocks.readable_database import (
     DatabaseSizes,
     KeyColumns,
@@ -130,7 +131,8 @@ class TableLedgers(_TableDatabase):
         if self._rows is None:
             unknown: list[UnknownRange] = []
             rows = dict(reader.items(unknown))
-            self._unknown, self._rows = unknown, rows
+            self._unknown = [name_ledgers(each, self.path) for each in unknown]
+            self._rows = rows
         return self._rows
 
 

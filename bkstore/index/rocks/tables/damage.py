@@ -11,7 +11,8 @@ from bkstore.errors import CorruptionError
 class UnknownRange:
     """Rows that are unknown, because a block of `file` at `offset` (None: the file itself) failed
     for `reason`: those with keys in [start, stop), or from `start` on if `stop` is None, written up
-    to `newest_sequence`. A row of another file there may have been changed or deleted by them."""
+    to `newest_sequence`. A row of another file there may have been changed or deleted by them.
+    Messages name the rows as in `subject`, or by their keys if that is None."""
 
     file: str
     offset: int | None
@@ -19,6 +20,7 @@ class UnknownRange:
     start: bytes
     stop: bytes | None
     newest_sequence: int
+    subject: str | None = None
 
     def overlaps(self, start: bytes | None, stop: bytes | None) -> bool:
         """Return whether a key of [start, stop) (None: no limit) is in the range.
@@ -37,8 +39,10 @@ class UnknownRange:
     def error(self) -> CorruptionError:
         """Return the error for a reader that needs all rows."""
         end = "the last key" if self.stop is None else self.stop.hex()
-        keys = f"rows from key {self.start.hex() or 'the first'} up to {end} are unknown"
-        return CorruptionError(self.file, self.offset, f"{self.reason}: {keys}")
+        keys = f"rows from key {self.start.hex() or 'the first'} up to {end}"
+        return CorruptionError(
+            self.file, self.offset, f"{self.reason}: {self.subject or keys} are unknown"
+        )
 
 
 Damage = list[UnknownRange] | None
