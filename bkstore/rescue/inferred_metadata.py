@@ -189,11 +189,12 @@ def _read_entries(
             raise
         except BkstoreError as error:
             bookie.add_damage(error)
-    else:
+    if not known.has_listing or known.unknown:
         for ledger_id, entries in _read_logs(bookie, directory):
-            entries_of[ledger_id] = entries_of.get(ledger_id, Availability()) | entries
+            if not known.has_listing or known.is_hidden(ledger_id):
+                entries_of[ledger_id] = entries_of.get(ledger_id, Availability()) | entries
     for ledger_id, entries in _read_journals(directory):
-        if ledger_id in entries_of or not known.has_listing:
+        if ledger_id in entries_of or not known.has_listing or known.is_hidden(ledger_id):
             entries_of[ledger_id] = entries_of.get(ledger_id, Availability()) | entries
     yield from entries_of.items()
 

@@ -17,7 +17,12 @@ from bkstore.cli.terminal.ledger_options import (
 )
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import add_directory, open_bookie, parse_range
+from bkstore.cli.terminal.shared_options import (
+    add_directory,
+    open_bookie,
+    parse_range,
+    report_findings,
+)
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.tables import AVAILABILITY, Table
@@ -60,7 +65,9 @@ def run(args: argparse.Namespace) -> int:
             ledgers = [ledger_from_args(args)]
             code = report_unknown(bookie, ledgers[0])
         else:
-            ledgers = [ledger_id for ledger_id in bookie.index.ledgers() if ledger_id in chosen]
+            listing = bookie.index.list_readable_ledgers()
+            ledgers = [ledger_id for ledger_id in listing.ledgers if ledger_id in chosen]
+            code = report_findings(listing.findings)
         tables = [
             availability_table(ledger, bookie.index.availability(ledger), args.encoding, expected)
             for ledger in ledgers

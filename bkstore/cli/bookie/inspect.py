@@ -11,9 +11,10 @@ from bkstore.cli.terminal.output_options import add_output, output_format_from_a
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
 from bkstore.cli.terminal.table_output import write_text
-from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.formats.syntax.json_text import format_json
 from bkstore.index.api import Finding
+from bkstore.index.damage_runs import add_unreported
 from bkstore.index.scope_marker import check_marker
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.storage.read_only.ledgers_table import finding_table
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 def _read_properties(bookie: BookieDir, findings: list[Finding]) -> dict[str, Any]:
     """Return the bookie's properties as a JSON object. Reads file names, file sizes and every
     ledger's state, but no entries. Appends to `findings` the states that cannot be read."""
-    folders, ledgers = bookie.folders, bookie.index.ledgers()
+    folders, ledgers = bookie.folders, bookie.index.list_readable_ledgers().ledgers
     cookie = folders.cookie
     return {
         "bookie": bookie.bookie_id,
@@ -77,7 +78,7 @@ def _read_properties(bookie: BookieDir, findings: list[Finding]) -> dict[str, An
         "fenced_ledgers": _count_fenced(bookie, findings),
         "other_scopes": len({ledger_id.scope for ledger_id in ledgers} - {0}),
         "ledger_ids_of_128_bits": any(check_marker(current) for current in folders.index),
-        "storage_flags": bookie.index.storage_flags,
+        "storage_flags": _read_storage_flags(bookie, findings),
         "entry_logs": [
             {"dir_index": log.dir_index, "log_id": log.log_id, "file": log.path, "bytes": log.bytes}
             for log in bookie.entry_logs
@@ -122,11 +123,20 @@ def property_rows(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "findings", str(len(values["findings"]))
 
 
+def _read_storage_flags(bookie: BookieDir, findings: list[Finding]) -> int | None:
+    """Return the storage flags; None, with a finding, if damage hides them."""
+    try:
+        return bookie.index.storage_flags
+    except CorruptionError as error:
+        add_unreported(findings, [Finding.of(error)])
+        return None
+
+
 def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:
     """Return the number of fenced ledgers; append to `findings` odd and unreadable states, but only
-    one finding of damage per ledger."""
+    one finding of damage per ledger, and none twice."""
     fenced = 0
-    for ledger_id in bookie.index.ledgers():
+    for ledger_id in bookie.index.list_readable_ledgers().ledgers:
         try:
             state, state_findings = bookie.index.checked_state(ledger_id)
             fenced += state.fenced
@@ -134,5 +144,5 @@ def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:
         except BkstoreError as error:
             damaged_ledgers = {each.ledger for each in findings if each.severity == "damage"}
             if ledger_id not in damaged_ledgers:
-                findings.append(Finding.of(error, ledger_id))
+                add_unreported(findings, [Finding.of(error, ledger_id)])
     return fenced

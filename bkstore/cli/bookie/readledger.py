@@ -36,7 +36,7 @@ from bkstore.formats.entry import Coder, DigestTrial, RecordBatch, find_digest_t
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId, check_entry_id, split_location
 from bkstore.index.api import Finding
-from bkstore.index.damage_runs import DamageRuns
+from bkstore.index.damage_runs import DamageRuns, add_unreported
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import ENTRY_RECORDS, PULSAR_ENTRIES, Schema, Table
 
@@ -100,7 +100,9 @@ def run(args: argparse.Namespace) -> int:
         if choice is None or choice.ledgers is None:
             ledgers = [ledger_from_args(args)]
         else:
-            ledgers = [each for each in bookie.index.ledgers() if each in choice.ledgers]
+            listing = bookie.index.list_readable_ledgers()
+            ledgers = [each for each in listing.ledgers if each in choice.ledgers]
+            findings += listing.findings
 
         def ledger_tables(ledger: LedgerId) -> Iterator[Table]:
             digest = _LedgerDigest(password)
@@ -112,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
             if digest.note:
                 notes[digest.note] = None
 
-        known_ledgers = [each for each in ledgers if bookie.index.has_ledger(each)]
+        known_ledgers = [each for each in ledgers if _may_be_known(bookie, each, findings)]
         tables = chain.from_iterable(map(ledger_tables, ledgers))
         write_output(
             args,
@@ -143,6 +145,16 @@ def _ledger_tables(
 
         pulsar_rows = PulsarEntryRows(ledger, findings, with_payload=args.payload)
     yield from _entry_tables(bookie, ledger, batches, digest, findings, pulsar_rows)
+
+
+def _may_be_known(bookie: BookieDir, ledger: LedgerId, findings: list[Finding]) -> bool:
+    """Return whether the index has the ledger, or damage, which is added to the findings, hides
+    whether it has."""
+    try:
+        return bookie.index.has_ledger(ledger)
+    except CorruptionError as error:
+        add_unreported(findings, [Finding.of(error, ledger)])
+        return True
 
 
 class _LedgerDigest:

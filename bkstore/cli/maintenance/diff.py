@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
             tables, schema = add_owners(tables, owners), _OWNED_SCHEMA
         write_output(args, schema, check_unchanged_at_end(tables, *bookies))
     code = report_findings(findings)
-    if only_ledger is not None and not counts["ledgers"]:
+    if only_ledger is not None and not counts["ledgers"] and not findings:
         print_stderr(f"ledger {only_ledger} is on neither bookie")
         return 1
     verb = "differs" if counts["differ"] == 1 else "differ"

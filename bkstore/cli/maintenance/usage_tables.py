@@ -54,7 +54,7 @@ def _by_bookie(bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Ro
     known_row_bytes = [size for size in row_bytes if size is not None]
     yield (
         bookie.layout,
-        len(bookie.index.ledgers()),
+        usage.indexed_count,
         sum(ledger.live for ledger in ledgers),
         sum(ledger.entries or 0 for ledger in ledgers),
         *_total_cells(usage.totals),

@@ -6,9 +6,11 @@ import argparse
 import re
 
 from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.cli.terminal.standard_streams import print_stderr
-from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
+from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument, SystemRefused
 from bkstore.ids import LedgerId
+from bkstore.index.api import Finding
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 _LEDGER_ID_FORMS = "decimal, 0x hex, 32 hex digits (with scope) or UUID"
@@ -126,8 +128,12 @@ def index_has_ledger(bookie: BookieDir, ledger: LedgerId) -> bool:
 
 
 def report_unknown(bookie: BookieDir, ledger: LedgerId) -> int:
-    """Return 0 if the index has the ledger; otherwise print a message to stderr and return 1."""
-    return 0 if bookie.index.has_ledger(ledger) else print_unknown_ledger(ledger)
+    """Return 0 if the index has the ledger; otherwise, or if damage hides whether it has, print a
+    message to stderr and return 1."""
+    try:
+        return 0 if bookie.index.has_ledger(ledger) else print_unknown_ledger(ledger)
+    except CorruptionError as error:
+        return report_findings([Finding.of(error, ledger)])
 
 
 def print_unknown_ledger(ledger: LedgerId) -> int:

@@ -14,7 +14,7 @@ from bkstore.availability.grouping import canonicalize
 from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import BookieUnavailable
 from bkstore.ids import Int64Array, LedgerId, ledger_runs
-from bkstore.index.api import LedgerLike
+from bkstore.index.api import LedgerLike, LedgerListing
 from bkstore.index.bulk_listing import LedgerErrors, list_one_by_one, normalize_ledger_ids
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
@@ -30,7 +30,8 @@ class DirectoryBookie:
         check_compat("compat", compat)
         self.bookie = bookie
         throws = compat is not None and bookie.layout == "rocksdb"
-        self._unlistable_ledgers = frozenset(bookie.index.ledgers() if throws else [])
+        listing = bookie.index.list_readable_ledgers() if throws else LedgerListing([])
+        self._unlistable_ledgers = frozenset(listing.ledgers)
 
     def refuse_output(self, target: Path) -> None:
         """Raise `InvalidArgument` if `target` lies in one of the directories."""

@@ -16,7 +16,7 @@ from bkstore.files.scratch import scratch_directory
 from bkstore.formats.entry import Coder
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import LedgerId, keys_of_ledgers, log_ids_of
-from bkstore.index.api import EntryIndex, Finding, IndexBatch, LedgerLike
+from bkstore.index.api import EntryIndex, Finding, IndexBatch, LedgerLike, LedgerListing
 from bkstore.offline.check.coverage import Coverage
 from bkstore.offline.check.directories import check_directories
 from bkstore.offline.check.findings import CheckFinding
@@ -106,7 +106,7 @@ class Check:
         self.jobs = optional(integer(1, 1 << 12))("jobs", self.jobs)
         optional(integer(0, (1 << 31) - 1))("log_id", self.log_id)
         self._index: EntryIndex | None = None
-        self._known_ledgers: list[LedgerId] = []
+        self._listing = LedgerListing([])
         self._lowest_locations: dict[LedgerId, int] = {}  # 0: no location found yet
         self._journal_facts = JournalFacts()
 
@@ -143,8 +143,8 @@ class Check:
         """Open the index; if it cannot be read, yield that as a finding and check without it."""
         try:
             self._index = self.bookie.index
-            self._known_ledgers = self._index.ledgers()
-            self._lowest_locations = dict.fromkeys(self._known_ledgers, 0)
+            self._listing = self._index.list_readable_ledgers()
+            self._lowest_locations = dict.fromkeys(self._listing.ledgers, 0)
             if not is_partial:
                 yield from CheckFinding.from_findings("index", self.bookie.findings())
         except DirectoryInUse:
@@ -153,6 +153,13 @@ class Check:
             self._index = None
             yield CheckFinding.from_error("index", error)
             self.coverage.not_checked.append("index rows and states: the index cannot be read")
+            return
+        if self._listing.unknown:
+            ranges = format_count(len(self._listing.unknown), "unknown range")
+            unread = f"ledgers that cannot be listed, in {ranges} of ids: see the findings"
+            self.coverage.not_checked.append(unread)
+            if self._chosen is None:  # else the states of chosen ledgers report it
+                yield from CheckFinding.from_findings("index", self._listing.findings)
 
     def _check_states(self, index: EntryIndex, is_partial: bool) -> Iterator[CheckFinding]:
         """Check ledger states, of chosen ledgers or all, and compare all with the journals."""
@@ -161,14 +168,16 @@ class Check:
                 index, self._known_chosen_ledgers(), self._client_secret, self.coverage
             )
         elif not is_partial:
-            yield from check_states(index, self._known_ledgers, self._client_secret, self.coverage)
+            yield from check_states(
+                index, self._listing.ledgers, self._client_secret, self.coverage
+            )
             yield from check_other_layout(self.bookie)
             yield from check_against_journals(index, self._journal_facts)
 
     def _known_chosen_ledgers(self) -> list[LedgerId]:
-        """Return the chosen ledgers that the index has, in its order."""
-        chosen = self._chosen or frozenset()
-        return [ledger_id for ledger_id in self._known_ledgers if ledger_id in chosen]
+        """Return the chosen ledgers that the index has or may have, in its order."""
+        chosen, listing = self._chosen or frozenset(), self._listing
+        return sorted({*chosen.intersection(listing.ledgers), *filter(listing.may_include, chosen)})
 
     def _spill_rows(self, spill: RowsByLog, findings: list[Finding]) -> None:
         """Read the index rows to check into `spill`, and note each ledger's lowest location."""
@@ -253,6 +262,7 @@ class Check:
             bookie.root,
             rows_path,
             lowest_locations=None if self._index is None else self._lowest_locations,
+            unknown_ledgers=tuple(self._listing.unknown),
             secret=self._client_secret,
             only_ledgers=None if self._chosen is None else keys_of_ledgers(self._chosen),
             live_ledgers=frozenset(map(LedgerId.of, self.live_ledgers)),

@@ -169,7 +169,7 @@ def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[C
     """Yield findings on entries and states that the journals have before the last mark, so that
     they should be in the index, and that known ledgers lack there."""
     lost = EntryRuns()
-    for ledger in sorted({*index.ledgers()} & {*facts.ledgers}):
+    for ledger in sorted({*index.list_readable_ledgers().ledgers} & {*facts.ledgers}):
         ledger_facts = facts.ledgers[ledger]
         try:
             state = index.state(ledger)

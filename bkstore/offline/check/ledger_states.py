@@ -71,7 +71,11 @@ def check_other_layout(bookie: BookieDir) -> Iterator[CheckFinding]:
         return
     try:
         with BookieDir(bookie.path, live=bookie.live, layout=other_layout) as other_bookie:  # type: ignore[arg-type]
-            for ledger in sorted({*bookie.index.ledgers(), *other_bookie.index.ledgers()}):
+            listings = [each.index.list_readable_ledgers() for each in (bookie, other_bookie)]
+            yield from CheckFinding.from_findings("index", listings[1].findings)
+            for ledger in sorted({*listings[0].ledgers, *listings[1].ledgers}):
+                if any(listing.may_include(ledger) for listing in listings):
+                    continue  # damage hides one of the states, and is reported
                 own = _state_or_none(bookie.index, ledger)
                 other = _state_or_none(other_bookie.index, ledger)
                 if own != other:

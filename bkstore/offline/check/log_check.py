@@ -7,7 +7,7 @@ again, or compacted); if its ledger is not in the index, it is garbage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from bkstore.ids import (
     ledger_keys,
     ledger_runs,
 )
-from bkstore.index.api import EntryIndex, Finding
+from bkstore.index.api import EntryIndex, Finding, UnknownLedgers
 from bkstore.offline.check.coverage import LogCoverage
 from bkstore.offline.check.entry_runs import EntryRuns
 from bkstore.offline.check.findings import CheckFinding, Severity
@@ -82,13 +82,14 @@ class LogTask:
 class IndexView:
     """What a log is compared with: rows in a scratch file, and the index for look-ups.
     `lowest_locations` maps the ledgers in the index to their lowest locations (0 without entries),
-    and is None if the index cannot be read. Records of ledgers other than `only_ledgers`, as sorted
-    keys, are only counted. `live_ledgers` are in the metadata. `replayed` is what a replay of
-    journals adds."""
+    and is None if the index cannot be read. Damage hides whether it has the `unknown_ledgers`.
+    Records of ledgers other than `only_ledgers`, as sorted keys, are only counted. `live_ledgers`
+    are in the metadata. `replayed` is what a replay of journals adds."""
 
     rows_path: Path
     open_index: Callable[[], EntryIndex]
     lowest_locations: Mapping[LedgerId, int] | None
+    unknown_ledgers: Sequence[UnknownLedgers] = ()
     digests: RecordDigests | None = None
     only_ledgers: LedgerKeys | None = None
     live_ledgers: frozenset[LedgerId] = frozenset()
@@ -235,7 +236,8 @@ class _LogCheck:
         if lowest_locations is None:
             coverage.unjudged += len(records)
             return
-        if ledger not in lowest_locations:
+        is_unknown = any(each.includes(ledger) for each in self._view.unknown_ledgers)
+        if ledger not in lowest_locations and not is_unknown:
             lowest_position = int(records[0, _POSITION])
             garbage = self._garbage.setdefault(ledger, _Garbage(lowest_position))
             garbage.records += len(records)
@@ -252,6 +254,9 @@ class _LogCheck:
         # A record whose entry has a location elsewhere is a copy; the others are in no row.
         missing = records[locations == 0]
         coverage.copies += len(records) - len(missing)
+        if ledger not in lowest_locations:  # of a ledger, or the garbage of a deleted one
+            coverage.unjudged += len(missing)
+            return
         coverage.unindexed += len(missing)
         is_replayed = _in_ranges(missing[:, _ENTRY], self._view.replayed.get(ledger))
         self._in_journal.add(*missing[is_replayed, :_SIZE].T)

@@ -11,7 +11,7 @@ from pathlib import Path
 from bkstore.errors import BkstoreError
 from bkstore.formats.entry import Coder
 from bkstore.ids import Int64Array, LedgerId, LedgerKeys
-from bkstore.index.api import EntryIndex
+from bkstore.index.api import EntryIndex, UnknownLedgers
 from bkstore.offline.check.coverage import LogCoverage
 from bkstore.offline.check.findings import CheckFinding
 from bkstore.offline.check.ledger_states import ClientSecret
@@ -35,6 +35,7 @@ class LogCheckContext:
     root: Path | None
     rows_path: Path
     lowest_locations: Mapping[LedgerId, int] | None
+    unknown_ledgers: tuple[UnknownLedgers, ...] = ()
     secret: ClientSecret | None = field(repr=False, default=None)
     only_ledgers: LedgerKeys | None = None
     live_ledgers: frozenset[LedgerId] = frozenset()
@@ -47,6 +48,7 @@ class LogCheckContext:
             self.rows_path,
             open_index,
             self.lowest_locations,
+            self.unknown_ledgers,
             digests,
             self.only_ledgers,
             self.live_ledgers,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,7 +10,8 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError
 from bkstore.formats.entry import explicit_lac_or_none
 from bkstore.ids import LedgerId
-from bkstore.index.api import Finding
+from bkstore.index.api import Finding, UnknownLedgers
+from bkstore.index.damage_runs import add_unreported
 from bkstore.offline.diff.ledger_sides import ComparedLedger, ComparedState, DiffSide
 
 DifferenceKind = Literal["ledger", "entries", "fenced", "limbo", "explicit_lac", "master_key"]
@@ -42,7 +43,7 @@ def diff(
     findings: list[Finding],
     only_ledger: LedgerId | None = None,
     on_ledger: OnLedger | None = None,
-    ledgers: Container[LedgerId] | None = None,
+    ledgers: Collection[LedgerId] | None = None,
 ) -> Iterator[Difference]:
     """Yield the differences between two sides, each a bookie's directories or a dump of them, in
     unsigned order of ledgers.
@@ -50,8 +51,10 @@ def diff(
     Compares ledgers, their entries (by set operations on sequence groups) and their states, but not
     the location or content of records. If one side cannot read the entries or the state of a
     ledger, these are not compared, and the error is appended to `findings`. The limbo state is
-    compared if both sides store it. With `only_ledger`, just that one is compared, with `ledgers`
-    just these. `on_ledger` is called with each ledger and whether it differs.
+    compared if both sides store it. A ledger that only one side lists is not compared if damage may
+    hide it on the other; that damage is a finding, too. With `only_ledger`, just that one is
+    compared, with `ledgers` just these. `on_ledger` is called with each ledger and whether it
+    differs.
 
     Memory: one ledger of each side, and what the sides need. Cost: listing both. Raises as they do.
 
@@ -69,15 +72,35 @@ def diff(
     ('entries', 'a', [[7, 8]])
     """
     chosen = ledgers if only_ledger is None else (only_ledger,)
+    hidden = [_relevant_damage(side, chosen, findings) for side in (a, b)]
     for left, right in _merge_sides(a.ledgers(chosen), b.ledgers(chosen)):
         either = left or right
         assert either is not None
+        if any(
+            ledger is None and any(unknown.includes(either.ledger) for unknown in unknown_ledgers)
+            for ledger, unknown_ledgers in zip((left, right), hidden)
+        ):
+            continue
         differs = False
         for difference in _compare_ledger(left, right, (a.name, b.name), findings):
             differs = True
             yield difference
         if on_ledger is not None:
             on_ledger(either.ledger, differs)
+
+
+def _relevant_damage(
+    side: DiffSide, chosen: Collection[LedgerId] | None, findings: list[Finding]
+) -> list[UnknownLedgers]:
+    """Return the ranges of ledgers that damage hides on a side, without those that have none of the
+    chosen ledgers, and append the damage to `findings`."""
+    hidden = [
+        (unknown, finding)
+        for unknown, finding in side.hidden_ledgers()
+        if chosen is None or any(map(unknown.includes, chosen))
+    ]
+    add_unreported(findings, [finding for _, finding in hidden])
+    return [unknown for unknown, _ in hidden]
 
 
 def _merge_sides(

@@ -15,11 +15,12 @@ import numpy as np
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.ids import Int64Array, LedgerId
+from bkstore.index.api import Finding, UnknownLedgers
 from bkstore.offline.diff.ledger_sides import ComparedLedger, ComparedState
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.file_locations import opened_parquet
 from bkstore.offline.reading.ledger_ranges import LEDGER_COLUMNS, run_starts
-from bkstore.offline.reading.manifest import MANIFEST
+from bkstore.offline.reading.manifest import MANIFEST, finding_from_json
 from bkstore.offline.reading.open_dump import Dump, open_dump
 
 if TYPE_CHECKING:
@@ -73,6 +74,19 @@ class DumpSide:
                 next_groups = next(groups_by_ledger, None)
             if chosen is None or ledger_id in chosen:
                 yield self._compared_ledger(ledger_id, state_row, group_rows)
+
+    def hidden_ledgers(self) -> list[tuple[UnknownLedgers, Finding]]:
+        """Return all ledgers for each damage of a `ledgers` database that the dump reports: its
+        tables do not have the range of ids that it hides."""
+        rows = self._dump.read("findings").to_pylist()
+        return [
+            (UnknownLedgers(LedgerId(0, 0), LedgerId(-1, -1)), finding_from_json(row))
+            for row in rows
+            if row["bookie"] == self.bookie
+            and row["severity"] == "damage"
+            and row["file"] is not None
+            and Path(row["file"]).parent.name in ("ledgers", "ledgers-128")
+        ]
 
     def _compared_ledger(
         self, ledger_id: LedgerId, state_row: dict[str, Any], group_rows: list[Int64Array]

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
+from bkstore.index.api import Finding, UnknownLedgers
 from bkstore.index.bulk_listing import iterate_results
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
@@ -47,6 +48,11 @@ class DiffSide(Protocol):
         """Yield each known ledger once, of the chosen ones if given, in unsigned order."""
         ...
 
+    def hidden_ledgers(self) -> list[tuple[UnknownLedgers, Finding]]:
+        """Return each range of ledgers of which damage hides which the side has, with the damage.
+        A ledger there that the side does not list is not compared."""
+        ...
+
 
 class DirectorySide:
     """An open bookie directory as a side; memory: the ledger ids, some availabilities. Reads the
@@ -63,11 +69,16 @@ class DirectorySide:
     def ledgers(self, chosen: Container[LedgerId] | None = None) -> Iterator[ComparedLedger]:
         """Yield each known ledger once, of the chosen ones if given, in unsigned order."""
         index = self._bookie.index
-        ledger_ids = index.ledgers()
+        ledger_ids = index.list_readable_ledgers().ledgers
         if chosen is not None:
             ledger_ids = [ledger_id for ledger_id in ledger_ids if ledger_id in chosen]
         for ledger_id, entries in iterate_results(index, ledger_ids):
             yield ComparedLedger(ledger_id, entries, self._read_state(ledger_id))
+
+    def hidden_ledgers(self) -> list[tuple[UnknownLedgers, Finding]]:
+        """Return each range of ledgers that damage hides, with the damage."""
+        listing = self._bookie.index.list_readable_ledgers()
+        return list(zip(listing.unknown, listing.findings))
 
     def _read_state(self, ledger_id: LedgerId) -> ComparedState | BkstoreError:
         """Return the ledger's state, or the error if it cannot be read. `limbo` is None if this

@@ -15,6 +15,7 @@ from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.ids import Int64Array, LedgerId, log_ids_of, positions_of
 from bkstore.index.api import Finding, IndexBatch, LedgerState
+from bkstore.index.damage_runs import add_unreported
 from bkstore.offline.dump.group_rows import GroupCollector, LedgerSummary
 from bkstore.offline.dump.index_rows import PieceIndex
 from bkstore.offline.dump.log_rows import log_tables
@@ -211,6 +212,7 @@ class _IndexPiece:
     def _write_ledgers(self) -> None:
         """Write the rows of the piece's ledgers, some at a time."""
         rows: list[tuple[Any, ...]] = []
+        add_unreported(self.findings, self.index.listing_damage())
         known_findings = set(self.findings)
         for ledger_id in self.index.ledgers():
             rows.append(self._ledger_row(ledger_id, known_findings))

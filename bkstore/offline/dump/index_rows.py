@@ -38,13 +38,24 @@ class PieceIndex(Closeable):
         self.index.close()
 
     def ledgers(self) -> list[LedgerId]:
-        """Return the ledgers of the range, in order, without those that another directory owns."""
+        """Return the ledgers of the range, in order, without those that another directory owns, and
+        those that damage hides (`listing_damage`)."""
         piece = self._piece
         return [
             ledger_id
-            for ledger_id in self.index.ledgers()
+            for ledger_id in self.index.list_readable_ledgers().ledgers
             if piece.has_ledger(ledger_id)
             and ledger_id.ledger % piece.directory_count == piece.dir_index
+        ]
+
+    def listing_damage(self) -> list[Finding]:
+        """Return the damage that may hide ledgers of the range."""
+        listing, piece = self.index.list_readable_ledgers(), self._piece
+        return [
+            finding
+            for unknown, finding in zip(listing.unknown, listing.findings)
+            if unknown.last >= piece.first_ledger
+            and (piece.stop_ledger is None or unknown.first < piece.stop_ledger)
         ]
 
     def rows(self, findings: list[Finding], batch: int = DEFAULT_BATCH) -> Iterator[IndexBatch]:

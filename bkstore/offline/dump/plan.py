@@ -196,7 +196,8 @@ def _rocks_pieces(
     number = 0
     for dir_index, database in enumerate(parts):
         # Only the ledgers that belong to this directory: another's rows here are leftovers.
-        ledgers = [n for n in database.ledgers() if n.ledger % len(parts) == dir_index]
+        listed = database.list_readable_ledgers().ledgers
+        ledgers = [n for n in listed if n.ledger % len(parts) == dir_index]
         weights = _weigh_ledgers(database, ledgers, currents[dir_index])
         logs = tuple(log for log in bookie.entry_logs if log.dir_index == dir_index)
         cuts = first_ledgers.get(dir_index, ())

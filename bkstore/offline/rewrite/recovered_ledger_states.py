@@ -17,9 +17,10 @@ from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse
 from bkstore.formats import ledgerdata
 from bkstore.formats.journal import LogMark
 from bkstore.ids import LedgerId
-from bkstore.index.api import Finding, LedgerState
+from bkstore.index.api import Finding, LedgerState, UnknownLedgers
 from bkstore.index.damage_runs import DamageRuns, add_unreported
-from bkstore.index.rocks.rows import read_ledger_rows
+from bkstore.index.rocks.keys import ledgers_of_keys
+from bkstore.index.rocks.rows import describe_unknown_ledgers, read_ledger_rows
 from bkstore.index.rocks.table_database import open_ledgers
 from bkstore.index.rocks.tables.damage import UnknownRange
 from bkstore.storage.journal.last_mark import list_journal_files, read_last_mark
@@ -42,19 +43,25 @@ class SourceLedgers:
     """The ledgers of a source, as found in its old index and its journals.
 
     `indexed` has the states in the old index, `unreadable` the ledgers in it whose state cannot be
-    read. `has_listing` is False if the index cannot list its ledgers.
+    read. `has_listing` is False if the index cannot list its ledgers; otherwise damage may still
+    hide those of some ranges of ids, `unknown`, which then count as known.
     """
 
     indexed: dict[LedgerId, LedgerState] = field(default_factory=dict)
     unreadable: set[LedgerId] = field(default_factory=set)
     has_listing: bool = False
+    unknown: list[UnknownLedgers] = field(default_factory=list)
     journaled: dict[LedgerId, JournalState] = field(default_factory=dict)
 
     def __contains__(self, ledger_id: LedgerId) -> bool:
         """Return whether a bookie started on the source knows the ledger, after the replay."""
-        if ledger_id in self.indexed or ledger_id in self.unreadable:
+        if ledger_id in self.indexed or ledger_id in self.unreadable or self.is_hidden(ledger_id):
             return True
         return ledger_id in self.journaled and self.journaled[ledger_id].pending
+
+    def is_hidden(self, ledger_id: LedgerId) -> bool:
+        """Return whether damage hides if the index has the ledger, or its state."""
+        return any(unknown.includes(ledger_id) for unknown in self.unknown)
 
     def state(self, ledger_id: LedgerId) -> LedgerState:
         """Return the state in the index, else in the journals, fenced if a fence may be lost.
@@ -67,7 +74,8 @@ class SourceLedgers:
             return self.indexed[ledger_id]
         state = self.journaled.get(ledger_id, JournalState())
         # The journals have all of a ledger that is not in the index yet: its fence is not lost.
-        is_complete = self.has_listing and state.pending and ledger_id not in self.unreadable
+        is_in_index = ledger_id in self.unreadable or self.is_hidden(ledger_id)
+        is_complete = self.has_listing and state.pending and not is_in_index
         key, fenced = state.master_key or b"", state.fenced or not is_complete
         return LedgerState(key, fenced, limbo=False, explicit_lac=state.explicit_lac)
 
@@ -84,21 +92,26 @@ def read_source_ledgers(bookie: BookieDir, findings: list[Finding]) -> SourceLed
     """
     known = SourceLedgers(journaled=_read_journals(bookie, findings))
     try:
-        ledger_ids = bookie.index.ledgers()
+        listing = bookie.index.list_readable_ledgers()
     except DirectoryInUse:
         raise
     except BkstoreError as error:
         add_unreported(findings, [Finding.of(error)])
         known.has_listing = _read_databases(bookie, known, findings)
     else:
-        known.has_listing = True
+        known.has_listing, known.unknown = True, listing.unknown
+        add_unreported(findings, listing.findings)
         damage_runs = DamageRuns(findings, noun="ledgers")
-        for ledger_id in ledger_ids:
+        for ledger_id in listing.ledgers:
             try:
                 known.indexed[ledger_id] = bookie.index.state(ledger_id)
                 damage_runs.end_runs()
             except CorruptionError as error:
-                damage_runs.add(Finding.of(error, ledger_id))
+                finding = Finding.of(error, ledger_id)
+                if listing.may_include(ledger_id):  # the listing's findings may have it
+                    add_unreported(findings, [finding])
+                else:
+                    damage_runs.add(finding)
                 known.unreadable.add(ledger_id)
     if not known.indexed and not known.unreadable:
         known.has_listing = False  # an index without any ledger is treated as lost
@@ -118,11 +131,18 @@ def _read_databases(bookie: BookieDir, known: SourceLedgers, findings: list[Find
         for path, has_scope in ((current / "ledgers", False), (current / "ledgers-128", True)):
             if has_scope and not path.exists():
                 continue
+            hidden: list[UnknownLedgers] = []
             try:
-                for ledger_id, state in _read_ledger_states(path, has_scope, known, findings):
+                for ledger_id, state in _read_ledger_states(
+                    path, has_scope, known, findings, hidden
+                ):
                     # A bookie looks for a ledger in its own directory alone.
                     if ledger_id.ledger % len(index_dirs) == dir_index:
                         known.indexed[ledger_id] = state
+                known.unknown += [
+                    each._replace(dir_index=dir_index, directories=len(index_dirs))
+                    for each in hidden
+                ]
             except DirectoryInUse:
                 raise
             except BkstoreError as error:
@@ -135,11 +155,14 @@ def _read_databases(bookie: BookieDir, known: SourceLedgers, findings: list[Find
 
 
 def _read_ledger_states(
-    path: Path, has_scope: bool, known: SourceLedgers, findings: list[Finding]
+    path: Path,
+    has_scope: bool,
+    known: SourceLedgers,
+    findings: list[Finding],
+    hidden: list[UnknownLedgers],
 ) -> Iterator[tuple[LedgerId, LedgerState]]:
     """Yield a database's ledgers and states; a ledger with an unreadable state is only listed.
-    Where rows are unknown, add a finding for each range of keys, and raise the last one at the
-    end."""
+    Where damage hides rows, append their ledgers to `hidden`, and add a finding."""
     damage: list[UnknownRange] = []
     with closing(open_ledgers(path)) as database:
         for ledger_id, key, value in read_ledger_rows(database, has_scope, damage):
@@ -152,9 +175,10 @@ def _read_ledger_states(
                 continue
             explicit_lac = row.explicit_lac or None
             yield ledger_id, LedgerState(row.master_key, row.fenced, bool(row.limbo), explicit_lac)
-    add_unreported(findings, [Finding.of(unknown.error()) for unknown in damage])
-    for unknown in damage[-1:]:
-        raise unknown.error()
+    for unknown in damage:
+        if bounds := ledgers_of_keys(unknown.start, unknown.stop, has_scope):
+            hidden.append(UnknownLedgers(*bounds))
+            add_unreported(findings, [describe_unknown_ledgers(unknown, has_scope)])
 
 
 # -- journals

@@ -85,11 +85,11 @@ class Totals:
 class Usage:
     """Disk usage of one bookie, computed from its files.
 
-    `listed` are the live ledgers (None: all that the index knows). Logs of an occupancy below
-    `threshold` would be compacted; logs of a positive occupancy below `pinned` count as pinned.
-    The constructor reads the index once. `logs` reads the entry logs, or only their ledgers maps,
-    and has to be exhausted before the sums are used. Damage is appended to `findings`. Memory: some
-    300 bytes per ledger; the ledgers of a log.
+    `listed` are the live ledgers (None: all that the index knows, or may know where it is damaged).
+    Logs of an occupancy below `threshold` would be compacted; logs of a positive occupancy below
+    `pinned` count as pinned. The constructor reads the index once. `logs` reads the entry logs, or
+    only their ledgers maps, and has to be exhausted before the sums are used. Damage is appended to
+    `findings`. Memory: some 300 bytes per ledger; the ledgers of a log.
 
     >>> import tempfile
     >>> from bkstore import LedgerStorage
@@ -122,11 +122,14 @@ class Usage:
         self._progress = progress
         self.findings: list[Finding] = bookie.unknown_files()
         self.totals = Totals()
-        known = bookie.index.ledgers()
+        listing = bookie.index.list_readable_ledgers()
+        self.findings += listing.findings
         # With RocksDB each ledger has a directory of its own; otherwise it may be in any of them.
         directories = len(bookie.folders.ledger) if bookie.layout == "rocksdb" else 1
-        self.live_ledgers = LiveLedgers(known, listed, directories)
-        self._ledgers = dict(self._count_entries(known))
+        self.live_ledgers = LiveLedgers(listing.ledgers, listed, directories, listing.unknown)
+        self.indexed_count = len(listing.ledgers)
+        """Number of ledgers that the index lists."""
+        self._ledgers = dict(self._count_entries(listing.ledgers))
 
     def _count_entries(self, known: list[LedgerId]) -> Iterator[tuple[LedgerId, LedgerUsage]]:
         """Yield the usage of each ledger with its entry count; unreadable ones become findings."""
@@ -184,8 +187,9 @@ class Usage:
         totals.given_back += log.given_back
         for ledger_id, byte_count in log.ledgers.items():
             usage = self._ledgers.get(ledger_id)
-            if usage is None:
-                usage = self._ledgers[ledger_id] = LedgerUsage(ledger_id, live=False)
+            if usage is None:  # not in the index, or damage hides whether it is
+                is_live = ledger_id in self.live_ledgers
+                usage = self._ledgers[ledger_id] = LedgerUsage(ledger_id, is_live)
             usage.logs += 1
             usage.bytes += byte_count
             usage.live_bytes += log.live_ledgers.get(ledger_id, 0)
@@ -214,7 +218,7 @@ class Usage:
         """Return the parts of the index, by directory. A `stat` per file; does not need `logs`.
         `page_size` is the page size of index files, which do not record it."""
         check_page_size("page_size", page_size)
-        known = self._bookie.index.ledgers()
+        known = self._bookie.index.list_readable_ledgers().ledgers
         entry_counts = {ledger_id: self._ledgers[ledger_id].entries for ledger_id in known}
         return list(index_parts(self._bookie, entry_counts, page_size))
 

@@ -104,16 +104,20 @@ def _database_part(
     entry_counts: Mapping[LedgerId, int | None],
 ) -> IndexPart:
     """Return the part for one RocksDB database. One of "locations" has a row for each entry of its
-    ledgers, as counted in `entry_counts` (None: unreadable); one of "ledgers" a row for each."""
+    ledgers, as counted in `entry_counts` (None: unreadable); one of "ledgers" a row for each. Rows
+    are None if damage hides some ledgers."""
     path = sizes.path
     has_scoped_keys = path.name.endswith("-128")  # its ledgers are those outside scope 0
-    ledger_ids = [n for n in index.ledgers() if bool(n.scope) == has_scoped_keys]
-    rows: int | None = len(ledger_ids)
+    listing = index.list_readable_ledgers()
+    has_unknown = any(bool(unknown.last.scope) == has_scoped_keys for unknown in listing.unknown)
+    ledger_ids = [n for n in listing.ledgers if bool(n.scope) == has_scoped_keys]
+    rows: int | None = None if has_unknown else len(ledger_ids)
     row_bytes: int | None = None
     if path.name.startswith("locations"):
         counts = [entry_counts[ledger_id] for ledger_id in ledger_ids]
         known = [count for count in counts if count is not None]
-        rows = sum(known) if len(known) == len(counts) else None
+        is_complete = len(known) == len(counts) and not has_unknown
+        rows = sum(known) if is_complete else None
         key_bytes = 24 if has_scoped_keys else 16
         row_bytes = None if rows is None else rows * (key_bytes + _LOCATION_BYTES)
     # What its files take is known even if its rows are not.

@@ -151,13 +151,15 @@ def _read_states(bookie: SourceBookie, secrets: LedgerSecrets) -> None:
     """Read the states of wanted ledgers; a state that cannot be read is a finding."""
     assert bookie.directory is not None
     index = bookie.directory.index
-    for ledger_id in index.ledgers():
+    listing = index.list_readable_ledgers()
+    add_unreported(bookie.findings, listing.findings)
+    for ledger_id in listing.ledgers:
         if ledger_id not in secrets.numbers:
             continue
         try:
             bookie.states[ledger_id] = index.state(ledger_id)
         except CorruptionError as error:
-            bookie.findings.append(Finding.of(error, ledger_id))
+            add_unreported(bookie.findings, [Finding.of(error, ledger_id)])
 
 
 def _bookie_files(bookie: SourceBookie, number: int, rows: RowsByLog) -> list[SourceFile]:

@@ -249,7 +249,8 @@ class BookieDir(Closeable):
         listing its ledgers, too."""
         findings = self.index.findings()
         try:
-            has_ledgers = bool(self.index.ledgers())
+            listing = self.index.list_readable_ledgers()
+            has_ledgers = bool(listing.ledgers or listing.unknown)
         except CorruptionError as error:
             has_ledgers = True  # or had some
             damage = Finding.of(error)

@@ -23,8 +23,10 @@ def ledger_tables(
 ) -> Iterator[Table]:
     """Yield the `ledgers` table of a bookie in parts, in unsigned order of ids; of the `chosen`
     ledgers only, unless that is None. Reads every ledger's index once. Damage becomes a finding and
-    nulls in the row."""
-    ledger_ids = bookie.index.ledgers(scope)
+    nulls in the row; ledgers that it hides are left out."""
+    listing = bookie.index.list_readable_ledgers(scope)
+    findings += listing.findings
+    ledger_ids = listing.ledgers
     if chosen is not None:
         ledger_ids = [ledger_id for ledger_id in ledger_ids if ledger_id in chosen]
     rows: list[tuple[Any, ...]] = []

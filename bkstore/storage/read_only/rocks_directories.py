@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.errors import UnsupportedLayout
+from bkstore.ids import LedgerId
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.storage.directories.layout import BookieFolders, check_order, order_by_residue
@@ -44,7 +45,7 @@ def _put_in_order(
             f"{path}: the cookie names {len(folders.cookie.ledger_dirs)} ledger "
             f"directories, {len(indexes)} are here; db storage needs all of them or a single one"
         )
-    ledgers_by_dir = [[ledger_id.ledger for ledger_id in index.ledgers()] for index in indexes]
+    ledgers_by_dir = [[ledger_id.ledger for ledger_id in _list_some(index)] for index in indexes]
     names = [str(current.parent) for current in folders.index]
     if folders.order_source != "names":
         check_order(names, ledgers_by_dir, folders.order_source)
@@ -54,3 +55,12 @@ def _put_in_order(
     folders.index = [folders.index[position] for position in order]
     folders.ledger = [folders.ledger[position] for position in order]
     return [indexes[position] for position in order]
+
+
+def _list_some(index: RocksIndex) -> list[LedgerId]:
+    """Return the ledgers of a directory: if damage hides some, the others; if it hides all, those
+    with entries, or else raise what hides them."""
+    listing = index.list_readable_ledgers()
+    if not listing.unknown or listing.ledgers:
+        return listing.ledgers
+    return index.ledgers_with_entries() or index.ledgers()

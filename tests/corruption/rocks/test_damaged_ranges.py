@@ -146,23 +146,31 @@ def test_states_beside_a_damaged_block_of_ledgers(tmp_path: Path) -> None:
     file.write_bytes(flip(file.read_bytes(), offsets[1] + 9))
     first, end = (int.from_bytes(separators[n].ljust(8, b"\0"), "big") for n in (0, 1))
     sound = [n for n in range(400) if not first < n <= end]
+    hidden = f"rows of ledgers {first + 1} to {end} are unknown"
     with RocksIndex(tmp_path) as index:
-        # The block may also have a row of 16 bytes of the ledger before it, which would win.
-        certain = [n for n in sound if n != first]
-        assert [n % 2 == 0 for n in certain] == [index.state(n).fenced for n in certain]
-        for ledger in (first + 1, end):
-            with pytest.raises(CorruptionError, match="are unknown") as caught:
-                index.state(ledger)
-            assert (str(file), offsets[1]) == (caught.value.file, caught.value.offset)
-        with pytest.raises(CorruptionError, match="are unknown"):
+        assert [n % 2 == 0 for n in sound] == [index.state(n).fenced for n in sound]
+        for read in (index.state, index.has_ledger):
+            for ledger in (first + 1, end):
+                with pytest.raises(CorruptionError, match=hidden) as caught:
+                    read(ledger)
+                assert (str(file), offsets[1]) == (caught.value.file, caught.value.offset)
+        with pytest.raises(CorruptionError, match=hidden):
             index.ledgers()
-        assert [offsets[1]] == [finding.offset for finding in index.findings()]
+        assert [] == index.ledgers(5)
+        listing = index.list_readable_ledgers()
+        assert sound == [each.ledger for each in listing.ledgers]
+        assert [(first + 1, end)] == [
+            (each.first.ledger, each.last.ledger) for each in listing.unknown
+        ]
+        assert index.findings() == listing.findings
+        assert [True, False] == [index.has_ledger(n) for n in (first, 400)]
     findings: list[Finding] = []
     with BookieDir(tmp_path) as bookie:
         source = read_source_ledgers(bookie, findings)
 
     assert sound == [each.ledger for each in source.indexed]
-    assert not source.has_listing
+    assert source.has_listing
+    assert [True, True, False] == [LedgerId(0, n) in source for n in (first, end, 400)]
     assert [offsets[1]] == [finding.offset for finding in findings if finding.severity == "damage"]
 
 

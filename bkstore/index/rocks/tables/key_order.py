@@ -35,6 +35,18 @@ def next_key(key: bytes) -> bytes | None:
     return None if number >> 8 * len(key) else number.to_bytes(len(key), "big")
 
 
+def next_of_width(start: bytes, width: int) -> bytes:
+    """Return the lowest key of a width that is not below `start`; `start` itself if there is none.
+
+    >>> next_of_width(b"\x01", 2), next_of_width(b"\x01\x02\x00", 2)
+    (b'\x01\x00', b'\x01\x03')
+    """
+    if len(start) <= width:
+        return start.ljust(width, b"\0")
+    number = int.from_bytes(start[:width], "big") + 1
+    return start if number >> 8 * width else number.to_bytes(width, "big")
+
+
 def compare_keys(left: UInt64Array, right: UInt64Array) -> tuple[BoolArray, BoolArray]:
     """Return (left < right, left == right) for each pair of keys, uint64[words, n] on both sides. A
     word decides if all words before it are equal; so this goes from the last word to the first."""

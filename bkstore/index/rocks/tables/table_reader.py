@@ -40,10 +40,11 @@ from bkstore.formats.rocksdb.table.range_deletes import RangeDelete, decode_rang
 from bkstore.formats.rocksdb.table.rows import UInt64Array
 from bkstore.formats.rocksdb.table.unique_id import make_unique_id
 from bkstore.index.rocks.tables.damage import UnknownRange
-from bkstore.index.rocks.tables.key_order import as_words
+from bkstore.index.rocks.tables.key_order import WORD_BYTES, as_words, next_of_width
 
 _PROPERTIES, _INDEX, _RANGE_DELETES = b"rocksdb.properties", b"rocksdb.index", b"rocksdb.range_del"
 _DICTIONARY = b"rocksdb.compression_dict"
+_KEY_SUFFIX_BYTES = 8  # sequence number and type
 _MAX_META_BYTES = 1 << 30
 
 
@@ -265,11 +266,22 @@ class TableReader:
         separators = self.index.separators
         file_start, file_end = self.key_bounds
         is_last = block + 1 == len(separators)
-        # A key with a zero byte appended is the next key in order.
+        # A key with a zero byte appended is the next key in order; if all keys are of one width, it
+        # is the next one of that width.
         start = separators[block - 1] + b"\0" if block else file_start
+        if (width := self._key_width()) is not None:
+            start = next_of_width(start, width)
         stop = file_end if is_last else separators[block] + b"\0"
         offset = int(self.index.offsets[block])
         return self.unknown(error, offset, start, stop)
+
+    def _key_width(self) -> int | None:
+        """Return the width of all keys, None if they may have several. The mean width is that of
+        each key of a bookie's database: if there are two, the mean is between them."""
+        properties = self.properties
+        width, remainder = divmod(properties.key_bytes, max(properties.entries, 1))
+        is_whole = not remainder and (width - _KEY_SUFFIX_BYTES) % WORD_BYTES == 0
+        return width - _KEY_SUFFIX_BYTES if is_whole and width > _KEY_SUFFIX_BYTES else None
 
     def unknown(
         self, error: CorruptionError, offset: int | None, start: bytes, stop: bytes | None
