@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,7 +233,8 @@ class _IndexPiece:
             self.findings += oddities
         except BkstoreError as error:
             finding = Finding.of(error, ledger_id)
-            if finding not in known_findings:  # a bad header stops entries and state alike
+            # A bad header stops entries and state alike, a damaged block the states of many.
+            if known_findings.isdisjoint((finding, replace(finding, ledger=None))):
                 self.findings.append(finding)
         state_fields: tuple[Any, ...] = (None,) * 4
         if state is not None:
