@@ -12,7 +12,12 @@ from bkstore.formats.entry import explicit_lac_or_none
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, UnknownLedgers
 from bkstore.index.damage_runs import add_unreported
-from bkstore.offline.diff.ledger_sides import ComparedLedger, ComparedState, DiffSide
+from bkstore.offline.diff.ledger_sides import (
+    ComparedLedger,
+    ComparedState,
+    DamageableSide,
+    DiffSide,
+)
 
 DifferenceKind = Literal["ledger", "entries", "fenced", "limbo", "explicit_lac", "master_key"]
 SideLetter = Literal["a", "b"]
@@ -94,6 +99,8 @@ def _relevant_damage(
 ) -> list[UnknownLedgers]:
     """Return the ranges of ledgers that damage hides on a side, without those that have none of the
     chosen ledgers, and append the damage to `findings`."""
+    if not isinstance(side, DamageableSide):
+        return []
     hidden = [
         (unknown, finding)
         for unknown, finding in side.hidden_ledgers()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError
@@ -47,6 +47,11 @@ class DiffSide(Protocol):
     def ledgers(self, chosen: Container[LedgerId] | None = None) -> Iterator[ComparedLedger]:
         """Yield each known ledger once, of the chosen ones if given, in unsigned order."""
         ...
+
+
+@runtime_checkable
+class DamageableSide(Protocol):
+    """A side of which damage may hide ledgers; a side without this method lists all it has."""
 
     def hidden_ledgers(self) -> list[tuple[UnknownLedgers, Finding]]:
         """Return each range of ledgers of which damage hides which the side has, with the damage.
