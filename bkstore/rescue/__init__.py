@@ -13,7 +13,7 @@ from bkstore.rescue.disks.wanted_ledgers import LedgerSecret, WantedLedgers, rea
 from bkstore.rescue.inferred_metadata import InferredLedgers, infer_metadata
 from bkstore.rescue.ledger_plans import LedgerPlan
 from bkstore.rescue.rescue_job import RescueJob, RescueOutput
-from bkstore.rescue.staging import staged_output
+from bkstore.rescue.staging import registers_in, staged_output
 
 __all__ = [
     "AccountRow",
@@ -28,6 +28,7 @@ __all__ = [
     "infer_metadata",
     "open_source",
     "read_wanted_ledgers",
+    "registers_in",
     "staged_output",
     "summarize",
 ]

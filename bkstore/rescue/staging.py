@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.offline.staging_directory import StagingDirectory, check_target
+from bkstore.files.opening import read_file
+from bkstore.files.os_errors import convert_write_errors
+from bkstore.offline.staging_directory import StagingDirectory, check_target, partial_path
 from bkstore.rescue.checkpoints import CheckpointLog
+
+_REGISTRATION_FILE = "registration"
+_STORE_LIMIT = 1 << 16
 
 
 class RescueStaging(StagingDirectory):
@@ -20,7 +26,8 @@ class RescueStaging(StagingDirectory):
         self.surveys = self.staging_path / "surveys"
         self.data = self.staging_path / "data"
         self._checkpoint_folder = self.staging_path / "checkpoints"
-        self.checkpoints = CheckpointLog(self._checkpoint_folder / "log", self.data, files)
+        self._log_path = self._checkpoint_folder / "log"
+        self.checkpoints = CheckpointLog(self._log_path, self.data, files)
 
     def _create_directories(self) -> None:
         """Make this run's directories. Those of earlier runs stay, but no link that has their name,
@@ -28,14 +35,33 @@ class RescueStaging(StagingDirectory):
         for path in (self.surveys, self.data, self._checkpoint_folder):
             if path.is_symlink():
                 OS_FILES.unlink(path)
-        if not self.data.exists() and self._checkpoint_folder.exists():
-            OS_FILES.remove_tree(self._checkpoint_folder)
+        if not self.data.exists():
+            with suppress(FileNotFoundError):
+                OS_FILES.unlink(self._log_path)
         super()._create_directories()
+
+    def record_registration(self, store: str) -> None:
+        """Record durably that this rescue registers its output in a metadata store, which comes
+        before `finish`: see `registers_in`. Raises `WriteFailed`."""
+        path = self._checkpoint_folder / _REGISTRATION_FILE
+        with convert_write_errors(path):
+            self._files.makedirs(path.parent)
+            self._files.write_file(path, store.encode(errors="surrogateescape"))
 
     def finish(self) -> None:
         """Publish the output, and remove what was kept for another run."""
         self.publish()
         self._remove_and_log("checkpoints", "surveys")
+
+
+def registers_in(out: Path, store: str) -> bool:
+    """Return whether an interrupted rescue to `out` has begun to register its output in this store:
+    then the store may have some of its ledgers and cookies."""
+    path = partial_path(out) / "checkpoints" / _REGISTRATION_FILE
+    try:
+        return read_file(path, _STORE_LIMIT) == store.encode(errors="surrogateescape")
+    except (OSError, CorruptionError):
+        return False
 
 
 @contextmanager

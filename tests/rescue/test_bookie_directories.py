@@ -11,10 +11,12 @@ from bkstore import BookieDir
 from bkstore.cli.main import main
 from bkstore.cluster import DirectoryStore, MemoryStore
 from bkstore.cluster.audit import Auditor, DirectoryBookie
+from bkstore.errors import IllegalOperation
 from bkstore.formats.cookie import decode as decode_cookie
 from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file, encode_file
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.check import Check
+from bkstore.rescue.outputs.registration import register
 from tests.rescue.rescue_worlds import RescueWorld
 
 
@@ -113,6 +115,26 @@ def test_on_fewer_bookies(tmp_path: Path) -> None:
     (tmp_path / "out").rename(tmp_path / "first")
     assert command(world, tmp_path, *new) == 2
     assert not (tmp_path / "out").exists()
+
+
+def test_a_store_with_another_ledger_is_left_as_it_is() -> None:
+    """What differs is found before anything is written; what is the same is kept."""
+    ledgers = [
+        LedgerMetadata(number, 1, 1, 1, [(0, ["b1"])], "CLOSED", last_entry_id=number)
+        for number in range(3)
+    ]
+    store = MemoryStore()
+    store.create(ledgers[0])
+    other = replace(ledgers[2], last_entry_id=7)
+    store.create(other)
+    wanted = {each.ledger: each for each in ledgers}
+    with pytest.raises(IllegalOperation, match="another ledger 2"):
+        register(store, wanted, {})
+    assert [store.read(each).metadata for each in store.ledgers()] == [ledgers[0], other]
+
+    store.write(ledgers[2], store.read(other.ledger).version)
+    register(store, wanted, {})
+    assert [store.read(each).metadata for each in sorted(store.ledgers())] == ledgers
 
 
 def test_an_open_ledger_is_closed_and_fenced(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from bkstore import BookieDir
+from bkstore.cluster import DirectoryStore
 from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file, encode_file
 from bkstore.offline.check import Check
 from tests.rescue.killed_rescues import RescueRun, run_rescues
 from tests.rescue.rescue_runs import fingerprints
 from tests.rescue.rescue_worlds import RescueWorld
 
-FORMS = ("folders", "parquet", "bookies")
+FORMS = ("folders", "parquet", "bookies", "registered bookies")
 _SIGKILLED = -signal.SIGKILL
 
 
@@ -40,7 +41,17 @@ class KilledWorld:
     def _run(self, name: str, last_call: int = 0) -> RescueRun:
         """Return a run that writes into a folder of its own, and is killed before a call."""
         self._out(name).parent.mkdir(parents=True, exist_ok=True)
-        return RescueRun([*self._words, str(self._out(name)), "--as", self._form], last_call)
+        words = [*self._words, str(self._out(name)), "--as", self._form.rpartition(" ")[2]]
+        if self._is_registered:
+            words += ["--store", str(self._store(name))]
+        return RescueRun(words, last_call)
+
+    @property
+    def _is_registered(self) -> bool:
+        return self._form.startswith("registered")
+
+    def _store(self, name: str) -> Path:
+        return self._outputs / name / "store"
 
     def run_undisturbed(self) -> tuple[int, object]:
         """Return the number of calls of a run that is not killed, and its output."""
@@ -51,11 +62,15 @@ class KilledWorld:
     def _read_output(self, name: str) -> object:
         """Return what OUT has: files of bytes; of bookies the ledgers, as any reader sees them."""
         out = self._out(name)
-        if self._form != "bookies":
+        if not self._form.endswith("bookies"):
             files = fingerprints(out)
             return {str(Path(path).relative_to(out)): digest for path, digest in files.items()}
         metadata = decode_file((out / "metadata.json").read_bytes()).ledgers
         folders = sorted(path for path in out.iterdir() if path.is_dir())
+        if self._is_registered:
+            store = DirectoryStore(self._store(name), read_only=True)
+            stored = {each: store.read(each).metadata for each in store.ledgers()}
+            assert stored == {each.ledger: each for each in metadata}
         return metadata, [_read_bookie(folder) for folder in folders]
 
     def check_kills(self, calls: Sequence[int], expected: object) -> None:
@@ -71,7 +86,8 @@ class KilledWorld:
             *killed, last = [next(ends).exit_code for _ in group]
             assert killed[0] == _SIGKILLED
             if last == 0:
-                assert [each.name for each in self._out(name).parent.iterdir()] == ["out"]
+                names = {each.name for each in self._out(name).parent.iterdir()}
+                assert names - {"store"} == {"out"}
             else:  # killed after OUT was published: it is complete, and left as it is
                 assert last == 2
             assert self._read_output(name) == expected, f"killed before call {name}"
@@ -88,7 +104,7 @@ def _read_bookie(folder: Path) -> object:
         return bookie.bookie_id, bookie.layout, ledgers
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMS[:3])
 def test_killed_here_and_there(tmp_path: Path, form: str) -> None:
     """At some calls, among them one of the last ones."""
     killed = KilledWorld(tmp_path, form)
@@ -96,6 +112,14 @@ def test_killed_here_and_there(tmp_path: Path, form: str) -> None:
     chosen = random.Random(form).sample(range(calls // 3, calls), 4)
 
     killed.check_kills([*sorted(chosen), calls - 12], expected)
+
+
+def test_killed_between_store_and_out(tmp_path: Path) -> None:
+    """While it registers, and before and after OUT gets its name."""
+    killed = KilledWorld(tmp_path, "registered bookies")
+    calls, expected = killed.run_undisturbed()
+
+    killed.check_kills([calls - 21, calls - 17, calls - 14, calls - 10, calls - 5], expected)
 
 
 @pytest.mark.long

@@ -138,8 +138,10 @@ def _write_to_cluster(uri: str, job: RescueJob) -> None:
 
 @contextmanager
 def _opened_store(args: argparse.Namespace, job: RescueJob) -> Iterator[MetadataStore | None]:
-    """Yield the store of --store, which has none of the ledgers; None without the option."""
+    """Yield the store of --store, which has none of the ledgers, or those that an interrupted run
+    has registered; None without the option."""
     from bkstore.cluster.store.opening import open_store
+    from bkstore.rescue import registers_in
     from bkstore.rescue.outputs.registration import check_store
 
     if args.store is None:
@@ -147,7 +149,8 @@ def _opened_store(args: argparse.Namespace, job: RescueJob) -> Iterator[Metadata
         return
     store = open_store(args.store)
     try:
-        check_store(store, job.wanted.metadata)
+        if not registers_in(args.out, str(args.store)):
+            check_store(store, job.wanted.metadata)
         yield store
     finally:
         close = getattr(store, "close", None)
@@ -156,7 +159,7 @@ def _opened_store(args: argparse.Namespace, job: RescueJob) -> Iterator[Metadata
 
 
 def _write_bookies(args: argparse.Namespace, job: RescueJob, store: MetadataStore | None) -> None:
-    """Write the directories of bookies, then make them known to the store."""
+    """Write the directories of bookies, make them known to the store, and publish them."""
     from bkstore.rescue import staged_output
     from bkstore.rescue.outputs import BookieDirectoriesOutput
     from bkstore.rescue.outputs.placement import old_bookies
@@ -177,6 +180,8 @@ def _write_bookies(args: argparse.Namespace, job: RescueJob, store: MetadataStor
         )
         with output:
             job.write_to(output, staging.checkpoints)
+        if store is not None:
+            # OUT comes last: if it exists, all is done; if not, the next run goes on.
+            staging.record_registration(str(args.store))
+            register(store, output.ledgers, output.cookies)
         staging.finish()
-    if store is not None:
-        register(store, output.ledgers, output.cookies)
