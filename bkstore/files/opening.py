@@ -7,6 +7,7 @@ supposedly small file fill the memory: they are refused. So is a dangling link: 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from collections.abc import Iterator
@@ -88,27 +89,45 @@ def read_file(path: StrPath, max_bytes: int, *, text: bool = False) -> bytes:
     Raises `CorruptionError` for a longer one, even if it grows meanwhile, and with `text` for a
     NUL byte (of which a sparse file could fill the memory); also what `open_regular` raises.
     """
+    content = io.BytesIO()
+    for part in _read_parts(path, max_bytes, text):
+        content.write(part)
+    return content.getvalue()  # without a copy, unlike parts that are joined
+
+
+def read_text_file(path: StrPath, max_bytes: int) -> str | bytes:
+    """Return the content of a text file: text if all of it is ASCII, which is in memory once, else
+    bytes. Raises as `read_file` with `text`."""
+    content = ""
+    for part in _read_parts(path, max_bytes, text=True):
+        if not part.isascii():
+            return read_file(path, max_bytes, text=True)
+        content += part.decode("ascii")  # grows in place, as nothing else refers to it
+    return content
+
+
+def _read_parts(path: StrPath, limit: int, text: bool) -> Iterator[bytes]:
+    """Yield the parts of a file; raises if it is longer than `limit`, or not text but should be."""
     fd = open_regular(path)
     try:
         with add_file_name(path):
-            return _read_all(fd, path, max_bytes, text)
+            yield from _read_open_file(fd, path, limit, text)
     finally:
         os.close(fd)
 
 
-def _read_all(fd: int, path: StrPath, limit: int, text: bool) -> bytes:
-    """Read the file to its end; raises if it is longer than `limit`, or not text but should be."""
+def _read_open_file(fd: int, path: StrPath, limit: int, text: bool) -> Iterator[bytes]:
     if os.fstat(fd).st_size > limit:
         raise _too_long_error(path, limit)
-    parts: list[bytes] = []
     bytes_read = 0
     while bytes_read <= limit:
-        parts.append(os.read(fd, min(limit + 1 - bytes_read, _CHUNK_BYTES)))
-        if not parts[-1]:
-            return b"".join(parts)
-        if text and (nul_index := parts[-1].find(b"\0")) >= 0:
+        part = os.read(fd, min(limit + 1 - bytes_read, _CHUNK_BYTES))
+        if not part:
+            return
+        if text and (nul_index := part.find(b"\0")) >= 0:
             raise CorruptionError(path, bytes_read + nul_index, "has a NUL byte, so it is not text")
-        bytes_read += len(parts[-1])
+        bytes_read += len(part)
+        yield part
     raise _too_long_error(path, limit)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import socket
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,13 @@ import pytest
 import bkstore
 from bkstore.errors import CorruptionError
 from bkstore.files import opening
-from bkstore.files.opening import next_data_offset, open_for_reading, open_regular, read_file
+from bkstore.files.opening import (
+    next_data_offset,
+    open_for_reading,
+    open_regular,
+    read_file,
+    read_text_file,
+)
 from tests.patched_modules import patch_module
 
 BKSTORE = Path(bkstore.__file__).parent
@@ -35,7 +42,11 @@ def _odd_places(folder: Path) -> dict[str, Path]:
 def test_only_regular_files(tmp_path: Path) -> None:
     """Pipes, sockets, devices and folders are refused by name, through links too, at once."""
     for kind, path in _odd_places(tmp_path).items():
-        for call in (open_regular, lambda path: read_file(path, 10)):
+        for call in (
+            open_regular,
+            lambda path: read_file(path, 10),
+            lambda path: read_text_file(path, 10),
+        ):
             with pytest.raises(CorruptionError, match=kind):
                 call(path)
 
@@ -60,6 +71,7 @@ def test_content_up_to_the_bound(tmp_path: Path, size: int) -> None:
     (tmp_path / "file").write_bytes(b"x" * size)
 
     assert b"x" * size == read_file(tmp_path / "file", 10)
+    assert "x" * size == read_text_file(tmp_path / "file", 10)
 
 
 def test_content_above_the_bound(tmp_path: Path) -> None:
@@ -68,6 +80,8 @@ def test_content_above_the_bound(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 11)
     with pytest.raises(CorruptionError, match="longer than the limit of 10 bytes"):
         read_file(path, 10)
+    with pytest.raises(CorruptionError, match="longer than the limit of 10 bytes"):
+        read_text_file(path, 10)
     os.truncate(path, 1 << 40)
     with pytest.raises(CorruptionError, match="longer than the limit of 10 bytes"):
         read_file(path, 10)
@@ -99,6 +113,32 @@ def test_text_has_no_holes(tmp_path: Path) -> None:
     os.truncate(path, 1 << 40)
     with pytest.raises(CorruptionError, match="offset 2: has a NUL byte"):
         read_file(path, 1 << 41, text=True)
+    with pytest.raises(CorruptionError, match="offset 2: has a NUL byte"):
+        read_text_file(path, 1 << 41)
+
+
+def test_text_files(tmp_path: Path) -> None:
+    """ASCII is text, in memory once whatever its size, with the line ends that it has; any other
+    byte, wherever it is, makes all of it bytes."""
+    path = tmp_path / "file"
+    ascii_text = b"a\r\nb\rc\n\x7f" + b"x" * (5 << 20)
+    path.write_bytes(ascii_text)
+
+    tracemalloc.start()
+    text = read_text_file(path, 1 << 30)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert ascii_text.decode("ascii") == text
+    assert peak < 1.6 * len(ascii_text)
+    for odd in (b"\x80", "\ufeff".encode()):
+        for content in (odd + ascii_text, ascii_text + odd):
+            path.write_bytes(content)
+
+            assert content == read_text_file(path, 1 << 30)
+    path.write_bytes(b"\xff\x00")
+    with pytest.raises(CorruptionError, match="offset 1: has a NUL byte"):
+        read_text_file(path, 10)
 
 
 def test_position_stays_behind_a_hole(tmp_path: Path) -> None:

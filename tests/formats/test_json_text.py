@@ -117,6 +117,8 @@ def test_rows(text: bytes) -> None:
         expected = {**parsed, "rows": [(index, row) for index, row in enumerate(parsed["rows"])]}
 
     assert expected == parse_json_rows(text, {"rows": lambda row, index: (index, row)})
+    as_text = text.decode("utf-8")
+    assert expected == parse_json_rows(as_text, {"rows": lambda row, index: (index, row)})
 
 
 @pytest.mark.parametrize("text", _NO_ROWS)
@@ -131,6 +133,10 @@ def test_rows_of_other_texts(text: bytes) -> None:
     with pytest.raises(CorruptionError) as refused:
         parse_json_rows(text, {"rows": refuse}, subject="file")
     assert str(expected.value) == str(refused.value)
+    if text.isascii():
+        with pytest.raises(CorruptionError) as refused:
+            parse_json_rows(text.decode("ascii"), {"rows": refuse}, subject="file")
+        assert str(expected.value) == str(refused.value)
 
 
 def test_rows_that_a_function_refuses() -> None:

@@ -15,7 +15,7 @@ from bkstore.cluster.store.dump_store import DumpStore, make_memory_store
 from bkstore.cluster.store.key_value_store import DirectoryStore
 from bkstore.cluster.store.zookeeper.service_uri import is_service_uri, parse_service_uri
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.files.opening import read_file
+from bkstore.files.opening import read_text_file
 from bkstore.files.os_errors import convert_read_errors
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.metadata.json_file import decode_file
@@ -57,14 +57,17 @@ def open_metadata(location: str | os.PathLike[str]) -> MetadataStore:
         return _open_zookeeper(path, make_layout=False)
     if os.path.isdir(path):
         return DirectoryStore(path, read_only=True) if is_store(path) else DumpStore(path)
-    with convert_read_errors(path):
-        data = read_file(path, _MAX_FILE_BYTES, text=True)
     try:
-        return make_memory_store(decode_file(data))
+        return make_memory_store(decode_file(_read_metadata_file(path)))
     except CorruptionError as error:
         raise error.relocate(path) from None
     except InvalidArgument as error:  # a number or name that no store can hold
         raise CorruptionError(path, None, str(error)) from error
+
+
+def _read_metadata_file(path: Path) -> str | bytes:
+    with convert_read_errors(path):
+        return read_text_file(path, _MAX_FILE_BYTES)
 
 
 def open_store(location: str | os.PathLike[str]) -> MetadataStore:

@@ -34,11 +34,13 @@ class ClusterMetadata:
     underreplicated: Mapping[LedgerId, UnderreplicatedMark] | None = field(default=None, hash=False)
 
 
-def decode_file(data: bytes) -> ClusterMetadata:
+def decode_file(data: bytes | str) -> ClusterMetadata:
     """Return the contents of a metadata file; contradictions in a ledger's metadata are kept.
+    A caller that keeps no reference to `data` saves its memory, from after it is parsed.
     Raises `CorruptionError` for another form, with the path of the value at fault (such as
     ``ledgers[3].state``), and for a ledger that is in it twice."""
     parsed = parse_json_rows(data, {"ledgers": _decode_row}, subject="metadata file")
+    del data
     document = _as_object(parsed, "the document")
     ledgers: list[LedgerMetadata] = _read_list(document, "ledgers", "")
     _check_unique([value.ledger for value in ledgers], "ledgers")

@@ -62,7 +62,7 @@ def parse_json(
 
 
 def parse_json_rows(
-    data: bytes, convert: Mapping[str, Callable[[Any, int], Any]], subject: str = ""
+    data: bytes | str, convert: Mapping[str, Callable[[Any, int], Any]], subject: str = ""
 ) -> Any:
     """Return the value of a JSON text as `parse_json`, but of an object the elements of the lists
     under the keys of `convert` as these functions return them, given the element and its index.
@@ -73,7 +73,7 @@ def parse_json_rows(
     {'ids': [7, 9]}
     """
     with suppress(ValueError, RecursionError, UnicodeError):  # the text is then parsed as a whole
-        text = data.decode("ascii")
+        text = data if isinstance(data, str) else data.decode("ascii")
         if not _SURROGATE.search(text):
             return _parse_rows(text, convert)
     document = parse_json(data, subject=subject)

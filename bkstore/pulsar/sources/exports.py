@@ -73,7 +73,7 @@ def _node_fields(path: str, value: NodeValue | CorruptionError) -> dict[str, Any
     }
 
 
-def decode_nodes(data: bytes, file: str = "") -> MemoryNodes | None:
+def decode_nodes(data: bytes | str, file: str = "") -> MemoryNodes | None:
     """Return the nodes in a metadata file, None if it has none. Raises `CorruptionError` for
     another form, with the path of the value at fault (such as ``pulsar.nodes[3].value_hex``)."""
     ignored = {"ledgers": lambda *_: None}  # the ledgers, most of the file: not parsed

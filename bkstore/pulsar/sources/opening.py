@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bkstore.cluster.store.zookeeper.service_uri import is_service_uri, parse_service_uri
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.files.opening import read_file
+from bkstore.files.opening import read_text_file
 from bkstore.files.os_errors import convert_read_errors
 from bkstore.pulsar.sources.exports import decode_nodes
 from bkstore.pulsar.sources.folder_nodes import FolderNodes
@@ -85,16 +85,19 @@ def open_pulsar(location: PulsarUri | Path) -> PulsarNodes:
         if not (location / MANAGED_LEDGERS[1:]).is_dir():
             raise InvalidArgument(f"{location} has no folder {MANAGED_LEDGERS[1:]}")
         return FolderNodes(location)
-    with convert_read_errors(location):
-        data = read_file(location, _MAX_FILE_BYTES, text=True)
     try:
-        nodes = decode_nodes(data, str(location))
+        nodes = decode_nodes(_read_export(location), str(location))
     except CorruptionError as error:
         raise error.relocate(location) from None
     if nodes is None:
         advice = "export it with --pulsar, or name where they are with --pulsar"
         raise InvalidArgument(f"{location} has no metadata of Pulsar; {advice}")
     return nodes
+
+
+def _read_export(path: Path) -> str | bytes:
+    with convert_read_errors(path):
+        return read_text_file(path, _MAX_FILE_BYTES)
 
 
 @contextmanager

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bkstore.cluster import open_metadata
 from bkstore.errors import CorruptionError
 from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file, encode_file
 from bkstore.pulsar import MemoryNodes, NodeValue, read_references
 from bkstore.pulsar.sources.exports import decode_nodes, encode_nodes, read_all_nodes
 from bkstore.pulsar.sources.folder_nodes import FolderNodes
+from bkstore.pulsar.sources.opening import open_pulsar
 from tests.pulsar.samples import cursor, locator, managed_ledger, topic_path
 
 VALUES = {
@@ -42,6 +46,21 @@ def test_round_trip() -> None:
     assert [f"f: {topic_path('bad')}"] == [each.file for each in read_references(nodes).findings]
     assert ClusterMetadata() == decode_file(data)
     assert decode_nodes(encode_file(ClusterMetadata())) is None
+
+
+@pytest.mark.parametrize("opened", [open_metadata, open_pulsar])
+def test_a_file_is_in_memory_once(opened: Callable[[Path], object], tmp_path: Path) -> None:
+    """Reading and parsing a file take no second copy of it, for either side."""
+    path = tmp_path / "both.json"
+    data = export(MemoryNodes(VALUES)).rstrip().removesuffix(b"}") + b" " * (8 << 20) + b"}"
+    path.write_bytes(data)
+    opened(path)  # loads modules
+    tracemalloc.start()
+    opened(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert len(data) < peak < 1.6 * len(data)
 
 
 def test_what_a_copy_lacks(tmp_path: Path) -> None:
