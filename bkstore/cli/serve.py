@@ -279,7 +279,7 @@ def _open_bookie(
     """Open the bookie in DIR, or create one with --create. Raises `InvalidArgument` if there is
     none without --create, or if the directory holds other files."""
     from bkstore.storage.bookie import Bookie
-    from bkstore.storage.directories.ownership import OwnedDirectories
+    from bkstore.storage.directories.directory_cookies import OwnedDirectories
 
     path = args.directory
     directories = OwnedDirectories.of_path(path)

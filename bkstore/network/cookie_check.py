@@ -12,7 +12,7 @@ from bkstore.errors import UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.formats.cookie import Cookie
 from bkstore.formats.metadata.bookie_ids import check_bookie_id
-from bkstore.storage.directories.ownership import OwnedDirectories
+from bkstore.storage.directories.directory_cookies import OwnedDirectories
 
 
 def validate_cookies(

@@ -21,7 +21,7 @@ from bkstore.network.advertised_endpoint import build_service_info, check_advert
 from bkstore.network.cookie_check import validate_cookies
 from bkstore.network.disk_watch import DiskOptions, DiskWatch, used_share
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.directories.ownership import OwnedDirectories
+from bkstore.storage.directories.directory_cookies import OwnedDirectories
 from bkstore.storage.options import JournalOptions, StorageKind, StorageOptions
 from bkstore.wire.server import BookieServer
 

@@ -24,7 +24,7 @@ from bkstore.formats.journal import LogMark
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closeable, EntrySource, Finding, LedgerLike
 from bkstore.storage.batch_limits import check_fencing_key
-from bkstore.storage.directories.ownership import OwnedDirectories
+from bkstore.storage.directories.directory_cookies import OwnedDirectories
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.journal.last_mark import delete_journals_before, write_last_mark
 from bkstore.storage.journal.ledger_journals import LedgerJournals, Positions

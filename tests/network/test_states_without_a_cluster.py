@@ -31,7 +31,7 @@ from bkstore.network.cookie_check import validate_cookies
 from bkstore.network.disk_watch import DiskWatch
 from bkstore.network.registered_bookie import cluster_bookie
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.directories.ownership import OwnedDirectories
+from bkstore.storage.directories.directory_cookies import OwnedDirectories
 
 pytest.importorskip("kazoo")
 

@@ -10,7 +10,7 @@ from bkstore.cli.main import main
 from bkstore.formats import cookie
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.directories import conf_directories
-from bkstore.storage.directories.ownership import OwnedDirectories
+from bkstore.storage.directories.directory_cookies import OwnedDirectories
 from bkstore.wire import v2
 from bkstore.wire.status_codes import Status
 from tests.storage.directories.served_confs import served

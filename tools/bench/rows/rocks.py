@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from rocksdict import AccessType, Rdict, RdictIter, ReadOptions, SstFileWriter
 
-from bkstore.ids import Int64Array
+from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import IndexBatch
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.keys import encode_locations, entry_keys, ledger_range
@@ -71,9 +72,41 @@ def _availability_cases(context: Context) -> Cases:
                 peer_sides = _peer_scans(context, ids, stack)
                 yield Case("entry ids", ids.size, shape, ours, (loop,), limit=1.6)
                 yield Case("keys only", ids.size, shape, ours, (keys,))
+                yield Case("joined keys", ids.size, shape, ours, (_joined_keys(database),), 4)
                 for name, side in peer_sides.items():
                     yield Case(f"entry ids, {name}", ids.size, shape, ours, (side,))
         database.close()
+
+
+def _joined_keys(database: Rdict) -> TimedSide:
+    """Return the side that takes all keys from the binding's iterator as fast as they come."""
+    return TimedSide('b"".join(keys())', lambda: b"".join(database.keys()))
+
+
+def _scan_cases(context: Context) -> Cases:
+    ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
+    ledger_count = 1_000
+    contents = {
+        LedgerId.of(ledger): ids[: ids.size // ledger_count] for ledger in range(ledger_count)
+    }
+    with rocks_index(context, contents) as directory:
+        database = _open_read_only(str(directory / "current" / "locations"))
+        with RocksIndex(directory) as index:
+            ours = TimedSide("RocksIndex.scan", lambda: _count_rows(index))
+
+            def join_both() -> int:
+                return len(b"".join(database.keys())) + len(b"".join(database.values()))
+
+            joined = TimedSide('b"".join(keys()), b"".join(values())', join_both)
+            shape = f"{ids.size} entries of {ledger_count} ledgers"
+            yield Case("all rows", ids.size, shape, ours, (joined,), limit=7)
+            one_by_one = TimedSide("items()", lambda: deque(database.items(), maxlen=0))
+            yield Case("all rows, one by one", ids.size, shape, ours, (one_by_one,))
+        database.close()
+
+
+def _count_rows(index: RocksIndex) -> int:
+    return sum(rows.entry_id.size for rows in index.scan())
 
 
 def _peer_scans(context: Context, ids: Int64Array, stack: ExitStack) -> dict[str, TimedSide]:
@@ -206,9 +239,18 @@ ROWS = (
         "Ours: RocksIndex.availability (bounded key scan into an array, condensed). Baseline: "
         "the iterator of the same binding on the same database files with the same options and "
         "an upper bound: seek, then key and next per row, the entry id of each key collected in "
-        "a list. A loop that only collects the raw keys is shown beside it, and so are lmdb and "
-        "LevelDB (plyvel) with the same rows, their cursors' keys in an array. Warm caches.",
+        "a list. Shown beside it: a loop that only collects the raw keys; all keys joined, as fast as "
+        "the binding hands them out; lmdb and LevelDB (plyvel) with the same rows, their cursors' "
+        "keys in an array. Warm caches.",
         _availability_cases,
+    ),
+    BenchmarkRow(
+        "rocks-scan",
+        "a scan of a RocksDB index",
+        "Ours: RocksIndex.scan, all rows of a read-only index as int64 arrays, opened before. "
+        "Baseline: the keys, then the values of the same database by the same binding, as fast as "
+        "it hands them out: joined, not decoded. Its rows one by one are shown beside it.",
+        _scan_cases,
     ),
     BenchmarkRow(
         "rocks-fill",
