@@ -72,6 +72,18 @@ PROMISES = (
         _ratios("rocks-availability", "entry ids"),
     ),
     Promise(
+        "the same",
+        "all keys of the binding, joined",
+        Limit(">=", 4),
+        _ratios("rocks-availability", "joined keys"),
+    ),
+    Promise(
+        "a scan of RocksDB, 1M rows",
+        "all keys and values of the binding, joined",
+        Limit(">=", 7),
+        _ratios("rocks-scan", "all rows"),
+    ),
+    Promise(
         "encoding of a 2-of-3 stripe, 1M entries",
         "its size",
         Limit("=", 88, " bytes"),
