@@ -239,7 +239,7 @@ ROWS = (
         "Ours: RocksIndex.availability (bounded key scan into an array, condensed). Baseline: "
         "the iterator of the same binding on the same database files with the same options and "
         "an upper bound: seek, then key and next per row, the entry id of each key collected in "
-        "a list. Shown beside it: a loop that only collects the raw keys; all keys joined as fast as "
+        "a list. Beside it: a loop that only collects the raw keys; all keys joined as fast as "
         "the binding yields them; lmdb and LevelDB (plyvel) with the same rows, their keys in an "
         "array. Warm caches.",
         _availability_cases,
