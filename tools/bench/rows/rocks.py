@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from rocksdict import AccessType, Rdict, RdictIter, ReadOptions, SstFileWriter
@@ -80,7 +81,11 @@ def _availability_cases(context: Context) -> Cases:
 
 def _joined_keys(database: Rdict) -> TimedSide:
     """Return the side that takes all keys from the binding's iterator as fast as they come."""
-    return TimedSide('b"".join(keys())', lambda: b"".join(database.keys()))
+    return TimedSide('b"".join(keys())', lambda: _join(database.keys()))
+
+
+def _join(rows: object) -> bytes:
+    return b"".join(cast(Iterable[bytes], rows))  # the binding declares no element type
 
 
 def _scan_cases(context: Context) -> Cases:
@@ -95,12 +100,12 @@ def _scan_cases(context: Context) -> Cases:
             ours = TimedSide("RocksIndex.scan", lambda: _count_rows(index))
 
             def join_both() -> int:
-                return len(b"".join(database.keys())) + len(b"".join(database.values()))
+                return len(_join(database.keys())) + len(_join(database.values()))
 
             joined = TimedSide('b"".join(keys()), b"".join(values())', join_both)
             shape = f"{ids.size} entries of {ledger_count} ledgers"
             yield Case("all rows", ids.size, shape, ours, (joined,), limit=7)
-            one_by_one = TimedSide("items()", lambda: deque(database.items(), maxlen=0))
+            one_by_one = TimedSide("items()", lambda: deque(cast(Iterable[object], database.items()), maxlen=0))
             yield Case("all rows, one by one", ids.size, shape, ours, (one_by_one,))
         database.close()
 
