@@ -91,9 +91,8 @@ def _join(rows: object) -> bytes:
 def _scan_cases(context: Context) -> Cases:
     ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
     ledger_count = 1_000
-    contents: dict[LedgerLike, Int64Array] = {
-        ledger: ids[: ids.size // ledger_count] for ledger in range(ledger_count)
-    }
+    contents: dict[LedgerLike, Int64Array] = {}
+    contents |= dict.fromkeys(range(ledger_count), ids[: ids.size // ledger_count])
     with rocks_index(context, contents) as directory:
         database = _open_read_only(str(directory / "current" / "locations"))
         with RocksIndex(directory) as index:
