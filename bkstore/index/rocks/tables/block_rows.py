@@ -162,7 +162,9 @@ class TableRows:
         offset = int(self._table.index.offsets[block])
         for key, sequence, code, value in odd_versions:
             unknown = odd_row(str(self._table.path), offset, (key, value), sequence)
-            if code == ValueType.VALUE and unknown.overlaps(*self._bounds):
+            # A deletion of a key that no bookie's row has hides nothing.
+            is_relevant = code == ValueType.VALUE or len(key) == WORD_BYTES * self._words
+            if is_relevant and unknown.overlaps(*self._bounds):
                 report(unknown, self._damage)
         return rows
 

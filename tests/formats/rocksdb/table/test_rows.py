@@ -118,6 +118,11 @@ def test_the_examples_row() -> None:
         (b"\x00\x18\x09" + GOOD[3:], "its value has not 8 bytes|runs past"),
         (block([(internal_key(KEY, 1), b"short")]), "its value has not 8 bytes"),
         (block([(internal_key(KEY, 1, 0), b"8 bytes.")]), "its value has not 8 bytes"),
+        (block([(internal_key(KEY, 1), b"")]), "its value has not 8 bytes"),
+        (
+            block([(internal_key(KEY, 2, 0), b""), (internal_key(KEY, 1), b"")]),
+            "its value has not 8 bytes",
+        ),
         (block([(internal_key(KEY[1:], 1), bytes(8))]), "its key has not 16 bytes"),
         (block([(internal_key(KEY, 1, 99), bytes(8))]), "unknown type: 99"),
     ],

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from bkstore.errors import CorruptionError
+from bkstore.errors import CorruptionError, UnsupportedLayout
+from bkstore.formats.rocksdb.checksums import checksum_of
 from bkstore.index.rocks.tables.database_reader import DatabaseReader
 from bkstore.index.rocks.tables.key_lookups import KeyLookups
 from bkstore.index.rocks.tables.table_reader import TableReader
@@ -95,3 +99,92 @@ def test_blocks_in_each_others_place(tmp_path: Path) -> None:
                 reasons.append(error.reason)
     assert 0 < len(reasons) < 100
     assert all("not where the index has them" in reason for reason in reasons)
+
+
+def _write_file(top: Path, settings: TableSettings) -> tuple[Path, Path]:
+    """Write a database of one file with the entries 0 to 199 of ledger 7; return both."""
+    database = RandomDatabase(top, random.Random(3), settings)
+    database.write_file([_key(entry) for entry in range(200)])
+    (file,) = (top / "database").glob("*.sst")
+    return top / "database", file
+
+
+def _change_row(file: Path, entry: int, change: Callable[[bytearray, int], None]) -> int:
+    """Change a row: `change` gets the contents of its block, and the offset of the row's trailer
+    there. Make the checksum valid again; return the block's offset."""
+    with TableReader(file) as table:
+        block = bisect_left(table.index.separators, _key(entry))
+        offset, size = int(table.index.offsets[block]), int(table.index.sizes[block])
+        checksum_type = table.footer.checksum_type
+    data = bytearray(file.read_bytes())
+    contents = data[offset : offset + size]
+    change(contents, contents.index(_key(entry)) + 16)
+    data[offset : offset + size] = contents
+    checksum = checksum_of(checksum_type, bytes(data[offset : offset + size + 1]))
+    data[offset + size + 1 : offset + size + 5] = checksum.to_bytes(4, "little")
+    file.write_bytes(data)
+    return offset
+
+
+def _whole_keys(checksum: str) -> TableSettings:
+    """Return settings of small blocks of rows with whole keys, which are not compressed."""
+    return TableSettings(
+        block_size=512, compression="none", format_version=5, restart_interval=1, checksum=checksum
+    )
+
+
+@pytest.mark.parametrize(
+    ("type_and_bytes", "reason"),
+    [
+        ((1, 7), "a value of 7 bytes"),
+        ((1, 0), "a value of 0 bytes"),
+        ((0, 8), "a value of 8 bytes"),  # a deletion has none
+        ((7, 8), "a value of 8 bytes"),  # of a single row
+    ],
+)
+def test_a_value_of_another_width(
+    tmp_path: Path, type_and_bytes: tuple[int, int], reason: str
+) -> None:
+    """It is no location, and no deletion: never returned, and its key never absent."""
+    path, file = _write_file(tmp_path, _whole_keys("crc32c"))
+    code, value_bytes = type_and_bytes
+
+    def change(contents: bytearray, trailer: int) -> None:
+        contents[trailer] = code
+        lengths = trailer - 16 - 3  # of the shared bytes of the key, its other bytes, the value
+        assert contents[lengths : lengths + 3] == bytes([0, 24, 8])
+        contents[lengths + 2] = value_bytes
+
+    _change_row(file, 22, change)
+    with closing(DatabaseReader(path)) as reader, TableReader(file) as table:
+        with pytest.raises(CorruptionError, match=reason) as caught:
+            list(KeyLookups([[table]]).find_versions(_key(22)))
+        assert str(file) == caught.value.file
+        with pytest.raises(CorruptionError, match="are unknown"):
+            reader.get(_key(22))
+        assert 8 == len(reader.get(_key(150)) or b"")
+
+
+def test_blocks_without_checksums_are_read_whole(tmp_path: Path) -> None:
+    """Nothing else verifies them: a row out of order refuses all keys of its block, as it does in a
+    read of all rows."""
+    path, file = _write_file(tmp_path, _whole_keys("none"))
+
+    def change(contents: bytearray, trailer: int) -> None:
+        contents[trailer - 1] = 5  # the last byte of the entry id
+
+    offset = _change_row(file, 23, change)
+    with TableReader(file) as table:
+        block = table.index.offsets.tolist().index(offset)
+        low, high = table.index.separators[block - 1 : block + 1]
+        with pytest.raises(UnsupportedLayout, match="without checksums"):
+            list(KeyLookups([[table]]).find_versions(_key(150)))
+    block_entries = [entry for entry in range(200) if low < _key(entry) <= high]
+    with closing(DatabaseReader(path)) as reader:
+        for entry in range(200):
+            if entry in block_entries:
+                with pytest.raises(CorruptionError, match="out of order"):
+                    reader.get(_key(entry))
+            else:
+                assert 8 == len(reader.get(_key(entry)) or b"")
+    assert 23 in block_entries
