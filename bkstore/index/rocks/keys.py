@@ -135,7 +135,7 @@ def name_ledgers(unknown: UnknownRange, path: Path) -> UnknownRange:
     """Return an unknown range of the `ledgers` database at `path` with the ledgers as its subject,
     if it has some.
 
-    >>> unknown = UnknownRange("9.sst", 0, "damaged", bytes(7) + b"\5", bytes(7) + b"\7", 9)
+    >>> unknown = UnknownRange("9.sst", 0, "damaged", bytes(7) + b"\\5", bytes(7) + b"\\7", 9)
     >>> print(name_ledgers(unknown, Path("ledgers")).error())
     9.sst: offset 0: damaged: rows of ledgers 5 to 6 are unknown
     """

@@ -38,8 +38,8 @@ def next_key(key: bytes) -> bytes | None:
 def next_of_width(start: bytes, width: int) -> bytes:
     """Return the lowest key of a width that is not below `start`; `start` itself if there is none.
 
-    >>> next_of_width(b"\x01", 2), next_of_width(b"\x01\x02\x00", 2)
-    (b'\x01\x00', b'\x01\x03')
+    >>> next_of_width(b"\\x01", 2), next_of_width(b"\\x01\\x02\\x00", 2)
+    (b'\\x01\\x00', b'\\x01\\x03')
     """
     if len(start) <= width:
         return start.ljust(width, b"\0")
