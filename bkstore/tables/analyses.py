@@ -112,7 +112,7 @@ OWNER_VIOLATIONS = make_schema(
     " replicas_missing replicas_due",
     hide="application replicas_due",
     drop_first="below_write_quorum below_ack_quorum no_replica ledgers",
-    nothing="",
+    nothing="no ledger lacks replicas",
 )
 """One row per owner, as in `bytes_by_owner`, of ledgers that lack replicas, the most lost entries
 first. The columns named as categories count the ledgers of each."""
