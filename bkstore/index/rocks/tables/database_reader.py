@@ -121,7 +121,7 @@ class DatabaseReader:
         with ExitStack() as log_files:
             # Open the logs first: rows that a writer flushes meanwhile are in a log that is open.
             logs = open_logs(self.path, log_files)
-            self.manifest = self._read_manifest()
+            self.manifest = self._read_manifest(live)
             needed = [log for n, log in logs.items() if n >= self.manifest.version.log_number]
             if not live:  # otherwise some are just being written
                 self._check_tables()
@@ -136,13 +136,14 @@ class DatabaseReader:
         self._lookups = KeyLookups(self._runs)
         self._covered: dict[int, CoveredRows] = {}
 
-    def _read_manifest(self) -> Manifest:
+    def _read_manifest(self, live: bool) -> Manifest:
         """Return the manifest. Raises `UnsupportedLayout` for features that are not supported; a
-        record that the file ends inside, which a crash explains, is an oddity."""
+        record that the file ends inside, which a crash explains, is an oddity, but not if `live`:
+        it is being written, and the files before it are still those of the database."""
         manifest = read_manifest(find_manifest(self.path))
         if manifest.unsupported is not None:
             raise UnsupportedLayout(f"{manifest.path}: {manifest.unsupported}: not supported")
-        if manifest.torn_offset is not None:
+        if manifest.torn_offset is not None and not live:
             detail = "manifest ends inside a record"
             self.oddities.append((manifest.path, manifest.torn_offset, detail))
         return manifest

@@ -101,6 +101,42 @@ def test_blocks_in_each_others_place(tmp_path: Path) -> None:
     assert all("not where the index has them" in reason for reason in reasons)
 
 
+def test_a_block_of_another_file(tmp_path: Path) -> None:
+    """It has keys of the same range, and its own checksum; but its rows are older than any that the
+    manifest lists for the file. No look-up returns one of them."""
+    settings = TableSettings(block_size=256, compression="none", format_version=5)
+    database = RandomDatabase(tmp_path, random.Random(3), settings)
+    keys = [_key(entry) for entry in range(100)]
+    database.write_file(keys, is_compacted=False)
+    database.add_to_file(keys, deleted=(_key(200), _key(201)))
+    path = tmp_path / "database"
+    older, newer = sorted(path.glob("*.sst"))
+    with closing(DatabaseReader(path)) as reader:
+        values = {key: reader.get(key) for key in keys}
+    with TableReader(older) as one, TableReader(newer) as other:
+        offsets, sizes = one.index.offsets.tolist(), one.index.sizes.tolist()
+        assert other.index.offsets.tolist() == offsets
+        low, high = other.index.separators[2:4]
+    block = slice(offsets[3], offsets[3] + sizes[3] + 5)
+    data = bytearray(newer.read_bytes())
+    data[block] = older.read_bytes()[block]
+    newer.write_bytes(data)
+
+    replaced = [key for key in keys if low < key <= high]
+    assert 5 < len(replaced) < 50
+    with closing(DatabaseReader(path)) as reader:
+        for key in keys:
+            if key in replaced:
+                with pytest.raises(CorruptionError, match="before the oldest") as caught:
+                    reader.get(key)
+                assert (str(newer), offsets[3]) == (caught.value.file, caught.value.offset)
+            else:
+                assert values[key] == reader.get(key)
+        with pytest.raises(CorruptionError, match="before the oldest"):
+            reader.last_key(2, _key(0), replaced[-1])
+        assert keys[-1] == reader.last_key(2, _key(0), _key(200))
+
+
 def _write_file(top: Path, settings: TableSettings) -> tuple[Path, Path]:
     """Write a database of one file with the entries 0 to 199 of ledger 7; return both."""
     database = RandomDatabase(top, random.Random(3), settings)
