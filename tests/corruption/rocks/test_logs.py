@@ -179,3 +179,36 @@ def test_damage_of_a_live_database_is_damage(unflushed: tuple[Path, Answers]) ->
         RocksIndex(top, live=True)
 
     assert str(log) == caught.value.file
+
+
+def test_a_manifest_that_is_being_written(tmp_path: Path) -> None:
+    """Wherever the record of a flush ends, a live reader has all rows: from the log until the
+    record is whole, from the table then. Only a reader of a bookie that is down calls it odd."""
+    made, copy = tmp_path / "made", tmp_path / "copy"
+    with RocksIndex(made, writable=True) as index:
+        index.put_many(7, range(1000), range(1, 1001))
+        flush(index)
+        index.put_many(7, range(1000, 2000), range(1, 1001))
+        index.flush()
+        shutil.copytree(made, copy)
+        flush(index)
+        written = only_file(made / "current" / "locations", "MANIFEST-*").read_bytes()
+        for table in (made / "current" / "locations").glob("*.sst"):
+            shutil.copy2(table, copy / "current" / "locations")
+    manifest = only_file(copy / "current" / "locations", "MANIFEST-*")
+    before = manifest.stat().st_size
+    assert manifest.read_bytes() == written[:before] < written
+    for end in (before, before + 1, before + 6, before + 7, before + 20, len(written) - 1):
+        manifest.write_bytes(written[:end])
+        with RocksIndex(copy, live=True) as index:
+            assert list(range(2000)) == index.entries(7).tolist()
+            assert [1, 1000, 1000] == [index.get(7, entry) for entry in (0, 999, 1999)]
+            assert [] == index.findings()
+        with RocksIndex(copy) as index:
+            assert list(range(2000)) == index.entries(7).tolist()
+            details = [finding.detail for finding in index.findings()]
+        torn = ["manifest ends inside a record"] if end > before else []
+        assert torn == [detail for detail in details if "manifest ends" in detail]
+    manifest.write_bytes(written)
+    with RocksIndex(copy, live=True) as index:
+        assert list(range(2000)) == index.entries(7).tolist()
