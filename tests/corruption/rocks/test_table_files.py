@@ -22,6 +22,7 @@ from bkstore.index.rocks.tables.block_rows import TableRows
 from bkstore.index.rocks.tables.damage import UnknownRange
 from bkstore.index.rocks.tables.database_reader import DatabaseReader
 from bkstore.index.rocks.tables.table_reader import TableReader
+from tests.index.rocks.tables.changed_blocks import change_block, change_row
 from tests.index.rocks.tables.random_databases import RandomDatabase, TableSettings
 from tests.index.rocks.tables.reading import Pair, pairs_of
 
@@ -378,3 +379,67 @@ def test_a_row_too_few_is_noticed(tmp_path: Path) -> None:
     file.write_bytes(data[:position] + bytes([91]) + data[position + 1 :])
     with pytest.raises(CorruptionError, match="has 90 rows and 0 deletions, its properties 91"):
         read_file(file, None)
+
+
+def _uncompressed(top: Path) -> tuple[Path, Path, list[bytes]]:
+    """Write a database of one file of small blocks with whole keys; return both, and the keys."""
+    settings = TableSettings(compression="none", block_size=256, restart_interval=1)
+    database = RandomDatabase(top, random.Random(3), settings)
+    keys = [key_of(n) for n in range(1, 91)]
+    database.write_file(keys)
+    (file,) = (top / "database").glob("*.sst")
+    return top / "database", file, keys
+
+
+def test_a_row_that_is_not_supported_hides_its_block(tmp_path: Path) -> None:
+    """It is met after the file was opened, when RocksDB cannot be used instead: reads that go on
+    beside damage pass over its block, all others name the file and the type."""
+    path, file, keys = _uncompressed(tmp_path)
+
+    def make_merge(contents: bytearray, trailer: int) -> None:
+        contents[trailer] = 2  # kTypeMerge
+
+    offset = change_row(file, keys[40], make_merge)
+    with TableReader(file) as table:
+        block = table.index.offsets.tolist().index(offset)
+        low, high = table.index.separators[block - 1 : block + 1]
+    sound = [key for key in keys if not low < key <= high]
+    with closing(DatabaseReader(path)) as reader:
+        for read in (
+            lambda damage: [key for key, _ in reader.items(damage)],
+            lambda damage: [
+                rows.key_at(row)
+                for rows in reader.rows(2, damage=damage)
+                for row in range(len(rows))
+            ],
+        ):
+            damage: list[UnknownRange] = []
+            assert sound == read(damage)
+            (unknown,) = damage
+            assert (str(file), offset) == (unknown.file, unknown.offset)
+            assert "MERGE" in unknown.reason
+            with pytest.raises((CorruptionError, UnsupportedLayout), match="MERGE") as caught:
+                read(None)
+            assert str(file) in str(caught.value)
+
+
+def test_an_index_that_is_not_supported_hides_its_file(tmp_path: Path) -> None:
+    """The index is read at the first use of the file."""
+    path, file, keys = _uncompressed(tmp_path)
+    with TableReader(file) as table:
+        handle = table.footer.index
+        assert handle is not None
+
+    def set_later_feature(contents: bytearray) -> None:
+        contents[-1] |= 0x10  # of the number of restart points
+
+    change_block(file, handle.offset, handle.size, set_later_feature)
+    with closing(DatabaseReader(path)) as reader:
+        damage: list[UnknownRange] = []
+        assert [] == reader.items(damage) == list(reader.rows(2, damage=damage))
+        assert [str(file)] * 2 == [unknown.file for unknown in damage]
+        assert all(key in unknown for unknown in damage for key in keys)
+        for read in (reader.items, lambda: reader.get(keys[3])):
+            with pytest.raises((CorruptionError, UnsupportedLayout), match="features") as caught:
+                read()
+            assert str(file) in str(caught.value)

@@ -30,8 +30,9 @@ _READABLE = frozenset(int(code) for code in READABLE_TYPES)
 def read_versions(table: TableReader, damage: Damage = None) -> Iterator[Version]:
     """Yield all versions (key, sequence number, type, value) of all keys in a file, in order: by
     key, of one key newest first. Raises `CorruptionError` for damage, also if there are fewer rows
-    than the properties say; `UnsupportedLayout` for rows of other types than values and deletions.
-    With `damage`, ranges of blocks that fail are appended there and passed over. Some 3 us a row.
+    than the properties say; `UnsupportedLayout` for blocks with something that is not read here,
+    such as rows of other types than values and deletions. With `damage`, ranges of blocks that fail
+    for either reason are appended there and passed over. Some 3 us a row.
     """
     row_count = deletion_count = 0
     is_whole = True  # whether all blocks were read, so that counts can be compared
@@ -43,6 +44,13 @@ def read_versions(table: TableReader, damage: Damage = None) -> Iterator[Version
             first_key, first_sequence = versions[0][:2]
             if before is not None and before >= (first_key, MAX_SEQUENCE - first_sequence):
                 raise CorruptionError(None, None, "keys of rows are out of order")
+        except UnsupportedLayout as error:
+            reason = str(error).removeprefix(f"{table.path}: ")
+            if damage is None:
+                raise UnsupportedLayout(f"{table.path}: {reason}") from None
+            report(table.unknown_block(block, CorruptionError(None, None, reason)), damage)
+            is_whole = False
+            continue
         except CorruptionError as error:
             report(table.unknown_block(block, error), damage)
             is_whole = False

@@ -280,12 +280,13 @@ class DatabaseReader:
                         rows_read += len(rows)
                         last_key = rows.key_at(-1)
                     yield rows
-            except CorruptionError as error:
+            except (CorruptionError, UnsupportedLayout) as error:
                 if damage is None:
                     raise
                 # All keys after the last row that was read are unknown.
                 begin = last_key + b"\0" if rows_read else last_key
-                damage.append(table.unknown(error, error.offset, begin, table.key_bounds[1]))
+                failure = _as_damage(error, table)
+                damage.append(table.unknown(failure, failure.offset, begin, table.key_bounds[1]))
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of one key, a location of 8 bytes, or None if there is none. Reads one
@@ -405,8 +406,17 @@ class DatabaseReader:
         for table in self.tables():
             try:
                 yield from read_versions(table, damage)
-            except CorruptionError as error:
-                damage.append(table.unknown(error, error.offset, *table.key_bounds))
+            except (CorruptionError, UnsupportedLayout) as error:
+                failure = _as_damage(error, table)
+                damage.append(table.unknown(failure, failure.offset, *table.key_bounds))
+
+
+def _as_damage(error: CorruptionError | UnsupportedLayout, table: TableReader) -> CorruptionError:
+    """Return an error of reading a file as damage: something that is not read here hides rows, too,
+    if it is met after opening, when RocksDB cannot replace the arrays any more."""
+    if isinstance(error, CorruptionError):
+        return error
+    return CorruptionError(table.path, None, str(error).removeprefix(f"{table.path}: "))
 
 
 def _overlaps(table: TableReader, start: bytes | None, stop: bytes | None) -> bool:

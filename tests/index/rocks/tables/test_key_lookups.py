@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_left
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -12,11 +10,11 @@ import numpy as np
 import pytest
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
-from bkstore.formats.rocksdb.checksums import checksum_of
 from bkstore.index.rocks.tables.database_reader import DatabaseReader
 from bkstore.index.rocks.tables.key_lookups import KeyLookups
 from bkstore.index.rocks.tables.table_reader import TableReader
 from bkstore.index.rocks.tables.table_writer import TableFileWriter
+from tests.index.rocks.tables.changed_blocks import change_row
 from tests.index.rocks.tables.random_databases import RandomDatabase, TableSettings
 
 
@@ -145,23 +143,6 @@ def _write_file(top: Path, settings: TableSettings) -> tuple[Path, Path]:
     return top / "database", file
 
 
-def _change_row(file: Path, entry: int, change: Callable[[bytearray, int], None]) -> int:
-    """Change a row: `change` gets the contents of its block, and the offset of the row's trailer
-    there. Make the checksum valid again; return the block's offset."""
-    with TableReader(file) as table:
-        block = bisect_left(table.index.separators, _key(entry))
-        offset, size = int(table.index.offsets[block]), int(table.index.sizes[block])
-        checksum_type = table.footer.checksum_type
-    data = bytearray(file.read_bytes())
-    contents = data[offset : offset + size]
-    change(contents, contents.index(_key(entry)) + 16)
-    data[offset : offset + size] = contents
-    checksum = checksum_of(checksum_type, bytes(data[offset : offset + size + 1]))
-    data[offset + size + 1 : offset + size + 5] = checksum.to_bytes(4, "little")
-    file.write_bytes(data)
-    return offset
-
-
 def _whole_keys(checksum: str) -> TableSettings:
     """Return settings of small blocks of rows with whole keys, which are not compressed."""
     return TableSettings(
@@ -191,7 +172,7 @@ def test_a_value_of_another_width(
         assert contents[lengths : lengths + 3] == bytes([0, 24, 8])
         contents[lengths + 2] = value_bytes
 
-    _change_row(file, 22, change)
+    change_row(file, _key(22), change)
     with closing(DatabaseReader(path)) as reader, TableReader(file) as table:
         with pytest.raises(CorruptionError, match=reason) as caught:
             list(KeyLookups([[table]]).find_versions(_key(22)))
@@ -209,7 +190,7 @@ def test_blocks_without_checksums_are_read_whole(tmp_path: Path) -> None:
     def change(contents: bytearray, trailer: int) -> None:
         contents[trailer - 1] = 5  # the last byte of the entry id
 
-    offset = _change_row(file, 23, change)
+    offset = change_row(file, _key(23), change)
     with TableReader(file) as table:
         block = table.index.offsets.tolist().index(offset)
         low, high = table.index.separators[block - 1 : block + 1]
