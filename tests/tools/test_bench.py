@@ -224,7 +224,7 @@ def test_memory_of_a_larger_load_shows(tmp_path: Path) -> None:
 
 def test_long_rows_run_when_they_are_asked_for() -> None:
     """Without `--long` or its name a long row does not run; there are some."""
-    long = ["ledger-memory", "listing", "audit", "audit-memory", "live-audit", "repair"]
+    long = ["ledger-memory", "listing", "audit", "audit-memory", "live-audit", "repair", "rescue"]
     long += ["dump", "dump-sizes", "care"]
 
     assert long == [row.name for row in ROWS if row.long]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import OS_FILES, Files
@@ -78,13 +79,12 @@ class FolderOutput(RescueOutput):
             self._open_ledger(plan.metadata.ledger)
             self._entries_file.append(_CSV_HEADER.encode())
         batch = self._payloads.read(plan.metadata.ledger, records)
-        lines, offset = io.StringIO(), self._payload_file.size
-        columns = (batch.entry_id.tolist(), batch.lac.tolist(), batch.length.tolist())
-        for entry_id, lac, length, payload in zip(*columns, batch.payloads):
-            lines.write(f"{entry_id},{offset},{len(payload)},{lac},{length}\n")
-            offset += len(payload)
+        sizes = np.fromiter(map(len, batch.payloads), np.int64, len(batch.payloads))
+        offsets = self._payload_file.size + np.cumsum(sizes) - sizes
+        columns = (batch.entry_id, offsets, sizes, batch.lac, batch.length)
+        lines = map("%d,%d,%d,%d,%d\n".__mod__, zip(*(column.tolist() for column in columns)))
         self._payload_file.append(b"".join(batch.payloads))
-        self._entries_file.append(lines.getvalue().encode())
+        self._entries_file.append("".join(lines).encode())
 
     def _open_ledger(
         self, ledger_id: LedgerId, payload_bytes: int = 0, entries_bytes: int = 0

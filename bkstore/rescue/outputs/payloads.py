@@ -31,15 +31,12 @@ class PayloadReader:
     def read(self, ledger_id: LedgerId, records: RecordBatch) -> PayloadBatch:
         """Return the payloads of records of one ledger. About 0.5 us a record."""
         secret = self._secrets.secret_of(ledger_id)
-        digest = new_digest("DUMMY" if secret.digest_type in (None, "HMAC") else secret.digest_type)
-        decoded, _ = decode_records(digest, records, None)
+        # Digests were compared when the records were read: here they are only skipped.
+        decoded, _ = decode_records(new_digest("DUMMY"), records, None)
         ids = (decoded.entries, decoded.lacs, decoded.lengths)
         if secret.digest_type is None:
             return PayloadBatch(*ids, self._trials.payloads(ledger_id, records.records()))
-        header_and_digest = decoded.offsets - records.offsets
-        if secret.digest_type == "HMAC":  # skipping its digest needs no password
-            header_and_digest += new_digest("HMAC", b"").size
-        starts = (records.offsets + header_and_digest).tolist()
+        starts = (decoded.offsets + new_digest(secret.digest_type, b"").size).tolist()
         ends = (records.offsets + records.sizes).tolist()
         view = memoryview(records.buffer)
         payloads = [bytes(view[start:end]) for start, end in zip(starts, ends)]
