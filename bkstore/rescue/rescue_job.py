@@ -237,6 +237,7 @@ class _Writing:
         job = self._job
         if self._checkpoints is not None:
             self._written = self._checkpoints.resume(job.output_key(self._output))
+        self._since_checkpoint.position = self._written.position
         self.lengths |= self._written.lengths
         for ledger_id, unread in self._written.unread.items():
             job.plans[ledger_id].unread = unread

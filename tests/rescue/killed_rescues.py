@@ -10,9 +10,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 _ROOT = Path(__file__).parents[2]
 _COUNTED = ("close", "fsync", "mkdir", "open", "pwrite", "remove_tree", "replace", "sync_dir")
@@ -48,16 +51,19 @@ def run_rescues(runs: Sequence[RescueRun]) -> list[KilledRun]:
     return [KilledRun(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
-def shrink_batches() -> None:
+@contextmanager
+def small_batches() -> Iterator[None]:
     """Make batches and the distances of checkpoints so small that a small world has many."""
     from bkstore.rescue import rescue_job, rescued_records
     from bkstore.rescue.outputs import parquet_files
 
-    modules: Any = (rescue_job, rescued_records, parquet_files)
-    job, records, parquet = modules
-    job.CHECKPOINT_BYTES, job.CHECKPOINT_LEDGERS = 1500, 2
-    records._BATCH_BYTES = 700
-    parquet.FILE_BYTES, parquet._GROUP_BYTES = 1500, 1000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rescue_job, "CHECKPOINT_BYTES", 1500)
+        patch.setattr(rescue_job, "CHECKPOINT_LEDGERS", 2)
+        patch.setattr(rescued_records, "_BATCH_BYTES", 700)
+        patch.setattr(parquet_files, "FILE_BYTES", 1500)
+        patch.setattr(parquet_files, "_GROUP_BYTES", 1000)
+        yield
 
 
 class CallCounter:
@@ -88,10 +94,10 @@ def _run_child(run: RescueRun, pipe: int) -> int:
     from bkstore.cli.main import main
     from bkstore.files.disk_changes import Files
 
-    shrink_batches()
     counter = CallCounter(run.last_call)
     counter.install(Files, (*_COUNTED, *_COUNTED_ALSO))
-    code = main([*run.arguments, "--jobs", "1", "--format", "jsonl", "-o", os.devnull])
+    with small_batches():
+        code = main([*run.arguments, "--jobs", "1", "--format", "jsonl", "-o", os.devnull])
     os.write(pipe, b"%d" % counter.calls)
     return code
 

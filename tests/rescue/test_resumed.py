@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +14,9 @@ import pytest
 from bkstore.formats.metadata.json_file import decode_file
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
-from bkstore.rescue import RescueJob, WantedLedgers, open_source, rescue_job, staged_output
+from bkstore.rescue import RescueJob, WantedLedgers, open_source, staged_output
 from bkstore.rescue.outputs import FolderOutput, ParquetOutput
-from tests.rescue.killed_rescues import shrink_batches
+from tests.rescue.killed_rescues import small_batches
 from tests.rescue.rescue_runs import read_folder
 from tests.rescue.rescue_worlds import RescueWorld
 
@@ -91,22 +91,12 @@ class ResumedRescue:
 
 
 @pytest.fixture
-def resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResumedRescue:
-    """Return rescues of a world with several ledgers, in small batches."""
-    from bkstore.rescue import rescued_records
-    from bkstore.rescue.outputs import parquet_files
-
-    for module, names in (
-        (rescue_job, ("CHECKPOINT_BYTES", "CHECKPOINT_LEDGERS")),
-        (rescued_records, ("_BATCH_BYTES",)),
-        (parquet_files, ("FILE_BYTES", "_GROUP_BYTES")),
-    ):
-        for name in names:
-            monkeypatch.setattr(module, name, getattr(module, name))  # restores it
-    shrink_batches()
+def resumed(tmp_path: Path) -> Iterator[ResumedRescue]:
+    """Yield rescues of a world with several ledgers, in small batches."""
     world = RescueWorld(tmp_path / "world", seed=1)
     assert len(world.ledgers) > 2
-    return ResumedRescue(world, tmp_path / "out")
+    with small_batches():
+        yield ResumedRescue(world, tmp_path / "out")
 
 
 def test_only_the_rest_is_read(resumed: ResumedRescue) -> None:

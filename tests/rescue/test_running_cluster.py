@@ -105,9 +105,15 @@ def test_ledgers_keep_their_ids_and_metadata(tmp_path: Path, count: int) -> None
         cluster.close()
 
 
-def test_an_interrupted_rescue_goes_on(tmp_path: Path) -> None:
-    """A ledger that is IN_RECOVERY from an earlier run gets all of its entries."""
+@pytest.mark.parametrize("was_open", [False, True])
+def test_an_interrupted_rescue_goes_on(tmp_path: Path, was_open: bool) -> None:
+    """A ledger that is IN_RECOVERY from an earlier run, with all of its entries, is closed, at the
+    length that its last record has if nobody closed it before."""
     world = RescueWorld(tmp_path / "world", seed=3, scopes=False)
+    if was_open:
+        for ledger in world.ledgers.values():
+            fields = {"state": "OPEN", "last_entry_id": -1, "length": 0}
+            ledger.metadata = replace(ledger.metadata, **fields)  # type: ignore[arg-type]
     cluster = RunningCluster(tmp_path, 2)
     try:
         rescue_to(cluster.client, world)

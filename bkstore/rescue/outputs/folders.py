@@ -65,8 +65,8 @@ class FolderOutput(RescueOutput):
 
     def _remove_files(self, ledger_id: LedgerId) -> None:
         """Remove the files of a ledger that were begun after the checkpoint."""
-        for name in (PAYLOADS_FILE, ENTRIES_FILE):
-            path = self._path(ledger_id) / name
+        folder = self._path(ledger_id)
+        for path in (folder / PAYLOADS_FILE, folder / ENTRIES_FILE):
             with convert_write_errors(path), suppress(FileNotFoundError):
                 self._files.unlink(path)
 

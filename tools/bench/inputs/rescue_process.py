@@ -45,12 +45,11 @@ def make_bookies(top: Path, ledgers: int, entries: int, payload_size: int) -> No
     bookies = list(STORAGE_OF_BOOKIE)
     metadata = []
     with ExitStack() as stack:
-        opened = [
-            stack.enter_context(
-                Bookie.open(top / name, kind, bookie_id=name, files=UnsyncedFiles())
-            )
-            for name, kind in STORAGE_OF_BOOKIE.items()
-        ]
+        opened = []
+        for bookie_id, kind in STORAGE_OF_BOOKIE.items():
+            path = top / bookie_id
+            bookie = Bookie.open(path, kind, bookie_id=bookie_id, files=UnsyncedFiles())
+            opened.append(stack.enter_context(bookie))
         for ledger in range(ledgers):
             for first in range(0, entries, _BATCH_ENTRIES):
                 entry_ids = np.arange(first, min(first + _BATCH_ENTRIES, entries))
@@ -80,7 +79,7 @@ def make_bookies(top: Path, ledgers: int, entries: int, payload_size: int) -> No
 def _rescue(form: str, top: Path, jobs: int) -> dict[str, float]:
     ledgers = decode_file((top / "metadata.json").read_bytes()).ledgers
     with ExitStack() as stack:
-        sources = [stack.enter_context(open_source(top / name, name)) for name in STORAGE_OF_BOOKIE]
+        sources = [stack.enter_context(open_source(top / each, each)) for each in STORAGE_OF_BOOKIE]
         job = RescueJob(sources, WantedLedgers({each.ledger: each for each in ledgers}), jobs=jobs)
         staging = stack.enter_context(staged_output(top / "out"))
         before = _cost_so_far()
@@ -93,9 +92,9 @@ def _rescue(form: str, top: Path, jobs: int) -> dict[str, float]:
     shutil.rmtree(top / "out")
     costs = {"survey": after_survey - before, "writing": after_writing - after_survey}
     figures: dict[str, float] = {
-        f"{step} {name}": float(cost)
+        f"{step} {unit}": float(cost)
         for step, both in costs.items()
-        for name, cost in zip(("cpu", "seconds"), both)
+        for unit, cost in zip(("cpu", "seconds"), both)
     }
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * MAXRSS_UNIT_BYTES
     rescued = sum(len(row.entries) for row in job.account() if row.kind == "whole")

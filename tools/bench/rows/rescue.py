@@ -54,7 +54,7 @@ def _rescue_facts(top: Path, entries: int) -> list[Fact]:
 
 
 def _rescue_cases(context: Context) -> Cases:
-    for name, (payload_size, entries) in PAYLOAD_SIZES.items():
+    for case_name, (payload_size, entries) in PAYLOAD_SIZES.items():
         top = Path(new_directory(context))
         ledgers = context.scaled(LEDGERS, minimum=1)
         _run_process("make", top, ledgers, entries, payload_size)
@@ -62,9 +62,8 @@ def _rescue_cases(context: Context) -> Cases:
             f"{ledgers} ledgers of {entries} entries, 2 replicas on 3 bookies, two of them with "
             "sorted storage and one with db; entry logs and journals"
         )
-        yield FactCase(
-            name, ledgers * entries, shape, partial(_rescue_facts, top, ledgers * entries)
-        )
+        facts = partial(_rescue_facts, top, ledgers * entries)
+        yield FactCase(case_name, ledgers * entries, shape, facts)
 
 
 ROWS = (
