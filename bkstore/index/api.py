@@ -65,8 +65,8 @@ class LedgerState(NamedTuple):
     """What an index stores for a ledger besides its entries.
 
     `master_key` may be empty (not known). `explicit_lac` is the whole body as a client sent it
-    (ledger, LAC, digest). Both are stored byte for byte, without a check; `limbo` is stored if
-    the index `supports_limbo`. The repr does not show the key.
+    (ledger, LAC, digest). Both are stored byte for byte, without a check; `limbo` (the bookie may
+    have lost entries) is stored if the index `supports_limbo`. The repr does not show the key.
 
     >>> LedgerState(b"secret", fenced=True)
     LedgerState(master_key=<6 bytes>, fenced=True, limbo=False, explicit_lac=None)
@@ -103,7 +103,7 @@ class IndexBatch(NamedTuple):
     ) -> IndexBatch:
         """Return the rows of one ledger. The columns of directory index, scope and ledger id have
         one value in all rows: they are broadcast, and take no memory."""
-        values = (dir_index, *ledger.signed)
+        values = (dir_index, *ledger.signed)  # `signed`: scope and ledger id in two's complement
         dir_indexes, scope_ids, ledger_ids = (
             np.broadcast_to(np.int64(value), entries.shape) for value in values
         )
@@ -249,9 +249,9 @@ class EntrySource(ABC):
         when its turn comes. This call itself raises what `ledgers` and `LedgerId.of` raise. If the
         source is closed, `IllegalOperation` is raised in any case, after results already made.
 
-        Memory: the ledger ids, and a number of results that does not grow with theirs; results may
-        share memory. This implementation makes one call for each ledger; a backend overrides it if
-        one pass over many ledgers is cheaper.
+        Memory: the ledger ids, and some results at a time, however many ledgers there are; results
+        may share memory. This implementation makes one call for each ledger; a backend overrides it
+        if one pass over many ledgers is cheaper.
         """
         return list_one_by_one(self.availability, self._ledgers_to_list(ledgers), errors)
 
@@ -333,7 +333,7 @@ class EntryIndex(EntrySource, Closeable):
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
         """Return whether `set_state` can store an explicit LAC for the ledger: not in index files
         with header version 0, which has no field for it (`FileInfo`)."""
-        LedgerId.of(ledger)
+        LedgerId.of(ledger)  # raises if it is no ledger id
         return True
 
     @abstractmethod
@@ -418,6 +418,7 @@ def locations_of(wanted: Int64Array, entries: Int64Array, locations: Int64Array)
     """Return the location of each wanted entry, 0 where sorted `entries` lack it."""
     if not entries.size:
         return np.zeros(wanted.size, np.int64)
+    # An entry above all others is compared with the last one, which differs from it.
     positions = np.minimum(np.searchsorted(entries, wanted), entries.size - 1)
     return np.where(entries[positions] == wanted, locations[positions], np.int64(0))
 
@@ -432,5 +433,6 @@ def sorted_distinct(
     sort_order = np.argsort(entries, kind="stable")  # equal entries stay in their order
     entries, values = entries[sort_order], values[sort_order]
     differs = entries[1:] != entries[:-1]
+    # Keep the rows that differ from the one before (first of equal ones) or after (last).
     keep = np.concatenate(([True], differs) if duplicates == "first" else (differs, [True]))
     return entries[keep], values[keep]

@@ -17,7 +17,8 @@ MAX_RUNS = 64
 """Findings for runs of one reason in one file and ledger; the last one takes all later damage."""
 
 _MAX_GROUPS = 32
-"""Sequence groups of a run's entries that are kept; a run of more is told by its ends alone."""
+"""Sequence groups (rows of ranges at equal distances) that are kept of a run's entries; the finding
+of a run with more has only its lowest and highest entry."""
 
 _NUMBER = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 
@@ -57,7 +58,8 @@ class _Run:
 
     def add_entries(self, entries: Int64Array | None) -> None:
         """Count damaged entries, or with None one other damaged object. The set of the entries is
-        kept while it has few sequence groups; once it has too many, only their number is."""
+        kept while it has few sequence groups; once it has too many, only the entries are counted.
+        """
         if entries is None:
             self.count += 1
             return

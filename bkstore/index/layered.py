@@ -52,8 +52,8 @@ class LayeredSource(EntrySource):
         return merged[np.concatenate(([True], merged[1:] != merged[:-1]))]
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id of both; BookKeeper ignores `flushed` if the other has
-        any."""
+        """Return the highest entry id of both; BookKeeper ignores `flushed` if `unflushed` has
+        entries of the ledger."""
         last_entries = (self.unflushed.last_entry(ledger), self.flushed.last_entry(ledger))
         return max((entry for entry in last_entries if entry is not None), default=None)
 
@@ -77,7 +77,7 @@ class LayeredSource(EntrySource):
             for (ledger_id, unflushed), (_, flushed) in zip(unflushed_sets, flushed_sets):
                 if isinstance(unflushed, BkstoreError):
                     yield from yield_or_record_error(ledger_id, unflushed, errors)
-                elif isinstance(flushed, BkstoreError) or not unflushed:
+                elif isinstance(flushed, BkstoreError) or not unflushed:  # nothing to unite
                     yield from yield_or_record_error(ledger_id, flushed, errors)
                 else:
                     yield ledger_id, unflushed | flushed

@@ -40,7 +40,8 @@ from bkstore.index.bulk_listing import LedgerErrors
 _NO_ENTRIES = np.empty(0, np.int64)
 
 _LEDGERS_PER_CHUNK, _MAX_SHORT_ENTRIES = 256, 1 << 10
-"""Ledgers listed together; those of at most so many entries are condensed in one call."""
+"""Ledgers listed together; the lists of those with at most so many entries become sets in one
+call."""
 
 _MAX_TAIL_NUMBERS = 1 << 20
 """Numbers in a tail before they are packed into arrays; bounds the memory of single puts."""
@@ -173,7 +174,8 @@ class MemtableIndex(EntryIndex):
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """Return (ledger, `availability`) of many ledgers; short ones are condensed together."""
+        """Return (ledger, `availability`) of many ledgers; the entries of short ones become sets
+        together. `errors` stays empty: what is in memory is never damaged."""
         self._check_open()
         return self._list_chunks(self._ledgers_to_list(ledgers))
 

@@ -171,15 +171,16 @@ class OffsetRangeIndex:
         with self._lock:
             now = self._clock()
             self._evict_expired(now)
-            # The object was put before, and not even the oldest of its items has expired: all its
-            # entries are still here.
-            known_node, known_start = self._complete_objects.get(object_id, (node, -math.inf))
-            if not stream_numbers.size or (known_node == node and now - known_start < self.ttl):
+            # If the object was put before, and not even the oldest of its items has expired, all
+            # its entries are still here. One that was not put counts as expired.
+            known_node, known_age = self._complete_objects.get(object_id, (node, -math.inf))
+            if not stream_numbers.size or (known_node == node and now - known_age < self.ttl):
                 return
-            oldest = now
+            oldest_age = now  # the lowest `age_start` of the items that have its entries
             for stream, start in zip(stream_numbers.tolist(), offsets.tolist()):
-                oldest = min(oldest, self._put_entry((stream, node), start, object_id, now))
-            self._complete_objects[object_id] = (node, oldest)
+                age_start = self._put_entry((stream, node), start, object_id, now)
+                oldest_age = min(oldest_age, age_start)
+            self._complete_objects[object_id] = (node, oldest_age)
             self._make_room(now)
 
     def _put_entry(self, key: ItemKey, start: int, object_id: int, now: float) -> float:

@@ -146,7 +146,7 @@ class PartitionedIndex(EntryIndex):
                 is_home = rows.ledger_id.view(np.uint64) % np.uint64(len(self.parts)) == part_index
                 if not is_home.all():
                     rows = IndexBatch(*(column[is_home] for column in rows))
-                if rows.entry_id.size:
+                if rows.entry_id.size:  # a part numbers its only directory 0
                     yield rows._replace(dir_index=rows.dir_index + part_index)
 
     def findings(self) -> list[Finding]:

@@ -56,6 +56,7 @@ def _read_chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[in
     holes of the file, which no entry was ever written to, are passed over. The next chunk is read
     into the same array. Raises `CorruptionError` for a negative location."""
     buffer = np.empty(min(CHUNK_SLOTS, max(stop - first, 0)), np.int64)
+    # `st_blocks` counts 512 bytes that have space on disk: a chunk or more has none.
     file_stat = os.fstat(fd)
     has_large_holes = file_stat.st_blocks * 512 < file_stat.st_size - SLOT_SIZE * CHUNK_SLOTS
     slot = first
@@ -69,7 +70,7 @@ def _read_chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[in
                 return
         words = buffer[: min(CHUNK_SLOTS, stop - slot)]
         read_exactly(fd, words.data.cast("B"), HEADER_SIZE + SLOT_SIZE * slot, path)
-        if np.bitwise_or.reduce(words) & _SIGN_BYTE:
+        if np.bitwise_or.reduce(words) & _SIGN_BYTE:  # the sign of any word is set
             bad_slot = slot + int(np.flatnonzero(words & _SIGN_BYTE)[0])
             raise _negative_location_error(path, bad_slot)
         yield slot, words
@@ -77,8 +78,9 @@ def _read_chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[in
 
 
 def read_present_groups(fd: int, path: str, first: int, stop: int) -> Groups:
-    """Return which of the slots first..stop-1 hold a location, as canonical groups. Cost: one read
-    of the data, without expanding runs to ids. Memory: one chunk, and the groups."""
+    """Return which of the slots first..stop-1 hold a location, as the sequence groups of an
+    `Availability` (rows of ranges at equal distances). Cost: one read of the data, without
+    expanding ranges to ids. Memory: one chunk, and the groups."""
     chunks = _read_chunks(fd, path, first, stop)
     parts = [from_entries.groups_of_mask(words != 0, first_slot) for first_slot, words in chunks]
     return grouping.canonicalize_parts(parts)
@@ -175,7 +177,7 @@ def overwrite(fd: int, data: bytes, offset: int, files: Files = OS_FILES) -> Non
         files.pwrite(fd, data, offset)
     except OSError:
         files.pwrite(fd, previous, offset)
-        files.truncate(fd, size)
+        files.truncate(fd, size)  # the write may have made the file longer
         raise
 
 
@@ -187,7 +189,7 @@ def _changed_pages(
     stop = (int(entry_ids[-1]) // page_slots + 1) * page_slots
     offset = HEADER_SIZE + SLOT_SIZE * first
     words = np.zeros(stop - first, ">i8")
-    if entry_ids.size < stop - first:  # some slots stay as they are
+    if entry_ids.size < stop - first:  # some slots stay as they are, or zero past the file's end
         stored = os.pread(fd, words.nbytes, offset)
         words.view(np.uint8)[: len(stored)] = np.frombuffer(stored, np.uint8)
     words[entry_ids - first] = locations

@@ -83,14 +83,14 @@ class _Walk:
             if not file_name.endswith(_SUFFIXES):
                 continue
             try:
-                number = int(file_name[:-4], 16)
+                number = int(file_name[:-4], 16)  # without ".idx"; no number in a leftover's name
             except ValueError:
                 number = -1
             # The file is where `index_path` has it, and is named so. The test does not build that
             # path, because it runs for each file.
             is_in_place = number & 0xFFFF == low_16_bits and number < 1 << 63
             if is_in_place and file_name == f"{number:x}.idx":
-                ledger: LedgerId = tuple.__new__(LedgerId, (0, number))
+                ledger: LedgerId = tuple.__new__(LedgerId, (0, number))  # valid: spares its checks
                 self.files[ledger] = entry.path
                 if not entry.is_file(follow_symlinks=False):
                     self._tree.irregular_ledgers.add(ledger)

@@ -55,7 +55,7 @@ class HierarchicalIndex(HierarchicalReader):
         current_dir = self._current_dirs[ledger_id.ledger % len(self._current_dirs)]
         header = idxfile.encode_header(IdxHeader(version=self._header_version))
         fd, path = self._changes.create(current_dir, ledger_id, header)
-        if self._tree is not None:
+        if self._tree is not None:  # the scanned files are listed by their final paths
             self._tree.files[ledger_id] = self._changes.final_path_of(ledger_id)
         return self._keep_open(ledger_id, fd, path)
 

@@ -83,6 +83,9 @@ class HierarchicalReader(EntryIndex):
         compat: Literal["bookkeeper"] | None = None,
         files: Files = OS_FILES,
     ) -> None:
+        """Open the index below the ``current/`` of one or more directories; if `writable`, missing
+        ones are made. `page_size` (bytes) and `max_pages` limit what is written into a file,
+        `header_version` is that of new files; ``compat="bookkeeper"`` lists as BookKeeper does."""
         page_size = idxfile.check_page_size("page_size", page_size)
         header_version = idxfile.check_header_version("header_version", header_version)
         max_pages = integer(1)("max_pages", max_pages)
@@ -191,7 +194,7 @@ class HierarchicalReader(EntryIndex):
         mode = os.O_RDWR if self._writable else os.O_RDONLY
         with convert_read_errors(path):
             check_regular(path)
-            fd = self._files.open(path, mode | os.O_NONBLOCK)
+            fd = self._files.open(path, mode | os.O_NONBLOCK)  # a pipe put there would not block
         try:
             file_slots.read_header(fd, path, self._compat)
         except BaseException:
@@ -248,8 +251,11 @@ class HierarchicalReader(EntryIndex):
         time; any other is left to a call for its ledger, which reports errors."""
         for chunk in read_small_files(self._plain_files(ledger_ids), self._listed_unit_bytes):
             self._check_open()
-            groups = from_mask_of_many(chunk.words != 0, chunk.first_words)
-            sets, ledgers = split_by_owner(*groups, len(chunk.read_indexes)), chunk.ledger_ids
+            # A word that is not 0 is a location. The owner of a group of entries is the number of
+            # its file in the chunk.
+            groups, owner = from_mask_of_many(chunk.words != 0, chunk.first_words)
+            sets = split_by_owner(groups, owner, len(chunk.read_indexes))
+            ledgers = chunk.ledger_ids
             if len(chunk.read_indexes) == len(ledgers):
                 yield from zip(ledgers, sets)
                 continue
@@ -269,6 +275,7 @@ class HierarchicalReader(EntryIndex):
     def _plain_files(self, ledger_ids: Iterable[LedgerId]) -> Iterator[tuple[LedgerId, str | None]]:
         """Yield (ledger id, path) for `read_small_files`; None if the file must be read alone."""
         tree = self._tree
+        # If every file is known to be a regular one under its final path, no path needs a check.
         if tree and tree.has_file_types and not (tree.irregular_ledgers or self._changes.new_paths):
             return zip(ledger_ids, map(tree.files.get, ledger_ids))
         return ((ledger_id, self._find_plain_file(ledger_id)) for ledger_id in ledger_ids)

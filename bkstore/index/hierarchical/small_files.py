@@ -50,6 +50,7 @@ class SmallFiles(NamedTuple):
         read: the rows of the ledgers number `first` to `stop` - 1."""
         read_indexes = np.array(self.read_indexes, np.int64)
         run_starts = np.flatnonzero(np.diff(read_indexes) != 1) + 1
+        # A file's slots end where the header of the next one begins.
         end_words = np.append(self.first_words[1:] - _HEADER_WORDS, self.words.size)
         for run in np.split(np.arange(read_indexes.size), run_starts):  # numbers of valid files
             if run.size:
@@ -120,6 +121,7 @@ def _check_files(
     # One pass finds whether any location is negative; the files are searched only if one is.
     if words.size and np.bitwise_or.reduce(words) & _SIGN_BYTE:
         negative = np.flatnonzero(words & _SIGN_BYTE)
+        # A word belongs to the last file that starts at or before it.
         is_good[np.searchsorted(file_starts, negative, "right") - 1] = False
     # Treat invalid files as if they had not been read.
     if not is_good.all():

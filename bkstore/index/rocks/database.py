@@ -71,16 +71,17 @@ class Database(OpenDatabase):
             return cast(list[bytes | None], self._handle.get(cast(Any, keys)))
 
     def max_scanned(self, key_count: int) -> int:
-        """Return up to how many rows are read by `items` sooner than so many keys looked up."""
+        """Return the number of rows up to which `items` reads a range faster than `key_count` keys
+        are looked up one by one."""
         return _SCANNED_PER_KEY * key_count
 
     def keys(self, start: bytes, stop: bytes, words: int) -> KeyColumns:
         """Return the keys of [start, stop) as columns of 64-bit words, int64[words, n]; about 140
-        ns a key. Raises `CorruptionError` for keys of another width. If the tables may have one, or
-        rows are only in a write-ahead log, each key is measured: about 200 ns a key."""
+        ns a key. Raises `CorruptionError` for keys of another width. If the tables may have such
+        keys, or rows are only in a write-ahead log, each key is measured: about 200 ns a key."""
         key_width = _WORD_BYTES * words
         with self._translating_errors():
-            end_check = self._handle.iter(_read_options(stop))
+            end_check = self._handle.iter(_read_options(stop))  # before the scan that it checks
             rows = self._iterate_keys(start, stop)
             if self._may_have_unexpected_widths(key_width):
                 rows = list(rows)
@@ -112,6 +113,7 @@ class Database(OpenDatabase):
         `CorruptionError` is raised."""
         key_width, block_rows = _WORD_BYTES * words, _FIRST_BLOCK_ROWS
         with self._translating_errors():
+            # `end_check` is made before the scan, whose end it checks (`_check_end`).
             end_check, last_key = self._handle.iter(_read_options(stop)), None
             keys, has_more = iter(self._iterate_keys(start, stop)), True
         while has_more:
@@ -148,7 +150,7 @@ class Database(OpenDatabase):
         if not blocks:
             return np.empty(0, np.int64)
         keys, values = blocks[0]
-        first = int.from_bytes(start[-_WORD_BYTES:], "big")
+        first = int.from_bytes(start[-_WORD_BYTES:], "big")  # the last word of `start`, as of keys
         return values[: count_consecutive(keys[-1], first)]
 
     def _values_without_gap(self, start: bytes, stop: bytes, key_width: int) -> Int64Array | None:
@@ -213,6 +215,7 @@ class Database(OpenDatabase):
         key_width, value_width = _WORD_BYTES * words, VALUE_BYTES + _SPARE_BYTES
         row_type = np.dtype([("k", f"S{key_width + _SPARE_BYTES}"), ("v", f"S{value_width}")])
         with self._translating_errors():
+            # `end_check` is made before the scan, whose end it checks (`_check_end`).
             end_check, last_key = self._handle.iter(_read_options(stop)), None
             rows = iter(self._handle.items(from_key=start, read_opt=_read_options(stop)))
         has_more = True
@@ -340,7 +343,7 @@ class Database(OpenDatabase):
         prefixes: list[bytes] = []
         prefix_bytes = _WORD_BYTES * (words - 1)
         next_number = 0  # the lowest prefix that may follow, as a number
-        while not next_number >> 8 * prefix_bytes:
+        while not next_number >> 8 * prefix_bytes:  # until all prefixes of this length are tried
             prefix = next_number.to_bytes(prefix_bytes, "big")
             try:
                 key = self.seek(prefix)

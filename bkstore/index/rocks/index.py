@@ -128,8 +128,9 @@ class RocksIndex(RocksReader):
         return rows.entry_id.size
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
-        """Write the ledger's row. Its key may have two forms; a row under the other one is removed,
-        as a bookie that reads both would use it."""
+        """Write the ledger's row under its usual key. In scope 0 there may be one under a key with
+        eight zeros appended, which BookKeeper's rebuild tool writes: it is removed, as a bookie
+        that has both rows uses that one."""
         check_state(state)
         ledger_id, _, ledgers = self._open_to_write(ledger)
         limbo = True if state.limbo else None  # as a bookie, which writes the field if it is true

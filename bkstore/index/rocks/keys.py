@@ -111,7 +111,7 @@ def ledgers_of_keys(
 ) -> tuple[LedgerId, LedgerId] | None:
     """Return the first and the last ledger that may have a row of `ledgers` with a key in
     [start, stop) (None: to the end), or None if there are none: negative ids are no ledgers.
-    `is_scoped`: keys are of scopes other than 0. Others may have eight zeros behind them.
+    `is_scoped`: keys are of scopes other than 0. Those of scope 0 may have eight zeros at the end.
 
     >>> first, last = ledgers_of_keys(bytes(7) + bytes([5, 0]), bytes(7) + bytes([9]), False)
     >>> first.ledger, last.ledger

@@ -77,7 +77,8 @@ class LocationsDatabase(ReadableDatabase, Protocol):
         """Return a value or None for each key; sorted keys are faster."""
 
     def max_scanned(self, key_count: int) -> int:
-        """Return up to how many rows are read by `items` sooner than so many keys looked up."""
+        """Return the number of rows up to which `items` reads a range faster than `key_count` keys
+        are looked up one by one."""
 
     def keys(self, start: bytes, stop: bytes, words: int) -> KeyColumns:
         """Return the keys of a range."""

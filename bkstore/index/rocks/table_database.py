@@ -222,6 +222,7 @@ class TableLocations(_TableDatabase):
             for first in range(0, len(rows), batch):
                 _ = self._reader  # raises if closed meanwhile, or by a fork
                 part = slice(first, first + batch)
+                # The words of keys are unsigned in the arrays, signed in this contract.
                 yield rows.keys[:, part].view(np.int64), rows.values[part]
 
     def consecutive_values(self, start: bytes, stop: bytes, words: int) -> Int64Array:
@@ -252,6 +253,7 @@ class TableLocations(_TableDatabase):
             # single prefix, which may have many more rows, a new read begins behind all its keys.
             unknown_here: Damage = None if damage is None else []
             for rows in self._rows(start, None, words, _FIRST_BATCH_BYTES, unknown_here):
+                # Keys are uint64[words, n]: the prefix is in all lines but the last.
                 differs = (rows.keys[:-1, 1:] != rows.keys[:-1, :-1]).any(axis=0)
                 firsts = rows.keys[:-1, np.flatnonzero(np.concatenate(([True], differs)))]
                 of_batch = [prefix.tobytes() for prefix in firsts.T.astype(">u8")]
@@ -325,7 +327,7 @@ def _replaced(damage: CorruptionError) -> Iterator[None]:
 
 def _open_alike(path: Path, reader: DatabaseReader) -> Database | None:
     """Return the database at `path` opened by RocksDB if its rows are those of `reader`. Return
-    None if a writer has changed the files since, or if RocksDB refuses to open it."""
+    None if a writer has changed the files since `reader` opened them, or if RocksDB refuses."""
     try:
         database = Database(path)
     except (BkstoreError, FileNotFoundError):  # in use by now, or damaged somewhere

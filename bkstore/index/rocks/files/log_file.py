@@ -110,5 +110,7 @@ class FramedLogReader:
 
 
 def _log_number(path: Path) -> int:
+    """Return the number in a log's name, 0 if there is none. Records of a log file that RocksDB
+    uses again have it: one with another number is a leftover of the file's former life."""
     digits = path.name.removeprefix("MANIFEST-").removesuffix(".log")
     return int(digits) if digits.isdecimal() else 0

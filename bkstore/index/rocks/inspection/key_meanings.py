@@ -29,6 +29,7 @@ def decode_key(database_name: str, key: bytes) -> KeyMeaning:
     if len(key) not in _WIDTHS.get(database_name, ()):
         return KeyMeaning()
     first, second = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:16], "big")
+    # In scope 0 ids are signed: a negative one (its highest bit is set) is no ledger's.
     if database_name == _LEDGERS:
         # The tool that rebuilds this database appends eight zeros to the ledger.
         is_ledger = first >> 63 == 0 and second == 0

@@ -36,7 +36,8 @@ def read_versions(table: TableReader, damage: Damage = None) -> Iterator[Version
     """
     row_count = deletion_count = 0
     is_whole = True  # whether all blocks were read, so that counts can be compared
-    # Rows are in the order of (key, MAX_SEQUENCE - sequence), which must ascend over blocks too.
+    # Rows are in the order of (key, MAX_SEQUENCE - sequence), that is, of one key newest first.
+    # `before` is that pair of the row before: it must ascend from block to block too.
     before: tuple[bytes, int] | None = None
     for block in range(len(table.index)):
         try:
@@ -57,8 +58,9 @@ def read_versions(table: TableReader, damage: Damage = None) -> Iterator[Version
             continue
         before = versions[-1][0], MAX_SEQUENCE - versions[-1][1]
         row_count += len(versions)
-        deletion_count += sum(version[2] != ValueType.VALUE for version in versions)
+        deletion_count += sum(code != ValueType.VALUE for _, _, code, _ in versions)
         yield from versions
+    # The properties count range deletes as rows and as deletions; they are in a block of their own.
     counts = row_count + len(table.range_deletes), deletion_count + len(table.range_deletes)
     properties = table.properties
     if is_whole and counts != (properties.entries, properties.deletions):

@@ -77,6 +77,8 @@ class TableRows:
         self._next_batch_bytes = min(first_batch_bytes, batch_bytes)
         self._cache = cache
         self._separators = table.separators(words)
+        # A block has keys up to its separator, so the first with a separator >= `start` is the
+        # first to read, and that with a separator >= `stop` the last.
         separators = table.index.separators
         self._first = 0 if start is None else bisect_left(separators, start)
         last = len(separators) if stop is None else bisect_left(separators, stop)
@@ -142,7 +144,7 @@ class TableRows:
             if self._cache is not None and end == first + 1:
                 self._cache.put(key, rows)
             return rows, True
-        # Find the damaged ones, block by block.
+        # Several blocks, and something is wrong in one: read each by itself.
         parts = [self._read(block, block + 1) for block in range(first, end)]
         sound_rows = [rows for rows, _ in parts if len(rows)]
         return join_rows(sound_rows, self._words), all(is_sound for _, is_sound in parts)
@@ -253,8 +255,9 @@ class TableRows:
             raise CorruptionError(None, None, "rows of the block are not where the index has them")
 
     def _may_repeat(self, blocks: slice) -> BoolArray:
-        """Return whether the blocks after these may begin with their separators, as padded by
-        `as_words`."""
+        """Return for each block whether the one after it may begin with the same key as its
+        separator in words: if the index permits it, or if the separator is shorter than a key and
+        was padded by `as_words`."""
         width, separators = WORD_BYTES * self._words, self._table.index.separators[blocks]
         may_continue = self._table.index.may_continue
         return np.array([may_continue or len(key) < width for key in separators], np.bool_)

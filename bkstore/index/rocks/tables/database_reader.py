@@ -306,6 +306,7 @@ class DatabaseReader:
         for unknown in self.unreadable:
             if key in unknown:
                 raise unknown.error()
+        # The newest row of the key counts, unless it is a deletion or a range delete is newer.
         versions = [*self._lookups.find_versions(key), *self._logs.find_newest(key)]
         newest = max(versions, key=lambda row: row.sequence, default=None)
         if newest is None or newest.code != ValueType.VALUE:
@@ -316,7 +317,7 @@ class DatabaseReader:
     def count_blocks(self, start: bytes, stop: bytes) -> int:
         """Return how many data blocks may have keys of [start, stop): an upper bound, from indexes
         alone. All rows of write-ahead logs count, as blocks of `_LOG_ROWS_PER_BLOCK` rows."""
-        count = -(-self._logs.row_count // _LOG_ROWS_PER_BLOCK)
+        count = -(-self._logs.row_count // _LOG_ROWS_PER_BLOCK)  # rounded up
         for table in self.tables():
             if _overlaps(table, start, stop):
                 try:
@@ -337,7 +338,7 @@ class DatabaseReader:
                 return key
         block_count = 1
         while True:
-            # No file has more than `block_count` blocks from this key on.
+            # From the key `first` on, no file has more than `block_count` blocks.
             first = max(
                 [start, *(self._before(table, stop, block_count) for table in self.tables())]
             )

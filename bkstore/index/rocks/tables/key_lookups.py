@@ -2,10 +2,9 @@
 key is read, and searched by its restart points. The rows of whole blocks, as `block_rows` decodes
 them, would take ten times as long.
 
-Checked are the checksum of a block, its first and its last row, and what a look-up decodes. One
-that meets
-anything else than regular rows raises `CorruptionError` or `UnsupportedLayout`, without the range
-of keys that is unknown: a read of the same range as rows reports that.
+Checked are the checksum of a block, its first and its last row, and what a look-up decodes. A
+look-up that meets anything else than regular rows raises `CorruptionError` or `UnsupportedLayout`,
+without the range of keys that is unknown: a read of the same range as rows reports that.
 """
 
 from __future__ import annotations

@@ -107,6 +107,7 @@ def _newest_of(parts: list[VersionedRows], words: int) -> VersionedRows:
         # parts that are in order already.
         sort_keys = [-rows.sequences, *rows.keys[::-1]]
         rows = rows.take(np.lexsort(sort_keys))
+    # A row with the key of the one before it is an older row of that key.
     _, repeats = compare_keys(rows.keys[:, :-1], rows.keys[:, 1:])
     if not repeats.any():
         return rows

@@ -87,6 +87,7 @@ class CoveredRows:
         fragments = np.arange(after_first, after_last)
         positions = self._positions(rows.keys, fragments)
         bounds = np.concatenate(([0], positions, [len(rows)]))
+        # The first part is in the fragment before those, or before all fragments (0: no delete).
         first_sequence = self._sequences[after_first - 1 : after_first] if after_first else [0]
         sequences = np.concatenate((first_sequence, self._sequences[fragments]))
         if not sequences.any():
@@ -110,7 +111,8 @@ class CoveredRows:
 
 
 def _within(bound: bytes, width: int) -> bytes:
-    """Return the bound of this width above which the same keys of this width are."""
+    """Return a bound of at most this width, at or above which the same keys of this width are. A
+    longer bound is above the key that it begins with: the one after that is the first."""
     if len(bound) <= width:
         return bound
     return (int.from_bytes(bound[:width], "big") + 1).to_bytes(width, "big")

@@ -312,6 +312,7 @@ class TableReader:
             raise self._in_block(error, handle) from None
 
     def _read_index_block(self, handle: BlockHandle, index_format: IndexFormat) -> BlockIndex:
+        """Return the entries of one index block; an error gets the block's offset in the file."""
         contents = self.read_block(handle)
         try:
             return decode_index(contents, index_format)

@@ -31,8 +31,8 @@ Version = tuple[bytes, int, int, bytes]
 
 
 class UnflushedRows:
-    """The rows that `parts` have, each of one file: kept as they are in the logs until they are
-    first read as arrays. `range_deletes` are those among them."""
+    """The rows of `parts`, each a batch of one log file: kept as they are in the logs until they
+    are first read as arrays. `range_deletes` are the range deletes among them."""
 
     def __init__(self, parts: list[tuple[Path, BatchRows]]) -> None:
         """Take the batches of write-ahead logs, each with the log's path."""
@@ -156,6 +156,7 @@ def _words_at(data: np.ndarray[tuple[int], np.dtype[np.uint8]], offsets: Int64Ar
     """Return the big-endian words at these offsets."""
     if not offsets.size:
         return np.empty(0, np.uint64)
+    # A view of the word at each byte offset: words that overlap, one byte apart.
     count = data.size - WORD_BYTES + 1
     view = np.ndarray((count,), ">u8", data, strides=(1,))
     return view[offsets].astype(np.uint64)
