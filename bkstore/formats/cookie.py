@@ -54,7 +54,8 @@ def decode(data: bytes) -> Cookie:
         raise CorruptionError(None, 0, f"cookie version {version} is outside 3..5")
     if version == _OLDEST_VERSION:
         return _decode_version_3(body)
-    return _decode_text(version, data, len(data) - len(body.encode()))
+    body_offset = len(data) - len(body.encode())
+    return _decode_text(version, data, body_offset)
 
 
 def _decode_version_3(text: str) -> Cookie:
@@ -65,11 +66,11 @@ def _decode_version_3(text: str) -> Cookie:
     return Cookie(3, lines[0], tuple(lines[1].split(",")), _decode_paths(lines[2]))
 
 
-def _decode_text(version: int, data: bytes, body: int) -> Cookie:
-    """Return the cookie in a protobuf message in text format, which begins at the offset `body`."""
+def _decode_text(version: int, data: bytes, body_offset: int) -> Cookie:
+    """Return the cookie in a protobuf message in text format, which begins at `body_offset`."""
     message = _Message()
-    proto_text.parse_into(data, body, message, "cookie")
-    check_complete(message, body, "cookie")
+    proto_text.parse_into(data, body_offset, message, "cookie")
+    check_complete(message, body_offset, "cookie")
     return Cookie(
         version=version,
         bookie_id=message.bookieHost,
@@ -120,7 +121,8 @@ def _encode_paths(paths: tuple[str, ...]) -> str:
 
 
 def _check_names(names: tuple[str, ...], forbidden: str = "") -> tuple[str, ...]:
-    """Return the names; `InvalidArgument` unless each would be read back unchanged."""
+    """Return the names; `InvalidArgument` unless each would be read back unchanged: as one line of
+    UTF-8 text without a tab, the separator of lists, or a `forbidden` character."""
     for name in names:
         reads_back = name.splitlines() == [name] and name == name.encode(errors="replace").decode()
         if not reads_back or any(character in name for character in "\t" + forbidden):

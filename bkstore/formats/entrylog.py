@@ -47,6 +47,8 @@ _BATCH_HEADER = struct.Struct(">iqqi")
 _BATCH_FIELDS_BYTES = _BATCH_HEADER.size - SIZE_FIELD_BYTES
 _MAP_LEDGER, _MAP_ENTRY, _SCOPED_MAP_ENTRY = -1, -2, -3
 _METADATA, _METADATA_VERSION = struct.Struct(">hqqqq"), 0
+"""Version, log id, total bytes, remaining bytes, ledgers; then a ledger and its bytes for each."""
+
 _LOG_NAME = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log")
 _DIRECT_FILLER = struct.pack(">iq", DIRECT_HEADER_SIZE - HEADER_SIZE - SIZE_FIELD_BYTES, -1)
 

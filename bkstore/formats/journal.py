@@ -207,9 +207,9 @@ def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
     elif data[0] == FLAGS_V2:
         return _decode_special_v2(data, version)
     header = record_header(data)
-    if header.entry_id < 0:
+    if header.entry_id < 0:  # of version 2, which has the entry id at byte 17
         raise CorruptionError(None, 17, f"entry of negative id {header.entry_id}")
-    return JournalRecord("add", *header[:2], data, header.lac, header.length)
+    return JournalRecord("add", header.ledger, header.entry_id, data, header.lac, header.length)
 
 
 def entry_ids_of_records(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64Array:

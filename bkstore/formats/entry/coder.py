@@ -168,7 +168,8 @@ def decode(
     record = as_data("record", record)
     header = record_header(record)
     digest_size = 0 if header.digest is None else DIGEST_SIZES[digest_name(header.digest)]
-    return Entry(*header[:4], record[header.size + digest_size :])
+    ids_lac_and_length = header[:4]
+    return Entry(*ids_lac_and_length, record[header.size + digest_size :])
 
 
 def matching_checksum(record: bytes) -> str | None:

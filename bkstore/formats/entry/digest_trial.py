@@ -70,9 +70,9 @@ def find_digest_type(
 
 
 class DigestTypes:
-    """The digest types of ledgers, each found once, by `find_type` (as metadata have it) or by
-    trial. `trials` has those found so far, `untold` the ledgers whose type cannot be told. Memory:
-    a few words a ledger.
+    """The digest types of ledgers, each found once, by `find_type` (such as a look-up in metadata)
+    or by trying the types on records. `trials` has those found so far, `untold` the ledgers whose
+    type is not clear. Memory: a few words a ledger.
 
     >>> types, coder = DigestTypes(), Coder("CRC32")
     >>> types.payloads(LedgerId(0, 7), coder.encode_many(7, range(2), [b"hello", b"you"]))

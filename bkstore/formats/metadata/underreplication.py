@@ -119,7 +119,7 @@ def decode_check_time(data: bytes) -> int:
     Raises `CorruptionError` for other bytes."""
     if not data:
         return -1
-    try:
+    try:  # the value is behind the tag, which has one byte
         value, end = decoder._DecodeVarint(data, 1)  # type: ignore[attr-defined]
     except (IndexError, DecodeError):
         value, end = 0, -1  # -1 is not the end of the data, so the next check raises

@@ -70,7 +70,7 @@ def scan_fields(
         start, limit = positions[active], ends[active]
         tag, position = read_varints(data, start, limit)
         field = tag >> 3
-        wire_type = np.where(position < 0, -1, tag & 7)
+        wire_type = np.where(position < 0, -1, tag & 7)  # -1: the tag is damaged
         wire_type[(field < 1) | (field >= 1 << 29)] = -1
         # Find the end of each field's content, -1 if it does not end inside of its message. By wire
         # type the content is a varint (0), a length and so many bytes (2), or 4 or 8 bytes.

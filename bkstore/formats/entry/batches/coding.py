@@ -120,7 +120,7 @@ def _write_frames(out: Bytes, sizes: Int64Array, heads: Bytes2D, payloads: Seque
         payload_bytes = np.frombuffer(b"".join(payloads), np.uint8)
         table[:, width:] = payload_bytes.reshape(sizes.size, int(sizes[0]) - width)
         return
-    # Zeros in place of the heads, which then overwrite them all at once.
+    # Join the payloads with zeros in place of the heads; one assignment then writes all heads.
     blanks_and_payloads = [bytes(width)] * (2 * sizes.size)
     blanks_and_payloads[1::2] = payloads
     out[:] = np.frombuffer(b"".join(blanks_and_payloads), np.uint8)
@@ -188,6 +188,7 @@ def decode_records(
     is_v2 = np.zeros(count, np.bool_)
     non_empty = batch.sizes > 0
     is_v2[non_empty] = data[batch.offsets[non_empty]] >= V2_BIT
+    # `start` is where the payload begins in its record.
     columns = {column: np.zeros(count, np.int64) for column in ("entry", "lac", "length", "start")}
     is_verified = np.zeros(count, np.bool_)
     # For each version: read the headers, select those with the expected ids, verify their digests.

@@ -32,6 +32,7 @@ def digests_of(digest: Digest, headers: Bytes2D, payloads: Sequence[bytes]) -> B
         return np.frombuffer(digests, np.uint8).reshape(count, digest.size)
     extend_crc = _crc_function(digest.name)
     header_sums = _header_sums(digest.name, headers)
+    # The CRC of a record is that of its header, extended by the payload.
     sums = np.fromiter(map(extend_crc, header_sums.tolist(), payloads), np.uint32, count)
     stored = np.zeros((count, digest.size), np.uint8)  # CRC32 is stored as 8 bytes
     stored[:, -4:] = sums.astype(">u4").view(np.uint8).reshape(count, 4)
@@ -74,7 +75,7 @@ def _byte_changes(digest_name: str, header_size: int) -> tuple[int, npt.NDArray[
 
 def _header_sums(digest_name: str, headers: Bytes2D) -> npt.NDArray[np.uint32]:
     """Return the CRC of each header: that of zeros, changed by XOR for each byte that is not zero.
-    Position by position this takes a few array operations for all headers."""
+    `headers` is uint8[n, size]; each position takes a few array operations for all headers."""
     zero_sum, changes = _byte_changes(digest_name, headers.shape[1])
     sums = np.full(len(headers), zero_sum, np.uint32)
     lowest, highest = headers.min(axis=0), headers.max(axis=0)

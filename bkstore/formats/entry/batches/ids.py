@@ -28,7 +28,8 @@ class BatchIds(NamedTuple):
 def read_batch_ids(batch: RecordBatch) -> BatchIds:
     """Return the ids of the records before the first invalid one. About 20 ns a record."""
     _check_batch("batch", batch)
-    # Read all records as version 1, which has no scope, up to the first one that is too short.
+    # Read all records as version 1 (ledger, entry id and LAC at bytes 0, 8 and 16), which has no
+    # scope, up to the first one that is too short.
     is_short = batch.sizes < V1_HEADER
     offsets = batch.offsets[: int(is_short.argmax()) if is_short.any() else len(batch)]
     data = batch.octets
@@ -44,7 +45,7 @@ def read_batch_ids(batch: RecordBatch) -> BatchIds:
         v2_offsets = offsets[v2_rows]
         for column, position in zip((scopes, ledgers, entries, lacs), (1, 9, 17, 25)):
             column[v2_rows] = read_int64s(data, v2_offsets, position)
-        digest_numbers = data[v2_offsets] ^ FLAGS_V2
+        digest_numbers = data[v2_offsets] ^ FLAGS_V2  # the first byte: flags and a number, 1 to 4
         is_invalid = (digest_numbers < 1) | (digest_numbers > 4) | (scopes[v2_rows] == 0)
         count = int(v2_rows[is_invalid.argmax()]) if is_invalid.any() else count
     return BatchIds(scopes[:count], ledgers[:count], entries[:count], lacs[:count])

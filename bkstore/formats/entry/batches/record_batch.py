@@ -145,7 +145,8 @@ class RecordBatch(Sequence[memoryview]):
         return RecordBatch.of_frames(self.entries, buffer, ends - self.sizes, self.sizes)
 
     def _copy_frames(self) -> bytes | memoryview:
-        """Return the frames, copied chain by chain; short chains of one size by one indexing."""
+        """Return a copy of the frames. Long chains (adjacent frames in the buffer) are copied
+        whole, frames of one size in short chains by a single indexing."""
         record_size, chain_starts = int(self.sizes[0]), self._chain_starts()
         if len(chain_starts) * _MIN_MEAN_CHAIN <= len(self) or (self.sizes != record_size).any():
             return self._join_chains(chain_starts)

@@ -157,8 +157,9 @@ def _decode_batch(batch: bytes) -> _Rows:
             continue
         single_rows.append(row)
         count += 1
-        # The next rows may have the same shape: decode all of them at once. If they have not, the
-        # following `_MIN_RUN` rows are decoded one by one, so that failures cost little.
+        # The next rows may have the same shape (their type and first length are equal): decode all
+        # of them at once. If they have not, the following `_MIN_RUN` rows are decoded one by one,
+        # so that failures cost little.
         is_same_start = batch[position : position + 2] == batch[start : start + 2]
         if count >= next_run_count and is_same_start:
             run = _decode_run(batch, start, position, row)
@@ -166,7 +167,7 @@ def _decode_batch(batch: bytes) -> _Rows:
                 parts += [_as_rows(single_rows), run]
                 single_rows = []
                 count += len(run)
-                position += len(run) * (position - start)
+                position += len(run) * (position - start)  # each has as many bytes as this row
             else:
                 next_run_count = count + _MIN_RUN
     if count != stated_count:

@@ -58,6 +58,7 @@ def choose_probes(millibits: int) -> int:
     for probes, limit in enumerate(_PROBES_BY_MILLIBITS, start=1):
         if millibits <= limit:
             return probes
+    # More bits than the table has: RocksDB's rule, with at most 24 probes.
     return 24 if millibits > 50_000 else (millibits - 1) // 2000 - 1
 
 

@@ -76,12 +76,14 @@ def end_blocks(shared: Int64Array, words: int, shape: BlockShape) -> Int64Array:
     # RocksDB's estimate of a further entry's size: its whole key and value, 4 bytes, and a byte for
     # each length.
     next_bytes = 8 * words + TRAILER_BYTES + _VALUE_BYTES + 6
+    # The smallest size at which the rule below can end a block; more rows than any block has.
     least = max(min(low_limit + 1, shape.block_bytes), shape.block_bytes - next_bytes - 3)
     window = shape.block_bytes // (_ENTRY_BYTES + 1) + 2
     ends: list[int] = []
     start = 0
     while start < sizes.size:
-        # The size of the block with 1, 2, ... rows: entries, restart points, their number.
+        # The size of the block with 1, 2, ... rows: entries and restart points (4 bytes each),
+        # without the 4 bytes of their number.
         filled = sizes[start : start + window].copy()
         filled[:: shape.restart_interval] = whole_bytes + 4
         filled = filled.cumsum()
@@ -92,7 +94,7 @@ def end_blocks(shared: Int64Array, words: int, shape: BlockShape) -> Int64Array:
             exceeds = size + next_bytes + point > shape.block_bytes
             if (exceeds and size > low_limit) or size >= shape.block_bytes:
                 break
-        else:
+        else:  # no row ends the block: it has room for more
             break
         if start + rows == sizes.size:  # only a following row ends it
             break

@@ -239,7 +239,8 @@ def _read_rows(
     shared = lengths.shared
     suffix_ends = positions + lengths.suffix_bytes
     suffix_ends += _LENGTH_BYTES
-    # Read the last word of the key, the trailer, and the value, which lie together.
+    # Read the last word of the key, the trailer, and the value, which lie together: the suffix ends
+    # with the trailer, the second of these three words.
     tails = _unaligned(buffer, "V24")[suffix_ends - 16].view(">u8").reshape(-1, 3)
     keys = np.empty((words, count), np.uint64)
     for word in range(words - 1):

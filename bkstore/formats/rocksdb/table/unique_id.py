@@ -43,6 +43,7 @@ def _split_session(session: bytes) -> tuple[int, int]:
         digest = xxhash.xxh3_128_intdigest(session)
         upper, lower = digest >> 64, digest & _MASK
         return upper, lower or upper | 1
+    # The last 12 digits are the low 62 bits; the digits before them are the bits above those.
     high = int(session[:-_LOW_DIGITS], 36) & _MASK
     low = int(session[-_LOW_DIGITS:], 36)
     return high >> 2, low & (1 << _LOW_BITS) - 1 | high << _LOW_BITS & _MASK
