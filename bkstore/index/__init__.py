@@ -7,6 +7,22 @@ damage in runs, `bulk_listing` has helpers for listing many ledgers. `offset_ran
 stream offsets. Backends are imported by module, so that only the one in use loads its libraries.
 """
 
-from bkstore.index.api import EntryIndex, EntrySource, Finding, IndexBatch, LedgerState
+from bkstore.index.api import (
+    EntryIndex,
+    EntrySource,
+    Finding,
+    IndexBatch,
+    LedgerListing,
+    LedgerState,
+    UnknownLedgers,
+)
 
-__all__ = ["EntryIndex", "EntrySource", "Finding", "IndexBatch", "LedgerState"]
+__all__ = [
+    "EntryIndex",
+    "EntrySource",
+    "Finding",
+    "IndexBatch",
+    "LedgerListing",
+    "LedgerState",
+    "UnknownLedgers",
+]

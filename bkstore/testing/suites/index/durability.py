@@ -29,6 +29,8 @@ def _list_calls(index: EntryIndex) -> list[Callable[[], object]]:
     return [
         index.ledgers,
         lambda: index.ledgers(1),
+        index.list_readable_ledgers,
+        lambda: index.has_ledger(7),
         lambda: index.entries(7),
         lambda: index.entries(7, 5, 4),
         lambda: index.items(7),

@@ -12,7 +12,7 @@ import pytest
 from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument, NoSuchLedger, UnsupportedLayout
 from bkstore.ids import LedgerId
-from bkstore.index.api import EntryIndex, LedgerLike, LedgerState
+from bkstore.index.api import EntryIndex, LedgerLike, LedgerListing, LedgerState
 from bkstore.testing import generators
 from bkstore.testing.suites.index.base import (
     BOUNDARIES,
@@ -228,12 +228,17 @@ class LedgerRules(SuiteBase):
             assert {i: i + 1} == rows_of(index, ledger)
 
     def test_ledgers_of_one_scope(self, index: EntryIndex) -> None:
-        """`ledgers(scope)` lists the ledgers of one scope."""
+        """`ledgers(scope)` lists the ledgers of one scope. So does a listing of what can be read;
+        nothing is unknown there."""
         ledgers = [LedgerId(s, n) for s in (0, 1, 2**63, 2**64 - 1) for n in (0, 7, 2**63 - 1)]
         for ledger in ledgers:
             index.set_state(ledger, LedgerState())
         for scope in (0, 1, 2, 2**63, 2**64 - 1):
-            assert [ledger for ledger in ledgers if ledger.scope == scope] == index.ledgers(scope)
+            expected = [ledger for ledger in ledgers if ledger.scope == scope]
+            assert expected == index.ledgers(scope)
+            assert LedgerListing(expected) == index.list_readable_ledgers(scope)
+        assert LedgerListing(ledgers) == index.list_readable_ledgers()
+        assert [True, False] == [index.has_ledger(LedgerId(s, 7)) for s in (1, 2)]
 
     def test_random_uuids(self, index: EntryIndex, path: Path) -> None:
         """All calls accept ledgers with random UUIDs, half of which have the top bit set."""
