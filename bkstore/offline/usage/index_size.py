@@ -114,7 +114,8 @@ def _database_part(
     rows: int | None = None if has_unknown else len(ledger_ids)
     row_bytes: int | None = None
     if path.name.startswith("locations"):
-        counts = [entry_counts[ledger_id] for ledger_id in ledger_ids]
+        # A ledger in a wrong directory is not known: no bookie reads it there.
+        counts = [entry_counts[ledger_id] for ledger_id in ledger_ids if ledger_id in entry_counts]
         known = [count for count in counts if count is not None]
         is_complete = len(known) == len(counts) and not has_unknown
         rows = sum(known) if is_complete else None

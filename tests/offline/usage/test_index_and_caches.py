@@ -175,3 +175,24 @@ def test_the_mean_record_is_that_of_the_logs(tmp_path: Path) -> None:
         for word in ("readers", "read_ahead"):
             with pytest.raises(InvalidArgument, match=word):
                 usage.cache_needs(**{word: 0})
+
+
+def test_a_ledger_in_a_wrong_directory(tmp_path: Path) -> None:
+    """No bookie reads its rows there: they count as dead ones."""
+    names = [tmp_path / "l0", tmp_path / "l1"]
+    for number, name in enumerate(names):
+        with RocksIndex(name, writable=True) as index:
+            index.put_many(number, range(10), range(1, 11))
+    with RocksIndex(names[0], writable=True) as index:
+        index.put_many(3, range(7), range(1, 8))
+    conf = tmp_path / "bk_server.conf"
+    conf.write_text(
+        f"ledgerDirectories={names[0]},{names[1]}\njournalDirectory={tmp_path}/journal\n"
+        "ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage\n"
+    )
+    (tmp_path / "journal" / "current").mkdir(parents=True)
+    parts = {(part.dir_index, part.part): part for part in _parts(conf)}
+
+    assert [(10, 7), (10, 0)] == [
+        (part.rows, part.dead_rows) for part in (parts[0, "locations"], parts[1, "locations"])
+    ]
