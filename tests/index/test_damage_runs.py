@@ -323,7 +323,8 @@ def test_states_that_were_not_dumped(tmp_path: Path) -> None:
     states = read_states(open_load_source(tmp_path / "out"), findings)
 
     assert 20 == len(states)
+    assert list(range(5, 15)) == [each.ledger for each, state in states.items() if state.fenced]
     assert [
-        "10 ledgers: the state of ledger 5 is not in the dump: an empty state is stored "
+        "10 ledgers: the state of ledger 5 is not in the dump: fenced, without a master key "
         "(the first; the others are alike)"
     ] == [finding.detail for finding in findings]

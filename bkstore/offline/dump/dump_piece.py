@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from heapq import merge
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -210,11 +211,13 @@ class _IndexPiece:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def _write_ledgers(self) -> None:
-        """Write the rows of the piece's ledgers, some at a time."""
+        """Write the rows of the piece's ledgers, some at a time. Among them are ledgers that damage
+        of the index hides, if they have entries: it is not known that they are deleted."""
         rows: list[tuple[Any, ...]] = []
         add_unreported(self.findings, self.index.listing_damage())
         known_findings = set(self.findings)
-        for ledger_id in self.index.ledgers():
+        hidden_ledgers = self.index.hidden_ledgers(self.summaries)
+        for ledger_id in merge(self.index.ledgers(), sorted(hidden_ledgers)):
             rows.append(self._ledger_row(ledger_id, known_findings))
             if len(rows) == _LEDGERS_PER_WRITE:
                 self.targets["ledgers"].write(Table.from_rows(LEDGERS, rows))

@@ -39,7 +39,7 @@ class PieceIndex(Closeable):
 
     def ledgers(self) -> list[LedgerId]:
         """Return the ledgers of the range, in order, without those that another directory owns, and
-        those that damage hides (`listing_damage`)."""
+        those that damage hides (`hidden_ledgers`)."""
         piece = self._piece
         return [
             ledger_id
@@ -47,6 +47,15 @@ class PieceIndex(Closeable):
             if piece.has_ledger(ledger_id)
             and ledger_id.ledger % piece.directory_count == piece.dir_index
         ]
+
+    def hidden_ledgers(self, ledgers: Iterable[LedgerId]) -> list[LedgerId]:
+        """Return those of some ledgers of the range that damage hides: they may be in the index,
+        although `ledgers` does not list them."""
+        listing = self.index.list_readable_ledgers()
+        if not listing.unknown:
+            return []
+        listed = set(listing.ledgers)
+        return [n for n in ledgers if n not in listed and listing.may_include(n)]
 
     def listing_damage(self) -> list[Finding]:
         """Return the damage that may hide ledgers of the range."""

@@ -18,14 +18,17 @@ def read_states(source: LoadSource, findings: list[Finding]) -> dict[LedgerId, L
 
     The states of several rows of one ledger (of dumps at different times) are merged: fenced or in
     limbo if any row is, the highest explicit LAC, the known master key. Raises `InvalidArgument`
-    for two different keys. A state that could not be dumped becomes empty, with a finding.
+    for two different keys. A ledger whose state could not be dumped is fenced, as its fence may be
+    lost, and has no master key; this is a finding.
     """
     states: dict[LedgerId, LedgerState] = {}
     runs = DamageRuns(findings, noun="ledgers")
     for row in read_ledgers(source):
         ledger = row["name"]
         if row["fenced"] is None:  # null if the state could not be dumped
-            detail = f"the state of ledger {ledger} is not in the dump: an empty state is stored"
+            detail = (
+                f"the state of ledger {ledger} is not in the dump: fenced, without a master key"
+            )
             runs.add(Finding("damage", detail, None, None, ledger))
         else:
             runs.end_runs()
@@ -36,7 +39,8 @@ def read_states(source: LoadSource, findings: list[Finding]) -> dict[LedgerId, L
 
 def _state_of_row(row: Mapping[str, Any]) -> LedgerState:
     key, lac = row["master_key"] or b"", row["explicit_lac"]
-    return LedgerState(key, bool(row["fenced"]), bool(row["limbo"]), lac)
+    is_fenced = row["fenced"] is None or row["fenced"]  # null: a fence may be lost
+    return LedgerState(key, is_fenced, bool(row["limbo"]), lac)
 
 
 def _merge_states(ledger_id: LedgerId, one: LedgerState, other: LedgerState) -> LedgerState:

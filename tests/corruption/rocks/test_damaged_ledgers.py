@@ -213,15 +213,41 @@ def test_check_of_chosen_ledgers(damaged: Damaged, capsys: Capsys) -> None:
 
 
 def test_a_dump_has_all_entries(damaged: Damaged, tmp_path: Path, capsys: Capsys) -> None:
-    """Its ledgers are those that are listed; the finding is among its own, once."""
+    """Hidden ledgers with entries are among its ledgers, without their states: by the tables of
+    the dump, they are not garbage. The finding is among its own, once."""
     assert 1 == main(["dump", str(damaged.top), str(tmp_path / "dump")])
     capsys.readouterr()
     dump = open_dump(tmp_path / "dump")
     findings = dump.read("findings").to_pylist()
+    ledgers = {row["ledger_id"]: row for row in dump.read("ledgers").to_pylist()}
 
-    assert damaged.listed == dump.read("ledgers").column("ledger_id").to_pylist()
+    assert [n for n in LEDGERS if n not in DELETED] == list(ledgers)
+    assert {ENTRIES} == {row["entries"] for row in ledgers.values()}
+    assert {n: n % 2 == 0 if n in damaged.with_state else None for n in ledgers} == {
+        n: row["fenced"] for n, row in ledgers.items()
+    }
     assert ENTRIES * (len(LEDGERS) - len(DELETED)) == dump.read("entries").num_rows
     assert [(damaged.offset, damaged.reason)] == [(f["offset"], f["detail"]) for f in findings]
+
+
+@pytest.mark.parametrize("damaged", MIDDLE_BLOCK, indirect=True)
+def test_a_load_fences_where_states_are_unknown(
+    damaged: Damaged, tmp_path: Path, capsys: Capsys
+) -> None:
+    """A fence too many does no harm, a lost one does."""
+    assert 1 == main(["dump", str(damaged.top), str(tmp_path / "dump")])
+    code = main(["load", str(tmp_path / "dump"), str(tmp_path / "new"), "--to", "rocksdb"])
+    messages = capsys.readouterr().err
+    with RocksIndex(tmp_path / "new") as index:
+        states = {each.ledger: index.state(each) for each in index.ledgers()}
+
+    assert code == 1
+    assert "not in the dump: fenced, without a master key" in messages
+    assert [n for n in LEDGERS if n not in DELETED] == list(states)
+    assert states == {
+        n: LedgerState(KEY, n % 2 == 0) if n in damaged.with_state else LedgerState(fenced=True)
+        for n in states
+    }
 
 
 @pytest.mark.parametrize("damaged", MIDDLE_BLOCK, indirect=True)

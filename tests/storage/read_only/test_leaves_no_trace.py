@@ -165,7 +165,7 @@ def test_golden_trees_stay_as_they_are(
 def test_refused_opening_changes_nothing(tmp_path: Path, scratch: Path) -> None:
     """A directory that cannot be read stays as it is, and no scratch directory stays."""
     _make_rocks(tmp_path / "bookie")
-    for name in ("CURRENT", "MANIFEST-*", "*.sst"):
+    for name in ("CURRENT", "MANIFEST-*"):
         (file,) = (tmp_path / "bookie" / "d1" / "current" / "ledgers").glob(name)
         data = file.read_bytes()
         file.write_bytes(data[:10] + b"\xff" + data[11:])
@@ -177,6 +177,23 @@ def test_refused_opening_changes_nothing(tmp_path: Path, scratch: Path) -> None:
         assert [] == os.listdir(scratch)
         assert_no_leaks(tmp_path)
         file.write_bytes(data)
+
+
+@can_check
+def test_reading_beside_damage_changes_nothing(tmp_path: Path, scratch: Path) -> None:
+    """A directory of which a block cannot be read, too."""
+    _make_rocks(tmp_path / "bookie")
+    (file,) = (tmp_path / "bookie" / "d1" / "current" / "ledgers").glob("*.sst")
+    data = file.read_bytes()
+    file.write_bytes(data[:10] + b"\xff" + data[11:])
+    before = _snapshot(tmp_path / "bookie")
+    with BookieDir(tmp_path / "bookie") as bookie:
+        assert bookie.index.list_readable_ledgers().unknown
+        assert "damage" in [finding.severity for finding in bookie.findings()]
+
+    assert before == _snapshot(tmp_path / "bookie")
+    assert [] == os.listdir(scratch)
+    assert_no_leaks(tmp_path)
 
 
 # -- nothing is left behind
