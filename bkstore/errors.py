@@ -195,6 +195,8 @@ def pip_install_command(missing: Sequence[tuple[str, str]]) -> str:
 
 
 def _requirements_of_extra(extra: str) -> list[str]:
+    """Return what pip installs for an extra of bkstore, such as "pyarrow>=18"; nothing if bkstore
+    runs from a clone, without package metadata."""
     from importlib import metadata  # imported here, because it imports the email package
 
     try:

@@ -112,6 +112,7 @@ class LedgerId(_Halves):
 
     def __new__(cls, scope: int = 0, ledger: int | None = None) -> LedgerId:
         """Check both halves; raises `InvalidArgument` for a ledger above 2^63-1 in scope 0."""
+        # The usual case, two ints within the limits, needs no conversion.
         is_plain = type(scope) is int and type(ledger) is int and 0 <= scope < _TWO_64
         if is_plain and 0 <= ledger < (_TWO_64 if scope else _TWO_63):  # type: ignore[operator]
             return super().__new__(cls, scope, ledger)  # type: ignore[arg-type]
@@ -295,6 +296,8 @@ def as_int64(values: IntArrayLike, name: str) -> Int64Array:
 
 
 def _to_array(values: IntArrayLike, name: str) -> npt.NDArray[Any]:
+    """Return what a caller passed as integers as an array of any shape and type, for `as_int64` to
+    check, except where numpy would silently make integers of other values."""
     if isinstance(values, (str, bytes, bytearray)):
         raise InvalidArgument(f"{name} must be integers, not {type(values).__name__}")
     if isinstance(values, Iterable) and not hasattr(values, "__array__"):
@@ -317,6 +320,7 @@ def _check_each(values: Iterable[Any], name: str) -> Int64Array:
 
 
 def _expand_range(values: range, name: str) -> Int64Array:
+    """Return the integers of a range; raises if they do not fit int64, or are over `MAX_IDS`."""
     if not values:
         return np.empty(0, np.int64)
     if not all(-_TWO_63 <= value < _TWO_63 for value in (values[0], values[-1])):

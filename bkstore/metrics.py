@@ -104,7 +104,7 @@ class LookupMetrics:
             return kind(f"{LOOKUP_PREFIX}_{name}", text, registry=registry, **options)
 
         counter, histogram = prometheus.Counter, prometheus.Histogram
-        try:
+        try:  # if the registry has the metrics already, the first one raises
             text = "Lookups by result"
             self._lookups = make_metric(counter, "lookups", text, labelnames=["result"])
         except ValueError as error:
@@ -143,6 +143,8 @@ class LookupMetrics:
 
 
 class _SizeCollector:
+    """Gives a registry the sizes that `stats` returns, anew at each scrape."""
+
     def __init__(self, stats: Callable[[], Mapping[str, float]]) -> None:
         self._stats = stats
 

@@ -118,11 +118,12 @@ def expected_many(
     """
     shifts = np.zeros_like(first) if shift is None else shift
     range_start, range_end = first + shifts, last + 1 + shifts
-    # Of each E entries the bookie has W in a row: it ends the write set of the first of them, and
-    # begins that of the last. The stripe begins with the row at or before `first`; `clip` cuts it.
+    # Of each E consecutive entries the bookie has a run of W: it is the last bookie in the write
+    # set of the run's first entry, and the first in that of its last. The stripe begins with the
+    # run that starts at or before `first`; `clip` cuts it there.
     has_all = write_quorum == ensemble_size
-    first_in_row = (bookie_index - write_quorum + 1) % ensemble_size
-    first_start = first - (first - first_in_row) % ensemble_size
+    first_run_start = (bookie_index - write_quorum + 1) % ensemble_size
+    first_start = first - (first - first_run_start) % ensemble_size
     last_start = first_start + (last - first_start) // ensemble_size * ensemble_size
     stripe = Groups(
         np.where(has_all, range_start, first_start + shifts),

@@ -42,11 +42,11 @@ class BookkeeperAvailability(Availability):
     def from_insertions(cls, entries: IntArrayLike) -> BookkeeperAvailability:
         """Return the set that BookKeeper's encoder makes of ids (any int64 values) that are added
         in the given order. For ids out of order that set is wrong, as is BookKeeper's."""
-        rows: dict[int, int] = {}  # the size of each sequence, by its start
-        start, size = _NO_ENTRY, 0
+        rows: dict[int, int] = {}  # the size of each complete sequence, by its start
+        start, size = _NO_ENTRY, 0  # of the current sequence
         for entry_id in _iterate_ids(as_int64(entries, "entry ids")):
             if start != _NO_ENTRY:
-                if start <= entry_id < start + size:
+                if start <= entry_id < start + size:  # a duplicate
                     continue
                 if entry_id == start + size:
                     size += 1
@@ -165,7 +165,7 @@ class BookkeeperAvailability(Availability):
         hi = expected.last_entry if last is None else last
         if lo is None or hi is None:
             return Availability()
-        lo, hi = max(lo, -(2**63)), min(hi, MAX_ENTRY_ID)
+        lo, hi = max(lo, -(2**63)), min(hi, MAX_ENTRY_ID)  # bounds may be any int; ids are int64
         if hi < max(lo, 0):
             return Availability()
         in_range = expected & Availability.from_ranges([(max(lo, 0), hi)])

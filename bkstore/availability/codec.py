@@ -54,7 +54,8 @@ def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
         given = describe_value(encoding)
         raise InvalidArgument(f"unknown encoding {given}: 'grouped' or 'bookkeeper'")
     one_row_per_sequence = encoding == "bookkeeper"
-    # A group too long for the i32 size is one sequence, which is written as several rows.
+    # A group too long for the i32 size is one sequence, which is written as several rows: its size
+    # divided by the largest i32, rounded up.
     is_oversized = groups.size > INT32_MAX
     oversized_row_counts = (-(-groups.size[is_oversized] // INT32_MAX)).tolist()
     count = count_sequences(groups) if one_row_per_sequence else groups.first.size

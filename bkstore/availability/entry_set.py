@@ -121,7 +121,7 @@ class Availability:
         sets = []
         for columns in parts:
             new_set = Availability.__new__(Availability)
-            new_set._groups = tuple.__new__(Groups, columns)
+            new_set._groups = tuple.__new__(Groups, columns)  # quicker than `Groups(*columns)`
             sets.append(new_set)
         return sets
 
@@ -257,9 +257,9 @@ class Availability:
     ) -> Availability:
         """Return the expected entries that are not in this set: the true set difference. `first`
         and `last` restrict the answer to an inclusive range. O(groups) on stripes.
-        ``compat="bookkeeper"`` gives the answer of `getUnavailableEntries`, which reports the rest
-        of that range (default: all of `expected`) after a hole of two ids; it lists the sequences
-        of this set, and raises `InvalidArgument` for more than 2^24."""
+        ``compat="bookkeeper"`` gives the answer of `getUnavailableEntries`, which after a hole of
+        two ids reports all expected entries up to the end of the range as missing. It lists the
+        sequences of this set, and raises `InvalidArgument` for more than 2^24."""
         if not isinstance(expected, Availability):
             raise InvalidArgument(f"expected is an Availability, not {type(expected).__name__}")
         first, last = _check_bound(first, "first"), _check_bound(last, "last")
@@ -297,7 +297,7 @@ class Availability:
 
 def _check_rows(value: Any, width: int, description: str) -> Int64Array:
     """Return a caller's value as int64[n, width]; raise `InvalidArgument` if it is not rows of
-    `width` integers that fit int64. `description` is the begin of the error's text."""
+    `width` integers that fit int64. The error's text begins with `description`."""
     if isinstance(value, (str, bytes, bytearray)) or not isinstance(value, Iterable):
         raise InvalidArgument(f"{description}, not {type(value).__name__}")
     try:

@@ -139,7 +139,7 @@ def ranges_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Arr
     """Return the half-open ranges (starts, ends) of the set positions of `mask`, plus `base`.
     O(len(mask)) bytes of work; ids inside ranges are not listed."""
     if mask.size == 0:
-        return empty()[:2]
+        return empty()[:2]  # two arrays without elements
     # Ranges begin and end in turn where the mask changes; the first may begin at its start, and the
     # last end at its end.
     inner_edges = np.flatnonzero(mask[1:] != mask[:-1]) + (base + 1)

@@ -102,7 +102,7 @@ def _hash_into(words: UInt64Array, h1: UInt64Array, h2: UInt64Array, spare: UInt
 
 def _mix_bits(half: UInt64Array, spare: UInt64Array) -> None:
     """Mix every bit into all bits of the half, in place: fmix64 of the hash."""
-    for factor in (_F1, _F2, None):
+    for factor in (_F1, _F2, None):  # the last of the three steps does not multiply
         np.right_shift(half, _33, out=spare)
         np.bitwise_xor(half, spare, out=half)
         if factor is not None:

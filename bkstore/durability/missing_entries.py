@@ -99,7 +99,8 @@ def missing_entries(
     is what one bookie must hold of one segment of a ledger; `held` has what it does hold.
 
     Entries that are held but not expected are ignored. O(rows + groups) if the groups of both have
-    equal periods. `held` must not have ledgers without a row in `expected`.
+    equal periods. `held` must not have ledgers without a row in `expected`. In the example, entries
+    0..8 of ledger 0 are written to two of three bookies each, and this is the bookie at index 1.
 
     >>> rows = [np.array([value]) for value in (0, 0, 8, 1, 3, 2)]
     >>> here = Availability.from_entries([0, 1, 3, 6, 7])
@@ -126,6 +127,7 @@ def missing_groups(
     for start_row, end_row in _split_by_axis(expected):
         axis_expected = ExpectedEntries(*(column[start_row:end_row] for column in expected))
         first, last = axis_expected.ledger_number[[0, -1]].tolist()
+        # The held groups of these ledgers: they ascend by ledger number.
         held_rows = np.arange(*np.searchsorted(held.ledger_number, [first, last + 1]))
         axis_held = HeldEntries(held.ledger_number[held_rows], held.groups.take(held_rows))
         rows, missing = _missing_on_axis(axis_expected, axis_held)

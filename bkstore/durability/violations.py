@@ -69,8 +69,9 @@ MAX_RANGES = 10_000
 
 class Violation(NamedTuple):
     """One violation. `first_entry` is the segment's first entry, `bookie` the replica's: both None
-    if it is of the whole ledger. `ledger_number` is None if it is of a bookie. `missing` are the
-    segment's entries that the bookie lacks: none if it is about others, None if unknown."""
+    for a violation of the whole ledger. `ledger` is None for one of a bookie. `missing` has the
+    segment's entries that the bookie lacks: the empty set if the violation is not about missing
+    entries, None if they are unknown."""
 
     category: Category
     ledger: LedgerId | None
@@ -102,8 +103,8 @@ class Violation(NamedTuple):
 
 def _missing_cells(entries: Availability | None) -> tuple[Any, ...]:
     """Return the cells of a violation's row on its missing entries: their number, the first and the
-    last, their ranges (None if too many), and their sequence groups. All are None if the violation
-    is not about missing entries."""
+    last, their ranges (None if too many), and their sequence groups. All are None if the missing
+    entries are unknown."""
     if entries is None:
         return (None,) * 5
     # Each sequence of a group is a range; single sequences have the period 0.

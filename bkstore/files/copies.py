@@ -33,6 +33,7 @@ def copy_file(
             mode = os.fstat(file.fileno()).st_mode & 0o777
             expected_bytes = os.fstat(file.fileno()).st_size
         with convert_write_errors(target):
+            # The copy's owner may always read and write it, even if the source is read-only.
             fd = files.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode | 0o600)
         stack.callback(files.close, fd)
         copied_bytes = 0

@@ -65,8 +65,9 @@ def acquire_lock(path: StrPath, message_if_locked: str, wait: bool = False) -> i
 
 
 def take_lock(fd: int, path: StrPath, message_if_locked: str, wait: bool = False) -> None:
-    """Lock an open file, as `acquire_lock` does. An `is_locked` elsewhere holds the shared lock for
-    a moment: if the exclusive lock is refused but the shared one is free, try again."""
+    """Lock an open file. Raises `DirectoryInUse` with the message `message_if_locked` if another
+    process holds the lock, unless `wait`. An `is_locked` elsewhere holds the shared lock for a
+    moment: if the exclusive lock is refused but the shared one is free, try again."""
     with convert_write_errors(path):
         if wait:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -135,7 +136,8 @@ def _is_open_in_this_process(file_stat: os.stat_result) -> bool:
 def _has_write_lock(fd: int) -> bool:
     """Return whether another process holds a POSIX write lock on an open file."""
     # F_GETLK takes a struct flock that describes a lock, and sets its l_type to F_UNLCK if nobody's
-    # lock forbids it. The order of its fields (type, whence, start, length, pid) differs by system.
+    # lock forbids it. The order of the fields differs: start, length, pid, type, whence on macOS,
+    # else type, whence, start, length, pid.
     if sys.platform == "darwin":
         layout = "@qqihh"
         request = struct.pack(layout, 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)

@@ -96,8 +96,9 @@ def read_file(path: StrPath, max_bytes: int, *, text: bool = False) -> bytes:
 
 
 def read_text_file(path: StrPath, max_bytes: int) -> str | bytes:
-    """Return the content of a text file: text if all of it is ASCII, which is in memory once, else
-    bytes. Raises as `read_file` with `text`."""
+    """Return the content of a text file: as `str` if all of it is ASCII, since that is never in
+    memory twice, else as bytes, for the caller to decode. Raises what `read_file` raises with
+    `text`."""
     content = ""
     for part in _read_parts(path, max_bytes, text=True):
         if not part.isascii():
@@ -117,6 +118,8 @@ def _read_parts(path: StrPath, limit: int, text: bool) -> Iterator[bytes]:
 
 
 def _read_open_file(fd: int, path: StrPath, limit: int, text: bool) -> Iterator[bytes]:
+    """Yield the parts of an open file; raises what `_read_parts` raises. The length is also checked
+    while the file is read, as it may grow."""
     if os.fstat(fd).st_size > limit:
         raise _too_long_error(path, limit)
     bytes_read = 0
@@ -162,8 +165,8 @@ def next_data_offset(fd: int, offset: int) -> int | None:
 
 
 def list_files(folder: StrPath) -> Iterator[Path]:
-    """Yield all paths below a folder but folders, in no order; links are not followed. Raises
-    `OSError` if a folder cannot be listed, where the globbing of pathlib would silently skip it."""
+    """Yield the paths of everything below a folder that is no folder, in no order; links are not
+    followed. Raises `OSError` if a folder cannot be listed, which pathlib would silently skip."""
     for directory, _, names in os.walk(folder, onerror=_raise_error):
         yield from (Path(directory, name) for name in names)
 

@@ -22,9 +22,9 @@ class LedgerOwners:
 
     `scope_ids` and `ledger_ids` are the ledgers, int64[n] in unsigned order; `owner_numbers`,
     int32[n], are indexes into `owners`, the distinct owners. `entry_counts`, int64[n], are the
-    numbers of entries, 0 if not given. The argument of this name is a sequence in the order of
-    `pairs`; it is read after `pairs`, so an iterator of pairs may fill it. Memory: 44 bytes a
-    ledger, and some 600 bytes an owner. Raises `InvalidArgument` if a ledger is given twice.
+    numbers of entries, 0 if not given; passed as an argument, they are in the order of `pairs`, and
+    read after these, so that an iterator of pairs may fill the sequence. Memory: 44 bytes a ledger,
+    and some 600 bytes an owner. Raises `InvalidArgument` if a ledger is given twice.
 
     >>> owners = LedgerOwners([(LedgerId.of(9), LedgerOwner("distributedlog")),
     ...                        (LedgerId.of(7), LedgerOwner())])
@@ -39,21 +39,21 @@ class LedgerOwners:
         pairs: Iterable[tuple[LedgerId, LedgerOwner]] = (),
         entry_counts: Sequence[int] | None = None,
     ) -> None:
+        """Number the owners in the order of their first ledgers, and sort the ledgers."""
         numbers_by_owner: dict[LedgerOwner, int] = {}
-        # Rows of scope, ledger and owner number.
         numbered = (
             (*ledger_id.signed, numbers_by_owner.setdefault(owner, len(numbers_by_owner)))
             for ledger_id, owner in pairs
         )
         row_type: Any = np.dtype((np.int64, 3))
         rows: Int64Array = np.fromiter(numbered, row_type)
+        scope_ids, ledger_ids, owner_numbers = rows.T
         counts = np.zeros(len(rows), np.int64)
         if entry_counts is not None:  # complete now that `pairs` is exhausted
             counts[:] = entry_counts
-        order = unsigned_order(rows[:, 0], rows[:, 1])
-        rows = rows[order]
-        columns = rows[:, 0].copy(), rows[:, 1].copy(), rows[:, 2].astype(np.int32)
-        self._set(*columns, counts[order])
+        order = unsigned_order(scope_ids, ledger_ids)
+        sorted_numbers = owner_numbers[order].astype(np.int32)
+        self._set(scope_ids[order], ledger_ids[order], sorted_numbers, counts[order])
         self.owners: tuple[LedgerOwner, ...] = tuple(numbers_by_owner)
         repeated = np.flatnonzero(self._keys[1:] == self._keys[:-1])
         if repeated.size:
@@ -83,6 +83,7 @@ class LedgerOwners:
         owner_numbers: npt.NDArray[np.int32],
         entry_counts: Int64Array,
     ) -> None:
+        """Take the columns, a row for each ledger in unsigned order, and make the search keys."""
         self.scope_ids, self.ledger_ids = scope_ids, ledger_ids
         self.owner_numbers, self.entry_counts = owner_numbers, entry_counts
         self._keys = ledger_keys(scope_ids, ledger_ids)

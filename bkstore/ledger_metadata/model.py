@@ -109,6 +109,7 @@ class LedgerMetadata:
         if self.password is not None:
             set_field(self, "password", bytes_like("password", self.password))
         custom_given = _check_custom("custom_metadata", self.custom_metadata)
+        # Comparing the set of types is quicker than checking each key and value, and mostly enough.
         is_text = {*map(type, custom_given)} <= {str}
         if not is_text and not all(isinstance(key, str) for key in custom_given):
             raise InvalidArgument("the keys of custom metadata must be text")

@@ -111,7 +111,7 @@ def parse_topic_url(url: str) -> TopicName | None:
 
 def parse_topic_path(path: str) -> TopicName | None:
     """Return the topic of ``TENANT/NAMESPACE/NAME``, as in ids of schemas; None if it is none."""
-    tenant, namespace, local_name = (*path.split("/", 2), "", "")[:3]
+    tenant, namespace, local_name = (*path.split("/", 2), "", "")[:3]  # absent parts are empty
     if not (tenant and namespace and local_name):
         return None
     return TopicName(f"{tenant}/{namespace}", local_name)

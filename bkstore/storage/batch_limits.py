@@ -21,7 +21,7 @@ DEFAULT_MAX_SIZE = 5 << 20
 FRAME_OVERHEAD = 36  # 24 of header fields, 8 of request id, 4 of frame length
 RECORD_OVERHEAD = 4
 _UNLIMITED = 2**31 - 1
-_MIN_RECORD_SIZE = 32
+_MIN_RECORD_SIZE = 32  # ledger id, entry id, LAC and ledger length, of 8 bytes each
 _check_number = integer(0)
 
 
@@ -39,7 +39,8 @@ def check_fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
 
 
 def max_records(max_count: int, max_size: int) -> int:
-    """Return the largest possible number of records in a batch; at least 1."""
+    """Return the largest possible number of records in a batch, before their sizes are known; at
+    least 1. `max_count` <= 0 means no limit."""
     by_size = max(max_size - FRAME_OVERHEAD, 0) // (RECORD_OVERHEAD + _MIN_RECORD_SIZE)
     return max(1, min(max_count if max_count > 0 else _UNLIMITED, by_size))
 
@@ -47,7 +48,7 @@ def max_records(max_count: int, max_size: int) -> int:
 def count_fitting(
     sizes: Int64Array, max_count: int, max_size: int, compat: Literal["bookkeeper"] | None = None
 ) -> int:
-    """Return how many records of these `sizes` fit in a batch; at least 1, or 0 without any.
+    """Return how many records of these `sizes` fit in a batch; at least 1, 0 if there are no sizes.
 
     `max_count` <= 0 means no limit; `max_size` <= 0 means the first record only. With
     ``compat="bookkeeper"`` the first record's size limits the count, as in BookKeeper since
@@ -63,11 +64,12 @@ def count_fitting(
         return 0
     count = min(int(sizes.size), max_count if max_count > 0 else _UNLIMITED)
     total_size = FRAME_OVERHEAD + int(sizes.sum()) + RECORD_OVERHEAD * int(sizes.size)
-    if compat is None and total_size <= max_size:
+    if compat is None and total_size <= max_size:  # the usual case: all fit
         return count
     # The size of the response after each record; as many fit as are within the limit.
     frame_sizes = FRAME_OVERHEAD + np.cumsum(sizes[:count] + RECORD_OVERHEAD)
     if compat is not None:
+        # BookKeeper expects every further record to be as large as the first.
         size_left = max(0, max_size - int(frame_sizes[0]))
         count = min(count, 1 + size_left // (RECORD_OVERHEAD + int(sizes[0])))
     return max(1, int(np.searchsorted(frame_sizes[:count], max_size, "right")))

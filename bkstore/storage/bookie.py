@@ -161,6 +161,7 @@ class Bookie(EntrySource, Closeable):
             bookie.findings = [*ledger_storage.findings, *replay_findings]
             ledger_storage.before_delete = bookie._before_delete
             bookie.unclean = bookie._mark_dirty()
+            # No error: nothing is undone here, `close` does it.
             bookie._resources = undo.pop_all()
             return bookie
 
@@ -183,7 +184,7 @@ class Bookie(EntrySource, Closeable):
         finally:
             self._closed = True
             self._resources.close()
-        if is_clean:
+        if is_clean:  # only now: an error above leaves the marks of an unclean shutdown
             for current in self.directories.ledger:
                 with convert_write_errors(current / DIRTY_FILENAME):
                     self._files.unlink(current / DIRTY_FILENAME)
@@ -234,7 +235,7 @@ class Bookie(EntrySource, Closeable):
         the error of the first that is refused; those before it are stored, and durable if `sync`.
         Adds by `add_batch`, about a thousand records at a time."""
         self._check_open()
-        positions: Positions = {}
+        positions: Positions = {}  # filled by `_store_all`: up to there `syncing` syncs
         master_key = bytes_like("master key", master_key)
         with self._journals.syncing(positions, sync):
             store = partial(self._store_all, key=master_key, recovery=recovery, positions=positions)
@@ -250,7 +251,7 @@ class Bookie(EntrySource, Closeable):
         `sync`. If a journal fails, `stored` is 0: no record of the batch is acknowledged.
         """
         self._check_open()
-        positions: Positions = {}
+        positions: Positions = {}  # filled by `_store_all`: up to there `syncing` syncs
         _check_batch("batch", batch)
         master_key = bytes_like("master key", master_key)
         with self._journals.syncing(positions, sync):
@@ -259,9 +260,9 @@ class Bookie(EntrySource, Closeable):
     def _store_all(
         self, batch: RecordBatch, key: bytes, recovery: bool, positions: Positions
     ) -> Int64Array:
-        """Store a batch and append it to the journals. Each part ends after the first record of a
-        ledger that was deleted since the last checkpoint and is now created again: `_before_key`
-        makes a checkpoint at that record, as it does when records are added singly."""
+        """Store a batch and append it to the journals, in parts: one ends after the first record of
+        each ledger that was deleted since the last checkpoint. That record creates the ledger
+        again, so `_before_key` makes a checkpoint when the part is appended, as for single adds."""
         parts = split_after_first(batch.framed(), self._deleted_since_checkpoint)
         store = partial(self._store_and_log, key=key, recovery=recovery, positions=positions)
         return add_batches(parts, store)
@@ -278,7 +279,7 @@ class Bookie(EntrySource, Closeable):
         except BkstoreError as error:
             stored_count = error.stored or 0
             raise
-        finally:
+        finally:  # log what is stored, even if a later record was refused
             if stored_count:
                 positions.update(self._journals.append_batch(framed.first(stored_count), key))
         return entry_ids
@@ -301,8 +302,8 @@ class Bookie(EntrySource, Closeable):
 
     def fence(self, ledger: LedgerLike, master_key: bytes) -> bool:
         """Fence the ledger, durably, creating an unknown one; return whether it was not fenced
-        before. Raises `UnauthorizedAccess` if its key is another. Nobody is told that a ledger is
-        fenced before its fence is synced, so later callers sync too while the first one does."""
+        before. Raises `UnauthorizedAccess` if its key is another. While the fence is not durable,
+        later callers sync it too: nobody may rely on a fence that a crash could undo."""
         ledger_id, master_key = LedgerId.of(ledger), bytes_like("master key", master_key)
         self.storage.open_ledger(ledger_id, master_key)
         with self._fence_lock:
@@ -418,7 +419,8 @@ def _own_directories(
     journal_dirs: Sequence[StrPath] | None,
     index_dirs: Sequence[StrPath] | None,
 ) -> OwnedDirectories:
-    """Return the directories of a path, or those given by role; raises for both."""
+    """Return the directories at `path`, or those given by role; raise `InvalidArgument` for both
+    a path and directories."""
     if path is not None:
         if ledger_dirs or journal_dirs or index_dirs:
             raise InvalidArgument("give a path, or ledger_dirs and journal_dirs")

@@ -226,8 +226,9 @@ class LedgerStorage(LedgerAdds, Closeable):
     def _delete_ledgers(
         self, ledger_ids: list[LedgerId], *, only_suspects: bool = False
     ) -> list[LedgerId]:
-        """Delete ledgers; return those deleted, sorted. With `only_suspects`, keep those that are
-        no suspects any more: an entry was added since `_mark_suspects`, so they are in use."""
+        """Delete ledgers; return those deleted, sorted. With `only_suspects` (ledgers marked by a
+        garbage collection that is about to delete them), keep those that lost the mark: an entry
+        was added since `_mark_suspects`, so they are in use."""
         deleted = []
         if self.before_delete is not None:
             self.before_delete(ledger_ids)

@@ -27,8 +27,8 @@ _MAX_DEPTH = 6
 
 def configured_directories(conf: Path) -> dict[str, list[Path]]:
     """Return the directories that the file names, by role ("ledger", "index", "journal"); relative
-    paths start at its folder. Raises `UnsupportedLayout` if it is not a `bk_server.conf`, as
-    `read_server_conf` does, and for an empty name."""
+    paths start at its folder. Raises `UnsupportedLayout` if it is not a `bk_server.conf`, or names
+    no ledger directory or one with an empty name."""
     settings = read_server_conf(conf)
     roles: tuple[_Role, ...] = ("ledger", "index", "journal")
     try:
@@ -86,12 +86,13 @@ def locate_directories(conf: Path, paths: Iterable[Path], root: Path | None) -> 
     top = conf.parent if root is None else root
     bookie_dirs = sorted(_walk_bookie_dirs(top, _MAX_DEPTH))
     actual_paths = {path: _find_copy(conf, path, top, bookie_dirs) for path in distinct}
-    owners: dict[Path, Path] = {}
+    # No two configured directories may have one copy.
+    configured_by_copy: dict[Path, Path] = {}
     for directory, actual_path in actual_paths.items():
-        other = owners.setdefault(actual_path.resolve(), directory)
-        if other != directory:
+        first = configured_by_copy.setdefault(actual_path.resolve(), directory)
+        if first != directory:
             raise UnsupportedLayout(
-                f"{conf}: names {other} and {directory}, but only {actual_path} was found for both"
+                f"{conf}: names {first} and {directory}, but only {actual_path} was found for both"
             )
     return actual_paths
 

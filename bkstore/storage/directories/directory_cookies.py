@@ -46,10 +46,11 @@ class OwnedDirectories:
     def of_path(cls, path: StrPath) -> OwnedDirectories:
         """Return the directories below a root (or named by a `bk_server.conf`).
 
-        A missing root, or one without any, gets `ledgers` and `journal`; a single ledger directory
-        has its journal next to its logs. The paths of a conf are used literally, never those of
-        copies; journals default to the cookie's, then to BookKeeper's `/tmp/bk-txn`. Raises
-        `UnsupportedLayout` if some of the conf's directories are missing while others have data.
+        A root that is missing or has no ``current/`` gets `ledgers` and `journal`; a single ledger
+        directory has its journal next to its logs. The paths of a conf are used literally, never
+        those of copies; if it names no journals, the cookie's are used, then BookKeeper's default
+        `/tmp/bk-txn`. Raises `UnsupportedLayout` if some of the conf's directories are missing
+        while others have data.
         """
         root = Path(os.path.abspath(path))
         if root.is_file():
@@ -90,7 +91,8 @@ class OwnedDirectories:
         journal_dirs: Sequence[StrPath],
         index_dirs: Sequence[StrPath] | None = None,
     ) -> OwnedDirectories:
-        """Return these directories, in the given order."""
+        """Return the ``current/`` of each of these directories, in the given order, and the cookie
+        in them, if any. Without `index_dirs` the ledger directories have the index."""
         if not ledger_dirs or not journal_dirs:
             raise InvalidArgument("a bookie needs a ledger directory and a journal directory")
         ledger, journal = (
@@ -115,7 +117,8 @@ class OwnedDirectories:
         return [current for current in self.journal if os.path.realpath(current) not in shared]
 
     def choose_storage(self, requested: StorageKind | None) -> StorageKind:
-        """Return `requested` if given, else the storage whose index exists, else sorted."""
+        """Return `requested` if given, else "db" if there are RocksDB databases, else "sorted":
+        with index files, or without an index."""
         if requested is not None:
             return requested
         index_holdings = [find_holdings(current) for current in self.index if current.is_dir()]
@@ -127,7 +130,8 @@ class OwnedDirectories:
         """Raise `UnsupportedLayout` if the cookie is not of these directories, bookie and cluster.
 
         A copy may have other paths, but number and order of the directories must match the cookie,
-        as far as their names tell. One without a cookie is taken for a foreign or empty disk.
+        as far as their names tell. If there is data, a directory that alone has no cookie is taken
+        for a foreign or empty disk.
         """
         cookie = self.cookie
         _check_id("bookie_id", bookie_id), _check_id("instance_id", instance_id)

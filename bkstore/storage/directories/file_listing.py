@@ -76,8 +76,9 @@ def find_irregular_files(paths: Iterable[str | Path]) -> Iterator[Finding]:
 
 
 def stat_files(folders: Iterable[Path], subfolders: Container[str] = ()) -> dict[str, SizeAndTime]:
-    """Return (size, modification time in ns) of each file in these folders, and of those named in
-    `subfolders` in their subfolders; (-1, 0) if unreadable. A missing folder has no files."""
+    """Return (size, modification time in ns) by path of the files in these folders, and in those of
+    their subfolders whose name is in `subfolders`; (-1, 0) for a file whose status cannot be read.
+    A missing folder has no files."""
     files = {}
     unread: list[str | Path] = list(folders)
     while unread:

@@ -63,7 +63,7 @@ def find_holdings(current: Path, file_names: Collection[str] | None = None) -> s
     """
     file_names = os.listdir(current) if file_names is None else file_names
     held: set[Holding] = set()
-    if not {*DATABASE_NAMES}.isdisjoint(file_names):  # even if it is not a folder, it is not absent
+    if not {*DATABASE_NAMES}.isdisjoint(file_names):  # a database, or a file that took its place
         held.add("rocksdb")
     if any(map(_LEDGER_FILE_NAMES.fullmatch, file_names)):
         held.add("logs")
@@ -114,6 +114,7 @@ def _find_currents(root: Path) -> list[Path]:
     existing = list(filter(_is_directory, currents))
     if existing:
         return sorted(existing, key=lambda current: _natural_sort_key(current.parent.name))
+    # The root may be one level too high: name what would do.
     deeper = sorted(str(child) for child in root.iterdir() if list(child.glob("*/current")))
     examples = ", ".join(deeper[:3]) + (", ..." if len(deeper) > 3 else "")
     hint = f"; some are one level down, give one of: {examples}" if deeper else ""
@@ -133,6 +134,7 @@ def _is_directory(current: Path) -> bool:
 def _natural_sort_key(name: str) -> list[tuple[int, int | str]]:
     """Return a key by which ``ledgers10`` sorts after ``ledgers9``."""
     parts = re.split(r"(\d+)", name)
+    # The 0 and 1 sort numbers before text, as the two cannot be compared.
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
 
 
@@ -244,7 +246,8 @@ def _order_by_cookie(folders: BookieFolders, cookie: Cookie) -> None:
 
 
 def order_by_names(currents: list[Path], configured: Sequence[str]) -> list[Path] | None:
-    """Return `currents` in configured order; None unless each path matches just one of them."""
+    """Return `currents` in configured order; None unless each path matches just one of them. A
+    single directory needs no match: it has only one order."""
     if len(currents) != len(configured):
         return None
     ordered: list[Path] = []
@@ -255,7 +258,7 @@ def order_by_names(currents: list[Path], configured: Sequence[str]) -> list[Path
         if len(matches) != 1:
             matches = [each for each in currents if each.parent.name in components]
         if len(matches) != 1 or matches[0] in ordered:
-            return list(currents) if len(currents) == 1 else None  # one directory has one order
+            return list(currents) if len(currents) == 1 else None
         ordered.append(matches[0])
     return ordered
 
@@ -307,13 +310,13 @@ def check_order(dir_names: Sequence[str], ledgers: Sequence[Iterable[int]], sour
 
 
 def pick_layout(folders: BookieFolders, requested: Layout | None) -> Layout:
-    """Return the layout of the directories' index, "idx" (index files) or "rocksdb": the one they
-    have, of both or none `requested`. Raises `UnsupportedLayout` for both without `requested`, or
-    if they have only the other."""
+    """Return the layout of the directories' index, "idx" (index files) or "rocksdb": the one that
+    they have. If they have both or none, return `requested`; without it, "idx" for none. Raises
+    `UnsupportedLayout` for both without `requested`, or if they have only the other layout."""
     optional(check_layout)("layout", requested)
     examples: dict[str, Path] = {}
     for current in folders.index:
-        if current not in folders.holdings:  # named by a bk_server.conf
+        if current not in folders.holdings:  # named by a bk_server.conf, and not examined so far
             folders.holdings[current] = find_holdings(current)
         for layout in folders.holdings[current] & {"idx", "rocksdb"}:
             examples.setdefault(layout, current)

@@ -81,6 +81,7 @@ class _Loader:
                         self.text.append(data[prop.begin : prop.end])
                 position = prop.end
         except CorruptionError as error:
+            # An error in an included file names that file already.
             raise error if error.file is not None else error.relocate(path) from None
         # What follows the last property is left out: comments, or an unfinished continuation line.
         if not data[:position].endswith((b"\n", b"\r")):

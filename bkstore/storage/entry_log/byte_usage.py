@@ -40,7 +40,8 @@ class LogByteUsage:
         return self.header_bytes + self.record_bytes + self.map_bytes + self.padding_bytes
 
     def count_frames(self, run: FrameRun) -> None:
-        """Count the bytes of the frames of a run: records, a header's filler, the ledgers map."""
+        """Count the bytes of a run (adjacent frames, each a size and a record) by what its frames
+        are: entries, the filler of a long header, or batches of the ledgers map."""
         is_entry = run.kinds == ENTRY
         self.record_count += int(np.count_nonzero(is_entry))
         self.record_bytes += int(run.sizes[is_entry].sum()) + SIZE_FIELD_BYTES * int(is_entry.sum())
@@ -54,7 +55,8 @@ class LogByteUsage:
 
     def _count_map_batch(self, run: FrameRun, frame: int, size: int) -> None:
         """Count a batch of the ledgers map: its sizes by ledger, or why it cannot be decoded."""
-        batch_offset, start = run.start_of(frame), int(run.offsets[frame])
+        batch_offset = run.start_of(frame)  # in the file
+        start = int(run.offsets[frame])  # of the record, in `run.data`
         if self.map_offset is None:
             self.map_offset = batch_offset
         try:

@@ -41,8 +41,9 @@ class CompactionOutput:
         self._recovery_marker: Path | None = None
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[Int64Array]:
-        """Append the records of a framed batch; yield once their future locations, int64[n]."""
-        if any(ledger_id.scope for ledger_id in ledgers.ledger_ids):
+        """Append the records of a framed batch; yield once their future locations, int64[n]. (An
+        iterator, as `EntryLogger.add_batch` returns, which takes several logs.)"""
+        if any(ledger_id.scope for ledger_id in ledgers.ledger_ids):  # 128-bit ids
             self._log.set_version_2()
         yield self._log.add_batch(batch, ledgers)
 

@@ -114,12 +114,13 @@ class LogContents:
 
 
 def scan_contents(path: str, oddities: Iterable[Finding] = ()) -> LogContents:
-    """Scan a log and return its contents. Their findings are the caller's `oddities`, then those of
-    the scan. Raises
-    `BkstoreError` if the file cannot be opened or read. About 400 ns a record, and for each million
-    records 5 us a ledger (100 us and more if its entries are in many runs)."""
+    """Scan a log and return its contents; the findings in them are the caller's `oddities`, then
+    those of the scan. Raises `BkstoreError` if the file cannot be opened or read. About 400 ns a
+    record, and for each million records 5 us a ledger (100 us and more if its entries are in many
+    runs)."""
     findings, groups_of_ledger = list(oddities), dict[LedgerId, Int64Array]()
     for rows in _gather_ids(scan_log(path, findings), path, findings):
+        # A ledger may have records in several of these blocks of a million: unite its entries.
         for ledger_id, groups in rows.groups():
             earlier = groups_of_ledger.get(ledger_id)
             groups_of_ledger[ledger_id] = (

@@ -109,6 +109,7 @@ class OpenLog:
         """Change the log to version 2, which a record of a scope other than 0 needs."""
         if self.version != entrylog.VERSION_2:
             with convert_write_errors(self.path):
+                # In the header the version, a 4-byte integer, follows the 4 bytes "BKLO".
                 self._files.pwrite(self.fd, entrylog.VERSION_2.to_bytes(4, "big"), 4)
             self.version = entrylog.VERSION_2
 

@@ -109,6 +109,7 @@ class LogReader(Closeable):
         log_id, log_size = int(locations[0]) >> 32, 0
         with suppress(CorruptionError):
             log_size = os.fstat(self._open_log(log_id).fd).st_size
+        # Locations from `first_lost` on are lost: all of a missing log, whose size counts as 0.
         first_lost, stop, part_size = (log_id << 32) + log_size, 0, 2048
         # In growing parts, so that a few lost ones at the start do not cost a pass over all.
         while stop < locations.size:
@@ -137,6 +138,7 @@ class LogReader(Closeable):
             size, ledger_number, stored_entry_id = _unpack_frame_start(data)
             end = SIZE_FIELD_BYTES + size
             is_complete = _MIN_FRAME_SIZE <= end <= len(data)
+            # A `LedgerId` is the tuple (scope, ledger); version 1 is for scope 0.
             if is_complete and stored_entry_id == entry_id and ledger == (0, ledger_number):
                 return data[SIZE_FIELD_BYTES:end]
         return self._check_record(handle, data, position, ledger, entry_id)
@@ -185,7 +187,8 @@ class LogReader(Closeable):
         locations: Int64Array,
         max_bytes: int | None = None,
     ) -> RecordBatch:
-        """Return the records of `entry_ids` in their order, with one read per window of them.
+        """Return the records of `entry_ids` in their order. One read takes a window of the log (up
+        to 8 MiB) with all the records in it; records far from others are read singly.
 
         Ends early once the records have more than `max_bytes` (4 + size each; the first is always
         returned), or at damage, which is then in `stopped`. Damage at the first entry is raised.
@@ -269,7 +272,7 @@ class LogReader(Closeable):
         """Return the records that one read returns, at least one; raise damage at the first."""
         location = int(locations[0])
         handle = self._open_log(location >> 32)
-        file_offset = (location & 0xFFFFFFFF) - SIZE_FIELD_BYTES
+        file_offset = (location & 0xFFFFFFFF) - SIZE_FIELD_BYTES  # negative: an invalid location
         read_size = _READ_SIZE
         if len(locations) > 1:  # the last record is probably as long as the one before it
             last_size = max(_READ_SIZE, int(locations[-1] - locations[-2]))

@@ -18,9 +18,10 @@ ReadPart = Callable[[int, int, int], RecordBatch]
 
 
 def read_run(read_part: ReadPart, start: int, count: int, max_bytes: int) -> RecordBatch:
-    """Return the records of start, start + 1, ... up to a gap, `count` or about `max_bytes`. Empty
-    if `start` is absent. Damage at `start` is raised; later damage ends the run. The parts grow
-    from call to call of `read_part`, so that a short run costs little and a long one few calls."""
+    """Return the records of start, start + 1, ... up to a gap: at most `count`, and about
+    `max_bytes`. Empty if `start` is absent. Damage at `start` is raised; later damage ends the run.
+    The parts grow from call to call of `read_part`, so that a short run costs little and a long one
+    few calls."""
     parts: list[RecordBatch] = []
     next_entry, part_limit, bytes_left = start, FIRST_PART_ENTRIES, max_bytes
     while count > 0 and bytes_left >= 0:

@@ -243,10 +243,10 @@ def find_next_record(log: LogBytes, bad_offset: int, start: int) -> int:
 
     The search starts after `start`, the offset of the first doubtful frame before `bad_offset`
     (`bad_offset` if there is none); a result below `bad_offset` confirms that this frame is wrong.
-    An offset is accepted if the record there has a valid digest. Without such it is the first one
-    that begins a chain, records each of which begins where the one before ends, that leads past
-    `bad_offset` and two records further, or to the log's end if all are in order (LAC below entry
-    id). A chain that begins with a record in order is preferred.
+    The first offset of a record with a valid digest is returned. If there is none, it is the first
+    that begins a chain: records each of which begins where the one before ends, at least three of
+    them, that lead past `bad_offset`; fewer if the log ends after them and all are in order (LAC
+    below entry id). A chain that begins with a record in order is preferred.
     """
     dead_ends: set[int] = set()  # offsets from which no chain leads far enough
     record_end = _end_by_size_field(log, bad_offset, dead_ends)
@@ -272,8 +272,8 @@ def _end_by_size_field(log: LogBytes, bad_offset: int, dead_ends: set[int]) -> i
 def _search_all_offsets(
     log: LogBytes, first_offset: int, bad_offset: int, dead_ends: set[int]
 ) -> int:
-    """Return the offset of the first acceptable record from `first_offset` on (`find_next_record`),
-    trusting no size field; else the file size."""
+    """Return the offset of the record that `find_next_record` describes, trying every offset from
+    `first_offset` on, whatever the size fields before it say; else the file size."""
     candidates = CandidateOffsets(log, first_offset, search_end=log.size)
     best_chain: list[int] = []
     offsets_in_chain: set[int] = set()
@@ -361,8 +361,8 @@ def _find_candidates(data: Bytes, bytes_left: int) -> Int64Array:
 
 def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) -> list[int]:
     """Return the offsets of adjacent records, each where the one before it ends, from `offset` to
-    some past `beyond`, and the end of the last one. Empty if the chain breaks; its offsets are then
-    added to `dead_ends`, so that it is followed only once."""
+    past `beyond` (at least three, at most a thousand), and the end of the last one. Empty if the
+    chain breaks; its offsets are then added to `dead_ends`, so that it is followed only once."""
     chain: list[int] = []
     while len(chain) <= _MIN_FOLLOWERS or (offset <= beyond and len(chain) < _TRUSTED_CHAIN_LENGTH):
         region = classify_at(log, offset)

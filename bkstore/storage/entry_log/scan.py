@@ -54,7 +54,7 @@ _HEADER_FIELDS_SIZE = 20
 @dataclass(frozen=True)
 class LogBatch:
     """Records of a log in their order, as int64 columns of equal length over one buffer, which is
-    at file offset `data_offset`. Ids are in two's complement. `position` is the record's file
+    at file offset `buffer_offset`. Ids are in two's complement. `position` is the record's file
     offset, as in a location (4 after that of its size), `size` its size in bytes."""
 
     scope_id: Int64Array
@@ -79,7 +79,8 @@ class LogBatch:
         return RecordBatch(self.entry_id, self.buffer.data, offsets, self.size)
 
     def lac_and_length(self) -> tuple[Int64Array, Int64Array]:
-        """Return the LAC and ledger length fields of the records, int64[n] each."""
+        """Return the LAC and ledger length fields of the records, int64[n] each. They follow the
+        ids: 16 bytes, or 25 with a scope and the flags byte before it."""
         field_offsets = self.position - self.buffer_offset + np.where(self.scope_id == 0, 16, 25)
         return read_int64s(self.buffer, field_offsets), read_int64s(self.buffer, field_offsets, 8)
 
@@ -243,7 +244,7 @@ class _Scan:
 
     def _check_end(self, start: int, tail: Region, header: LogHeader) -> None:
         """Report a ledgers map that the header names and the scan did not meet, or zeros at the
-        end: a bookie writes such only with direct I/O, else a crash left them."""
+        end: a bookie writes these zeros only with direct I/O, else a crash left them."""
         if header.map_offset and not self._has_seen_map and not self._has_damage:
             place = f"{header.map_offset}, where the header places it"
             reason = f"the ledgers map is not at {place}: records may be missing"

@@ -17,7 +17,7 @@ from bkstore.storage.entry_log.resynchronization import LogBytes, find_next_reco
 
 def find_torn_record(path: Path, damage: Sequence[Finding]) -> int | None:
     """Return the offset of a log's last record if a crash cut it off, 0 if it cut the header, else
-    None. `damage` is what a scan of the log reported: of a torn record just one finding."""
+    None. `damage` is what a scan of the log reported; a torn record gives just one finding."""
     if len(damage) != 1 or damage[0].offset is None:
         return None
     record_offset = damage[0].offset

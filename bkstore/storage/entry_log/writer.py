@@ -181,6 +181,7 @@ class EntryLogger(Closeable):
         record_ends = batch.offsets + batch.sizes
         while start < stop:
             with self._lock:
+                # Any ledger of the batch gives the log: with a log per ledger, it has just one.
                 log = self._log_for(ledgers.ledger_ids[0], int(batch.sizes[start]), roll)
                 # Take as many records as end within the log's limit, but at least one.
                 run_offset = int(batch.offsets[start]) - SIZE_FIELD_BYTES
@@ -195,9 +196,9 @@ class EntryLogger(Closeable):
             start = run_stop
 
     def _log_for(self, ledger: LedgerId, size: int, roll: bool) -> OpenLog:
-        """Return the log to append a record of `size` bytes to; roll first if it does not fit. A
-        full buffer is written here, before the record is appended, so that an error leaves no
-        record that nobody confirmed."""
+        """Return the log to append a record of `size` bytes to; roll first if it does not fit (a
+        log without records takes any). A full buffer is written here, before the record is
+        appended, so that an error leaves no record that nobody confirmed."""
         self._check_writable()
         key = ledger if self._per_ledger else None
         log = self._active.get(key)

@@ -76,7 +76,7 @@ class GroupCommit:
                 self._end_lead()
 
     def _wait_for_lead(self, position: LogMark | None) -> bool:
-        """Wait as `leading` does; return whether the caller leads."""
+        """Wait until the caller leads (return True) or `position` is durable (return False)."""
         with self._lock:
             if _covers(self.durable, position):
                 return False
@@ -85,6 +85,7 @@ class GroupCommit:
                 return True
             follower = _Follower(position)
             self._waiting.append(follower)
+            # The leader may be waiting for followers (`_await_followers`): is this the last one?
             all_gathered = self._followers_gathered
             if all_gathered is not None and len(self._waiting) >= self._expected_followers:
                 self._followers_gathered = None

@@ -49,8 +49,9 @@ class LedgerJournals:
         return writer, writer.append(record)
 
     def append_key(self, ledger_id: LedgerId, key: bytes) -> None:
-        """Append the ledger's key, unless that was done before. It is noted only afterwards, so
-        that no other thread appends an entry before the key; two key records do no harm."""
+        """Append the ledger's key, unless that was done before. That it was done is noted only
+        afterwards, so that no other thread appends an entry before the key; two threads may both
+        append it, which does no harm."""
         if ledger_id not in self._ledgers_with_key:
             self._before_key(ledger_id)
             self.journal_for(ledger_id).append_special("master_key", ledger_id, key)
@@ -111,6 +112,7 @@ class LedgerJournals:
         try:
             yield
         except BaseException as error:
+            # The records before the refused one are acknowledged, unless a journal failed.
             if self.has_failed and isinstance(error, BkstoreError):
                 error.stored = 0
             elif sync and not self.has_failed:

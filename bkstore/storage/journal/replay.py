@@ -61,9 +61,9 @@ class Replay:
 
     def run(self, current: Path, ledger_dirs: Sequence[Path], mark_index: int | None) -> LogMark:
         """Replay one journal directory from its last mark on: everything before that is in the
-        storage. Return the position reached. Raises
-        `CorruptionError` if the file named by the mark is missing, or for an invalid length, an
-        invalid record, or a master key that differs from the storage's."""
+        storage. Return the position reached. Raises `CorruptionError` if the file named by the mark
+        is missing, or for an invalid length, an invalid record, or a master key that differs from
+        the storage's."""
         mark = reached = read_last_mark(ledger_dirs, mark_index)
         paths = {id_: path for id_, path in list_journal_files(current) if id_ >= mark.journal_id}
         if mark.journal_id > 0 and mark.journal_id not in paths:
@@ -79,6 +79,7 @@ class Replay:
         """Replay one file from `start` on; return the position where its data end."""
         skips = {"skip_invalid": self._skips_invalid, "skip_torn": self._skips_torn}
         scan = scan_journal(path, start, **skips)
+        # Entries come in batches, records of other kinds (such as a fence) one by one.
         for offsets, records in scan.batches():
             if isinstance(records, RecordBatch):
                 self._add_untorn(path, offsets, records)
@@ -132,9 +133,9 @@ class Replay:
             offsets, batch = offsets[stored_count:], batch.between(stored_count, len(batch))
 
     def _skip_unknown_ledgers(self, batch: RecordBatch) -> Int64Array:
-        """Skip, and count, the records of unknown ledgers, of which the first is one; return the
-        rows of the others, still to be added. They end at the first malformed record of an unknown
-        ledger, so that adding it raises the error after all records before it are added."""
+        """Skip, and count, the records of unknown ledgers; the first record is one of them. Return
+        the rows of the others, still to be added. They end at the first malformed record of an
+        unknown ledger, so that adding it raises the error after all records before it are added."""
         ids = read_batch_ids(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
         is_known = np.array(list(map(self._storage.ledger_exists, ledgers.ledger_ids)))
@@ -143,6 +144,7 @@ class Replay:
         else:
             is_left = is_known[ledgers.numbers]
         is_left[0] = False
+        # Try to add each of the others: a malformed one must raise its own error.
         for row in np.flatnonzero(~is_left).tolist():
             try:
                 self._add_one(bytes(batch[row]))

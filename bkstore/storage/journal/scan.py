@@ -263,7 +263,7 @@ class JournalScan:
 
     def _is_preallocated(self, window: _Window, position: int) -> bool:
         """Return whether the last bytes of a file are preallocated space after its records: only in
-        unpadded versions can records leave fewer than four bytes of a unit."""
+        unpadded versions can records leave fewer than four bytes of a preallocated block."""
         if self.version >= PADDED_VERSION or window.size % ALIGNMENT:
             return False
         return not any(window.read(position, window.size - position))

@@ -143,8 +143,9 @@ class LogCompactor:
     def _live_records(
         self, metadata: LogMetadata, torn_record: Finding | None, damage: list[Finding]
     ) -> Iterator[_LiveRecords]:
-        """Yield the records of a log that the index points at, in log order. `damage` gets what
-        hides others, except `torn_record`: the finding that a crash cut off the last one."""
+        """Yield the records of a log that the index points at, in log order. Findings that may
+        hide further records are added to `damage`, except `torn_record`: a crash cut off the last
+        record."""
         path = self._path.logger.path(metadata.log_id)
         for batch in scan_log(path, damage):
             locations = make_locations(metadata.log_id, batch.position)

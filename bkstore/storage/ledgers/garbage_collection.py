@@ -40,7 +40,8 @@ class GarbageCollector:
         # these logs is in the index when its ledger is looked up.
         self._path.flush()
         with self._path.noting_failure():
-            self._path.logger.flush()  # closes logs that were rolled, whatever there was to flush
+            # `flush` of the path does not do this if it has no entries: close the rolled logs.
+            self._path.logger.flush()
         closed_logs = [log for log in self._path.logger.log_ids if self._is_closed(log)]
         self._path.flush()  # other threads may have rolled logs since the last flush
         live_ledgers = set(self._path.states.ledgers())
@@ -140,7 +141,7 @@ class GarbageCollector:
             if not self._verify_metadata(log_id, report):
                 continue
             metadata = self._closed_logs[log_id]
-            with self._path.tracking_changes():
+            with self._path.tracking_changes():  # so that unchanged ledgers need no second look-up
                 is_compacted = compactor.compact(metadata, self._torn_findings.get(log_id))
             if is_compacted:
                 report.compacted_logs.append((self._dir_index, log_id))

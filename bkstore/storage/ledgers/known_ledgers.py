@@ -32,7 +32,7 @@ from bkstore.storage.options import StorageKind, StorageOptions
 
 
 class KnownLedgers(EntrySource):
-    """The ledgers of one bookie, with their entry ids and states: the base of `Adds` and
+    """The ledgers of one bookie, with their entry ids and states: the base of `LedgerAdds` and
     `LedgerStorage`. Threads: all calls may run concurrently."""
 
     def __init__(
@@ -124,7 +124,7 @@ class KnownLedgers(EntrySource):
         `InvalidArgument` if the key does not fit the header of an index file."""
         ledger_id, key = LedgerId.of(ledger), bytes_like("master key", key)
         path = self._path_of(ledger_id)
-        self._check_header_fits(len(key), 0)
+        self._check_header_fits(len(key), lac_size=0)
         with path.lock:
             path.check_writable()
             if path.states.set_master_key(ledger_id, key):

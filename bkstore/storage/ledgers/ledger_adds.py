@@ -83,7 +83,7 @@ class LedgerAdds(KnownLedgers):
         """Add one record after all checks; let later adds to its ledger take the fast path."""
         ledger_id, entry_id, lac = self._parse_record(record)
         path = self._path_of(ledger_id)
-        path.reserve(len(record))
+        path.reserve(len(record))  # before the lock is taken: it may wait for a flush
         with path.lock:
             path.check_writable()
             self._check_open_for_adds(path, ledger_id, key, recovery)
@@ -173,7 +173,8 @@ class LedgerAdds(KnownLedgers):
         return ledger_id, entry_id, lac
 
     def _count_well_formed(self, batch_add: _BatchAdd) -> int:
-        """Return how many records precede the first that is malformed or too large."""
+        """Return how many records precede the first that is malformed, too large, or has another
+        entry id than the batch lists for it."""
         sizes, entries = batch_add.batch.sizes, batch_add.ids.entries
         count = entries.size  # ids end before the first record that has none
         is_bad = (sizes[:count] > self.options.max_entry_size) | (entries > self._max_entry_id)
@@ -202,7 +203,7 @@ class LedgerAdds(KnownLedgers):
         path_count = len(self.write_paths)
         path_of_ledger = [ledger_id.ledger % path_count for ledger_id in ledgers.ledger_ids]
         path_of_record = np.array(path_of_ledger, np.int64)[ledgers.numbers[:count]]
-        # A run begins where the path differs from that of the record before it.
+        # A run begins where the write path differs from that of the record before it.
         starts = [0, *(np.flatnonzero(np.diff(path_of_record)) + 1).tolist()] if count else []
         for start, stop in zip(starts, [*starts[1:], count]):
             yield self.write_paths[int(path_of_record[start])], start, stop
@@ -291,6 +292,7 @@ def split_after_first(batch: RecordBatch, ledger_ids: Collection[LedgerId]) -> l
     ids = read_batch_ids(batch)
     ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
     chosen = [number for number, each in enumerate(ledgers.ledger_ids) if each in ledger_ids]
+    # The cuts ascend: ledgers are in the order of their first records.
     cuts = [0, *(ledgers.first_row(number) + 1 for number in chosen), len(batch)]
     return [batch.between(start, stop) for start, stop in pairwise(cuts)]
 

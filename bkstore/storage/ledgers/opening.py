@@ -46,7 +46,8 @@ def open_write_paths(
             f"{len(index_currents)} index directories, {len(ledger_currents)} ledger directories: "
             "db storage pairs them by position"
         )
-    # All is checked. Create the directories, lock them, then open logs and indexes.
+    # The arguments are valid. Create the directories and check that none has an index of another
+    # storage, lock them, then open logs and indexes.
     for current in dict.fromkeys([*ledger_currents, *index_currents]):
         with convert_write_errors(current):
             files.makedirs(current)
@@ -120,7 +121,7 @@ class _Opener:
         from bkstore.index.rocks import RocksIndex
         from bkstore.storage.ledgers.write_paths.db import DbWritePath
 
-        # Each directory has two caches.
+        # `write_cache` is the total of all directories, each of which has two caches.
         cache_bytes = max(self._options.write_cache // len(ledger_currents) // 2, 1)
         paths: list[WritePath] = []
         for log_dir, rocks_dir in zip(ledger_currents, self._index_currents):

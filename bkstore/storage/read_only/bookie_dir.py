@@ -72,7 +72,7 @@ class BookieDir(Closeable):
     raises it if files changed since the opening. `layout` selects the index if there are index
     files and RocksDB databases; `page_size` and `compat` go to `HierarchicalIndex`. If a
     `bk_server.conf` is a copy, its directories are searched next to it, or below `root`: see
-    `place_directories`. `folders.configured` has the configured path of each.
+    `locate_directories`. `folders.configured` has the configured path of each.
 
     With ``needs_index=False``, logs and journals can be read even if the index cannot be opened: it
     is opened on first use, which then raises the error. Only several directories of db storage open
@@ -245,8 +245,8 @@ class BookieDir(Closeable):
         return list_journals(self.folders.journal)
 
     def findings(self) -> list[Finding]:
-        """Return the index's oddities, and this directory's own; damage that keeps the index from
-        listing its ledgers, too."""
+        """Return the oddities of the index and of the directories, and damage that keeps the index
+        from listing its ledgers."""
         findings = self.index.findings()
         try:
             listing = self.index.list_readable_ledgers()
@@ -254,6 +254,7 @@ class BookieDir(Closeable):
         except CorruptionError as error:
             has_ledgers = True  # or had some
             damage = Finding.of(error)
+            # `findings` may have it already, in other words.
             if (damage.file, damage.offset) not in [(each.file, each.offset) for each in findings]:
                 findings.append(damage)
         if not has_ledgers and self.entry_logs:

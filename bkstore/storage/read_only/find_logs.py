@@ -203,7 +203,8 @@ def _clip_entries(entries: Availability, low: int, high: int) -> Availability:
 
 def _read_map(log: LogFile, oddities: list[Finding]) -> LogMetadata | None:
     """Return the metadata in the ledgers map, None if it is missing or broken."""
-    with LogBytes(log.path) as data:  # look at the header first: without a map, the next call scans
+    # Without a map `read_log_metadata` would scan the log, so look at the header first.
+    with LogBytes(log.path) as data:
         try:
             header = decode_header(data.read(0, HEADER_SIZE))
         except (CorruptionError, UnsupportedLayout):
@@ -214,12 +215,15 @@ def _read_map(log: LogFile, oddities: list[Finding]) -> LogMetadata | None:
     metadata, source = read_log_metadata(log.path, log.log_id, scan_findings)
     if source == "map":
         return metadata
+    # The map is broken. Damage found by this scan is found again by that for the contents.
     oddities.extend(finding for finding in scan_findings if finding.severity == "oddity")
     return None
 
 
 def _filter_ids(ledgers: Int64Array) -> Int64Array:
-    """Return an id for each (scope, ledger) row, the ledger in scope 0; equal ones do no harm."""
+    """Return the key in bloom filters, int64[n], of each ledger in int64[n, 2], (scope, ledger): in
+    scope 0 the ledger itself, else a mixture of both. Two ledgers may have one key: then a filter
+    excludes less than it could, and the log is read."""
     scopes, numbers = ledgers[:, 0], ledgers[:, 1]
     mixed = hash_keys(scopes)[0].view(np.int64) ^ numbers
     return np.where(scopes == 0, numbers, mixed)

@@ -39,6 +39,7 @@ def check_log_ends(bookie: BookieDir, findings: list[Finding]) -> int:
     """Return the number of index rows; add a finding for each log shorter than a row requires, or
     missing, and for damage of the index. Cost: a pass over the index (0.1 to 0.3 us a row) and a
     read a log. Memory: a scan batch, a few words a log, and the ledgers of short logs."""
+    # Two names may have one id (a.log, 0a.log): reversed, so that the first listed one counts.
     logs = {(log.dir_index, log.log_id): log for log in reversed(bookie.entry_logs)}
     indexed_ends: dict[_LogKey, _IndexedEnd] = {}
     row_count = 0
@@ -97,8 +98,8 @@ def _ledgers_of_rows(rows: IndexBatch, chosen: Int64Array) -> set[LedgerId]:
 def _compare_ends(end: _IndexedEnd, log: LogFile | None, log_id: int) -> Finding | None:
     """Return a finding if a log is missing or ends before its last indexed record, else None."""
     entry_text = f"entry {end.entry} of ledger {end.ledger}"
-    owners = format_count(len(end.past_end_ledgers), "ledger")
-    nouns = f"location of {owners} is", f"locations of {owners} are"
+    ledgers_text = format_count(len(end.past_end_ledgers), "ledger")
+    nouns = f"location of {ledgers_text} is", f"locations of {ledgers_text} are"
     lost_text = format_count(end.past_end_count, *nouns)
     last_text = f"the last one {entry_text} at {end.position}"
     if log is None:

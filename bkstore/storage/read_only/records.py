@@ -31,9 +31,9 @@ _ENTRIES_AFTER_DAMAGE, _GROWTH = 8, 4
 
 
 class RecordReader(Closeable):
-    """Reads records through an index, from the logs in `currents`: with `by_ledger`, as in db
-    storage, of ledger L those of directory ``L mod n``; else log ids are one sequence over all
-    directories, and the first file found is used. Threads: as safe as the index."""
+    """Reads records through an index, from the logs in `currents`. With `by_ledger`, as in db
+    storage, ledger L is in the logs of directory ``L mod n``; else log ids are one sequence over
+    all directories, and the first file found is used. Threads: as safe as the index."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class RecordReader(Closeable):
                 raise damage
             # Report together all entries whose locations are lost for the same reason.
             stop = row + max(reader.count_lost(locations[row:]), 1)
-            last_position = None
+            last_position = None  # of the last lost location, if the finding is of several
             if damage.offset is not None and stop > row + 1:
                 last_position = int(positions_of(locations[stop - 1 : stop])[0])
             runs.add(Finding.of(damage, ledger_id), entries[row:stop], last_position)

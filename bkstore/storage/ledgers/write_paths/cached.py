@@ -76,8 +76,8 @@ class CachedWritePath(WritePath):
         return self.active_cache.count_fitting(batch)
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
-        """Put records into the active cache, by ledger. Yield their number once: all are stored at
-        once, where other write paths yield what each log took."""
+        """Put records into the active cache, by ledger. Yield their number once, as all are stored
+        together; write paths without a cache yield the number that each log took."""
         if ledgers.numbers is None:
             self.active_cache.put_batch(ledgers.ledger_ids[0], batch)
         else:
@@ -118,9 +118,10 @@ class CachedWritePath(WritePath):
         self._logged.pop(ledger_id, None)
 
     def log_snapshot(self, *, roll: bool = True) -> dict[LedgerId, _LoggedEntries]:
-        """Append the snapshot's records to the log, in key order; return their locations. The
-        caller holds `lock`. The dict lives until the snapshot is dropped: deleting a ledger removes
-        it there too. `roll`: start another log at the size limit, not only at the hard limit.
+        """Append the snapshot's records to the log, in key order; return their locations by ledger,
+        in a dict that lives until the snapshot is dropped: deleting a ledger removes it there too.
+        The caller holds `lock`. With `roll`, another log is started at the size limit of the
+        options, else only at 2^31-1 bytes.
 
         Of a ledger deleted meanwhile, which only compat mode leaves in the snapshot, the first
         record is appended and never indexed, as BookKeeper does."""

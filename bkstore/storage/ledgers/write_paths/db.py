@@ -78,6 +78,7 @@ class DbWritePath(CachedWritePath):
             while self._delayed_deletions:
                 ledger_id = self._delayed_deletions.pop()
                 is_deleted = self.states.is_deleted(ledger_id)
+                # Deleting from the index drops a new state too: keep it, to store it again.
                 new_state = None if is_deleted else self.states.read_stored(ledger_id)
                 self.index.delete(ledger_id)
                 self.note_changed(ledger_id)

@@ -141,9 +141,9 @@ class InterleavedWritePath(WritePath):
 
     def write_index(self) -> None:
         """Write the pending locations and ledger states to the index files, without a sync, as a
-        real bookie writes the pages that its cache evicts.
-        Syncs the records first, unless `index_first`: otherwise the system may write an index page
-        before its records, and a crash leave it pointing at nothing."""
+        real bookie writes the pages that its cache evicts. Syncs the records first, unless the
+        option `index_first` is set: the system may write an index page before its records, and a
+        crash would leave the page pointing at nothing."""
         with self.lock, self.noting_failure():
             if not self.options.index_first:
                 self.logger.flush()

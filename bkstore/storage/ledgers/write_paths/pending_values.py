@@ -203,6 +203,7 @@ class PendingValues(EntrySource, Generic[_T]):
         """Store one value; return whether the entry is new. For one that has a value, `duplicates`
         says which stays: the "first" or the "last"."""
         table = self._tables.get(ledger_id) or self._find_or_make_table(ledger_id, entry_id)
+        # Most entries come in ascending order, so that no look-up is needed.
         if entry_id > table.highest:
             table.highest = entry_id
         elif table.get(entry_id) is not None:
