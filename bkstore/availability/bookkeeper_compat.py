@@ -221,6 +221,7 @@ def _find_in_spans(stored: Groups, starts: Int64Array, ends: Int64Array) -> Grou
     ends = np.where(is_single, np.minimum(ends, stored.first + stored.size), ends)
     keep = ends > starts
     stored, starts, ends, is_single = stored.take(keep), starts[keep], ends[keep], is_single[keep]
+    # Distances from the start of a group must fit int64.
     if ((stored.first < 0) & (ends - 1 > np.minimum(stored.first, 0) + _MAX_INT64)).any():
         raise InvalidArgument(
             "a group from a negative id reaches over 2^63 ids: not a set of entries"

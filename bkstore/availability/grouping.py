@@ -189,17 +189,17 @@ def _group_slots(groups: Groups, slots: _StepSlots) -> tuple[Groups, npt.NDArray
 
 
 def _find_closing_slots(slots: _StepSlots) -> BoolArray:
-    """Return which slots begin with a step that is the border between two groups. By the greedy
-    rule a group takes the next sequence whenever it can: its first step sets its period, and later
-    steps must have that distance.
+    """Return bool[n]: which slots begin with a step that is the border between two groups. By the
+    greedy rule a group takes the next sequence whenever it can: its first step sets its period, and
+    later steps must have that distance.
 
-    A stretch is the longest row of slots with equal (may_join, distance). No group takes a step of
-    a stretch that may not join. Of one that may join, groups take all steps except sometimes the
-    first: if the group before has a period, which is another one, that step is a border. Whether it
-    has one is a bit, for each stretch computed from the stretch before: after one that may not join
-    a group begins, without a period (the bit is cleared); after two steps or more the group has a
-    period (set); a single step becomes the group's period, or is the border after which a group
-    begins without one (flipped)."""
+    A stretch is a longest series of slots that may not join, or that may join and have one
+    distance. If its steps may not join, each is a border. If they may, one group takes them all,
+    except the first step if the group before it has a period already: that is another distance, so
+    the step is a border. Whether the group has a period is a bit, computed for the end of each
+    stretch: cleared if the steps may not join, as a new group begins; set after two steps or more;
+    flipped by a single step, which becomes the period of a group without one, or else is the border
+    after which a group without a period begins."""
     # Find the first slot of each stretch, and what the stretch does to the bit.
     changes = slots.may_join[1:] != slots.may_join[:-1]
     changes |= slots.may_join[1:] & (slots.distance[1:] != slots.distance[:-1])
@@ -213,8 +213,8 @@ def _find_closing_slots(slots: _StepSlots) -> BoolArray:
     # The bit after a stretch is that of the last reset, flipped once for each flip since.
     bit_at_reset = np.concatenate(([False], may_join & ~is_single))[last_reset]
     flip_counts = np.concatenate(([0], np.cumsum(flips)))
-    border_after = bit_at_reset ^ ((flip_counts[1:] - flip_counts[last_reset]) % 2 == 1)
-    border_before = np.concatenate(([False], border_after[:-1]))
+    has_period_after = bit_at_reset ^ ((flip_counts[1:] - flip_counts[last_reset]) % 2 == 1)
+    has_period_before = np.concatenate(([False], has_period_after[:-1]))
     is_closing = ~slots.may_join
-    is_closing[first_slots] |= border_before
+    is_closing[first_slots] |= has_period_before
     return is_closing

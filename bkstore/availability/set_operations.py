@@ -180,7 +180,7 @@ class _IrregularStretches(NamedTuple):
         for rows in np.split(np.arange(lo.size), np.flatnonzero(np.diff(chunk)) + 1):
             if rows.size:
                 # List the sequences of the operand with the longer period, as it has fewer. Then
-                # both are not periodic on any stretch, and the result has a pattern on each.
+                # on no stretch both are periodic, and the result has a pattern on each.
                 a, b = self.a.take(stretch[rows]), self.b.take(stretch[rows])
                 ungroups_a = a.period >= b.period
                 left = _ungroup_where(ungroups_a, a, lo[rows], hi[rows])

@@ -188,7 +188,7 @@ class BloomFilter:
         h1, h2 = check_integer(h1, "h1"), check_integer(h2, "h2")
         data, changed = self._data, False
         for _ in range(self._hash_count):
-            position = (h1 & _LOW_63) % self._size
+            position = (h1 & _LOW_63) % self._size  # of the bit of this hash function
             bit, index = 1 << (position & 7), position >> 3
             if not data[index] & bit:
                 data[index] |= bit
@@ -231,7 +231,7 @@ class BloomFilter:
             h1, h2 = check_integer(h1, "h1"), check_integer(h2, "h2")
         data, size = self._data, self._size
         for _ in range(self._hash_count):
-            position = (h1 & _LOW_63) % size
+            position = (h1 & _LOW_63) % size  # of the bit of this hash function
             if not data[position >> 3] >> (position & 7) & 1:
                 return False
             h1 += h2

@@ -155,10 +155,11 @@ class _Scan:
         self._log = log
         self._usage = usage
         self._findings = findings
+        # Adds damage to `findings`, merging adjacent places; None: damage is raised.
         self._damage_runs = None if findings is None else DamageRuns(findings, noun="places")
         self._has_damage = False
-        self._has_seen_map = False
-        self._is_direct_io = False
+        self._has_seen_map = False  # the ledgers map, where the header says that it is
+        self._is_direct_io = False  # a filler after the header shows a log of the direct-IO logger
 
     def runs(self) -> Iterator[FrameRun]:
         """Yield the frames (size and record) from the header on, in runs: adjacent frames that one

@@ -55,6 +55,7 @@ class GroupCommit:
         self._lock = threading.Lock()  # guards the fields below; held briefly
         self._has_leader = False
         self._waiting: list[_Follower] = []
+        # By `time.monotonic`: when the running commit began, and how long a leader may wait.
         self._commit_start = self._wait_deadline = 0.0
         # A leader waits for this many followers, but not beyond `_wait_deadline`.
         self._expected_followers = 0

@@ -55,7 +55,7 @@ class Replay:
         self._skips_torn = storage.options.compat is None  # BookKeeper replays torn records
         self._skips_invalid = skip_invalid
         self.findings: list[Finding] = []
-        self._finding_runs = DamageRuns(self.findings)
+        self._finding_runs = DamageRuns(self.findings)  # adds findings, adjacent ones merged
         self.record_count = 0
         self.skipped_count = 0
 

@@ -34,7 +34,8 @@ _AddBatch = Callable[[RecordBatch, BatchLedgers], Iterator[Int64Array]]
 
 
 def usage_of(metadata: LogMetadata, compaction: CompactionOptions) -> float:
-    """Return the live share of a log; a log below `target_log_bytes` bytes counts as that large."""
+    """Return the live share of a log; a log below `target_log_bytes` bytes counts as that large,
+    unless all its bytes are live: then there is nothing to reclaim."""
     if metadata.usage == 1.0 or metadata.total_size >= compaction.target_log_bytes:
         return metadata.usage
     return metadata.remaining_size / compaction.target_log_bytes

@@ -42,7 +42,7 @@ class KnownLedgers(EntrySource):
         self.write_paths = list(write_paths)
         readers = (self._read_last_entry_lac, self._read_explicit_lac)
         self._lac_tracker = LacTracker(*readers)
-        if options.compat is not None:  # real storages do not load the stored LACs at first
+        if options.compat is not None:  # BookKeeper's storages forget LACs that this one keeps
             self._lac_tracker = ForgetfulLacTracker(*readers, is_db=storage == "db")
         self._max_entry_id = options.max_entry_id(storage)
         self._closed = False
@@ -93,7 +93,8 @@ class KnownLedgers(EntrySource):
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """Return (ledger, `availability`) of many ledgers, unflushed entries too."""
+        """Return (ledger, `availability`) of many ledgers (None: all), unflushed entries too. With
+        `errors`, the error of a ledger is stored there instead of raised."""
         self._check_open()
         sources = [path.source for path in self.write_paths]
 

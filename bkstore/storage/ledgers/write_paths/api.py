@@ -45,7 +45,9 @@ class WritePath(Closeable):
         self.states = LedgerStates(index)
         self.lock = RLock()
         self._seen_ledgers: set[LedgerId] = set()
+        """Ledgers known to exist, which `has_ledger` finds without the lock."""
         self._sync_failure: SyncFailed | None = None
+        """The first failed sync, after which writes are refused."""
         self._changed_ledgers: set[LedgerId] | None = None
         """The ledgers whose locations changed during a compaction; None outside of one."""
 

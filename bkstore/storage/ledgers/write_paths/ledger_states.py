@@ -22,7 +22,9 @@ class LedgerStates:
         self._index = index
         self._states: dict[LedgerId, LedgerState] = {}
         self._dirty: set[LedgerId] = set()
+        """Ledgers whose states changed since they were last written to the index."""
         self._pending_deletions: set[LedgerId] = set()
+        """Ledgers that are deleted, but not from the index yet."""
         self.fast_path_ledgers: dict[int, tuple[LedgerId, bytes]] = {}
         """Ledgers of scope 0 that take adds, by number, with their master keys. An add that passed
         all checks enters its ledger, any change removes it: the fast path checks nothing else."""
