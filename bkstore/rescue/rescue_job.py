@@ -168,7 +168,10 @@ class RescueJob:
         digest.update(repr((__version__, output.description, self._surveyed.key)).encode())
         for bookie in self.bookies:
             states = sorted(bookie.states.items())
-            digest.update(repr((bookie.bookie_id, bookie.may_hide_records)).encode())
+            facts: list[Any] = [bookie.bookie_id, bookie.may_hide_records]
+            if bookie.directory is not None:
+                facts += [bookie.directory.layout, bookie.directory.folders.cookie]
+            digest.update(repr(facts).encode())
             digest.update(repr([(each, *state) for each, state in states]).encode())
         for metadata in self.wanted.metadata.values():
             digest.update(repr((metadata, metadata.password)).encode())

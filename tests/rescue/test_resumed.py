@@ -170,6 +170,17 @@ def test_changed_metadata_start_over(
     assert json.loads(resumed.log.read_bytes().splitlines()[0]) != key
 
 
+def test_a_changed_cookie_starts_over(resumed: ResumedRescue) -> None:
+    """New bookies have the instance id of the old cookies."""
+    resumed.interrupt(0)
+    header = resumed.log.read_bytes().splitlines()[0]
+    for path in resumed.world.top.rglob("VERSION"):
+        path.write_bytes(path.read_bytes().replace(b"world", b"other"))
+
+    resumed.interrupt(0)
+    assert resumed.log.read_bytes().splitlines()[0] != header
+
+
 def test_another_form_starts_over(resumed: ResumedRescue) -> None:
     """OUT has files of the second form only."""
     resumed.interrupt(len(resumed.entries) // 2)
