@@ -38,20 +38,20 @@ def bind_all(host: str, port: int, backlog: int) -> list[socket.socket]:
                     raise
                 continue
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
+            if family == socket.AF_INET6:  # IPv4 addresses have a socket of their own
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind(address)
             listening.listen(backlog)
             sockets.append(listening)
         if not sockets:
             raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
-        open_sockets.pop_all()
+        open_sockets.pop_all()  # no error: leave them open
     return sockets
 
 
 def cap_connections(requested: int) -> int:
-    """Return how many of the `requested` connections the limit of open files allows, at least one.
-    Keeps a quarter of the limit for the storage, besides the files open now."""
+    """Return how many of the `requested` connections the process's limit of open files allows, at
+    least one. The files open now, and a quarter of the limit for the storage, are kept free."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return requested
@@ -103,7 +103,8 @@ class Listener:
         self._loop.add_reader(listening, self._accept_clients, listening)
 
     def _accept_clients(self, listening: socket.socket) -> None:
-        """Accept clients that wait in a socket's queue, not so many that others must wait."""
+        """Accept clients that wait in a socket's queue, but only so many at a time that the loop's
+        other work does not have to wait long."""
         for _ in range(_MAX_ACCEPTS_PER_EVENT):
             try:
                 connected, _ = listening.accept()

@@ -29,7 +29,8 @@ class RequestDecoder:
 
     def decode(self, message: bytes) -> v2.Request | Any:
         """Return the request in a frame's message: one of `v2.Request`, or a v3 message. Raises
-        `CorruptionError` if it is neither, or v3 after v2, where BookKeeper disconnects."""
+        `CorruptionError` if it is neither, or a v3 message after a v2 one: there BookKeeper
+        disconnects."""
         if self.version == 3:
             try:
                 return v3.decode_request(message, extended=self._extended)

@@ -1,7 +1,7 @@
-"""Guard: limits on the bytes and seconds of a connection, and on the number of connections.
+"""Limits on the bytes and seconds of a connection, and on the number of connections.
 
-A connection carries one request. The guard stands between the socket and the HTTP parser, which
-does not limit the time that a request takes to arrive, nor pipelined requests.
+A connection carries one request. `LimitedConnection` stands between the socket and the HTTP parser,
+which does not limit the time that a request takes to arrive, nor pipelined requests.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ _METHODS_WITHOUT_BODY = (b"GET ", b"HEAD ", b"OPTIONS ")
 _LINGER_SECONDS = 1.0
 _CHUNK_OVERHEAD = 1024  # bytes that a chunked encoding may add to a body
 _TIMED_CHUNKS = 10
-"""A client that takes longer than `Limits.seconds` for so many chunks may be cut off for others."""
+"""A client that takes longer than `Limits.seconds` for so many chunks of a long answer may be cut
+off for others."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the HTTP server: bytes, seconds, counts.
+    """Limits of the HTTP server.
 
-    `seconds` is the time for a request to arrive, and for the client to take an answer, or each 64
-    KiB of a longer one. At most `waiting` requests wait for the disk, and as many for the metadata
-    store, so that connections are left for others. At most `streams` long answers are sent at once.
+    `connections` are open at once. `head` and `body` are the most bytes of those parts of a
+    request. `seconds` is the time for a request to arrive, and for the client to take an answer, or
+    each 64 KiB of a longer one. At most `waiting` requests wait for the disk, and as many for the
+    metadata store, so that connections are left for others. At most `streams` long answers are sent
+    at once.
     """
 
     connections: int = 100
@@ -46,7 +49,7 @@ class OpenConnections:
 
 
 class StreamedAnswer:
-    """A long answer that is being sent, with the times when its last chunks were taken."""
+    """A long answer that is being sent, with the times when its client took the last chunks."""
 
     def __init__(self, transport: asyncio.BaseTransport | None) -> None:
         """Begin as if the client had just taken all of the timed chunks."""
@@ -91,8 +94,8 @@ class StreamSlots:
             self._slots.release()
 
     def _abort_slowest(self) -> bool:
-        """Cut off the slowest client if it is too slow, and free its slot; return whether it was.
-        A client is too slow if it took its last few chunks in more than the permitted seconds."""
+        """Cut off the slowest client and free its slot, and return True; False if none is too slow:
+        has been sent its last `_TIMED_CHUNKS` chunks in more than the permitted seconds."""
         since = asyncio.get_running_loop().time() - self._max_seconds
         writing = (stream for stream in self._active if stream.is_writing)
         # the first of the kept times is that of the oldest of the last few chunks
@@ -107,7 +110,8 @@ class StreamSlots:
 
 
 class LimitedConnection(asyncio.Protocol):
-    """Passes one request on to an HTTP protocol; refuses those above the limits."""
+    """Passes one request on to an HTTP protocol; refuses requests and connections above the
+    limits."""
 
     def __init__(
         self, http_protocol: asyncio.Protocol, connections: OpenConnections, limits: Limits
@@ -132,7 +136,7 @@ class LimitedConnection(asyncio.Protocol):
             self._refuse_connection(503, "too many connections")
 
     def start_timeout(self) -> None:
-        """Start the timeout of the client."""
+        """Start the timeout for the client to send its request or take its answer."""
         self.stop_timeout()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._limits.seconds, self._on_timeout)
@@ -154,18 +158,19 @@ class LimitedConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass a request's head to the HTTP server, then its body up to the limit; drop the rest,
-        and any body of a GET."""
+        and any body of a GET, so that none of it is taken for a second request."""
         if self._refused:
             return
         if not self._head_complete:
             data = self._take_head(data)
         if data and not self._head.startswith(_METHODS_WITHOUT_BODY):
+            # the HTTP server has refused a body above `limits.body` (413) before this cuts it
             data, self._body_room = data[: self._body_room], max(self._body_room - len(data), 0)
             if data:
                 self._http.data_received(data)
 
     def _take_head(self, data: bytes) -> bytes:
-        """Pass on the head once it is complete; return the bytes after it."""
+        """Pass on the head once it is complete; return the bytes of the body that came with it."""
         self._head += data
         end = self._head.find(_HEAD_END)
         if end > self._limits.head or (end < 0 and len(self._head) > self._limits.head):

@@ -96,7 +96,8 @@ class OperationCounters:
         status: Status,
         response_size: int | None = None,
     ) -> None:
-        """Count one request to a bookie server (`bkstore.wire.server.observer`)."""
+        """Count one request to a bookie server, answered after `seconds`; `protocol` is 2 or 3,
+        `response_size` the bytes of a batch read's answer."""
         self._request_count.labels(operation, f"v{protocol}", status.name).inc()
         self._request_seconds.labels(operation, f"v{protocol}").observe(seconds)
         if operation == BATCH_READ:

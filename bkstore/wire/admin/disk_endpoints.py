@@ -49,6 +49,7 @@ class DiskEndpoints:
         dirs, marks = self._bookie.directories, dict[str, str]()
         has_several = len(dirs.journal) > 1
         for journal_index in range(len(dirs.journal)):
+            # the file of an only journal's mark has no number in its name
             mark = read_last_mark(dirs.ledger, journal_index if has_several else None)
             id_and_file = f"{mark.journal_id}({journal_name(mark.journal_id)})"
             title = f"LastLogMark: Journal Id - {id_and_file}"
@@ -71,7 +72,7 @@ class DiskEndpoints:
 
 
 def _files_with_suffix(current_dirs: Sequence[Path], suffix: str) -> Iterator[str]:
-    """Yield the paths of files below the directories whose names end so."""
+    """Yield the paths of all files below the directories whose names end with `suffix`."""
     for current_dir in current_dirs:
         with convert_read_errors(current_dir):
             for folder, _, names in os.walk(current_dir):
@@ -79,8 +80,8 @@ def _files_with_suffix(current_dirs: Sequence[Path], suffix: str) -> Iterator[st
 
 
 def _sorted_by_time(paths: list[str]) -> list[str]:
-    """Return the existing files ordered by modification time, those of equal times by path, shorter
-    paths first: of file names that are hex numbers, the lower ones."""
+    """Return the files that still exist, ordered by modification time. Equal times are ordered by
+    length of the path, then by path: so names that are hex numbers are in numeric order."""
     keyed_paths = []
     for path in paths:
         try:

@@ -26,7 +26,8 @@ PAGE_ENTRIES = 1000
 """The number of entries of a page."""
 
 MAX_RANGES = 100_000
-"""The most ranges to write out; the groups have the same information and are shorter."""
+"""The most ranges of entries to write out. The groups, each of equally long and distant sequences
+of entries, have the same information and are shorter."""
 
 _READ_BYTES = 1 << 20
 _DIGESTS = ("CRC32", "CRC32C", "MAC", "HMAC", "DUMMY")
@@ -56,7 +57,8 @@ class EntryEndpoints:
     def _read_payloads(
         self, ledger_id: LedgerId, entries: Availability, payloads: _PayloadReader, page: int | None
     ) -> Iterator[tuple[str, Any]]:
-        """Yield entry id and payload of each entry, as texts; first the page, if it is given."""
+        """Yield entry id and payload of each entry, as texts; before them the number of the page,
+        if one is given, as in BookKeeper. One batch of `_READ_BYTES` is held at a time."""
         if page is not None:
             yield "Entries for page: ", str(page)
         entry_ids = iter(entries)
@@ -83,7 +85,9 @@ class EntryEndpoints:
         return wanted or metadata.digest_type, metadata.password
 
     def show_availability(self, request: HttpRequest) -> HttpResponse:
-        """Answer with the entries in BP-34's encoding as hex, as groups, and as ranges."""
+        """Answer with the bookie's entries of a ledger three times: in BP-34's encoding as hex, as
+        sequence groups (first, last, size, period), and as ranges. ``encoding=bookkeeper`` gives
+        the bytes as BookKeeper encodes the same set."""
         ledger_id = query_parameters.parse_ledger_id(request)
         encodings = ("grouped", "bookkeeper")
         encoding = query_parameters.parse_choice(request, "encoding", encodings) or "grouped"
@@ -105,8 +109,8 @@ class EntryEndpoints:
 
 
 class _PayloadReader:
-    """Extracts payloads from records. The digest type must be known, because a record of version 1
-    does not tell its digest's length."""
+    """Extracts payloads from the records of one ledger. Its digest type must be known, because only
+    records with a scope have the type, and so the length of the digest, in their headers."""
 
     def __init__(self, digest: str | None, password: bytes | None) -> None:
         self._password = password
@@ -114,7 +118,8 @@ class _PayloadReader:
         self._coder: Coder | None = None
 
     def payload_of(self, ledger_id: LedgerId, entry_id: int, record: bytes) -> bytes:
-        """Return the payload. Its digest is verified, except a MAC without the password."""
+        """Return the payload of a record. Its digest is verified, except a MAC if the password is
+        unknown. A digest type that is not known either is taken from the first record."""
         if self._digest_of_ledger is None:
             self._digest_of_ledger = _detect_digest_type(record)
             if self._digest_of_ledger is None:

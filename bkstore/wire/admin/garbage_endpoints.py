@@ -1,8 +1,9 @@
 """Endpoints `bookie/gc`, `gc_details`, `entry_location_compact`: garbage collection, compaction.
 
 In BookKeeper: `TriggerGCService`, `GCDetailsService`, `SuspendCompactionService`,
-`ResumeCompactionService`, `TriggerLocationCompactService`. A pass runs after the answer. The
-details count all passes since the bookie was opened, also those not started here.
+`ResumeCompactionService`, `TriggerLocationCompactService`. A garbage collection pass that a request
+starts runs after the answer. The details count all passes since the bookie was opened, also those
+not started here.
 """
 
 from __future__ import annotations
@@ -78,14 +79,15 @@ class GarbageEndpoints:
         self._background = background_jobs
 
     def trigger_gc(self, request: HttpRequest) -> HttpResponse:
-        """Start a pass, unless a forced one runs already, as in BookKeeper."""
+        """Start a garbage collection pass, unless one that was requested runs already, as in
+        BookKeeper. The body may set ``forceMajor`` and ``forceMinor``, its compactions."""
         options = query_parameters.parse_json_body(request) or {}
         major, minor = (_boolean_member(options, name) for name in ("forceMajor", "forceMinor"))
         self._collector.force(major=major, minor=minor)
         return json_response(f"Triggered GC on BookieServer: {self._bookie.bookie_id}")
 
     def show_gc_state(self, request: HttpRequest) -> HttpResponse:
-        """Answer whether a forced pass runs, as text, as in BookKeeper."""
+        """Answer whether a requested pass runs, as text, as in BookKeeper."""
         return json_response({"is_in_force_gc": str(self._collector.is_forced).lower()})
 
     def show_gc_details(self, request: HttpRequest) -> HttpResponse:
@@ -96,6 +98,7 @@ class GarbageEndpoints:
             "forceCompacting": collector.is_forced,
             "majorCompacting": passes.running_kind == "major",
             "minorCompacting": passes.running_kind == "minor",
+            # times are in milliseconds since 1970
             "lastMajorCompactionTime": int(passes.last_times["major"] * 1000),
             "lastMinorCompactionTime": int(passes.last_times["minor"] * 1000),
             "lastEntryLocationCompactionTime": int(collector.locations_compacted_at * 1000),
@@ -132,6 +135,7 @@ class GarbageEndpoints:
             raise HttpError(400, f"No {verb}Major or {verb}Minor params found")
         if not all(flag is None or type(flag) is bool for flag in flags.values()):
             raise HttpError(400, f"{verb}Major and {verb}Minor are booleans")
+        # In BookKeeper's text the part for minor has its comma also where it is the only one.
         bookie_id, message = self._bookie.bookie_id, ""
         for kind, separator in zip(_KINDS, ("", ", ")):
             if flags[kind]:

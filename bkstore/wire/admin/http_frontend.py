@@ -94,6 +94,7 @@ class HttpFrontend:
         except HttpError as refused:
             return _to_web_response(HttpResponse.error_text(refused.status, str(refused)))
         reason = self._router.wait_reason(parsed)
+        # answers that wait for nothing are never refused: they free their thread at once
         is_full = self._waiting_counts[reason] >= self._limits.waiting
         if is_full and reason is not WaitReason.NOTHING:
             text = f"too many requests are waiting for {reason.value}"
@@ -191,7 +192,7 @@ class _Http(RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Return the answer to an invalid request, or to one whose handler failed."""
-        if request.writer.output_size > 0:
+        if request.writer.output_size > 0:  # as in aiohttp, which then closes the connection
             raise ConnectionError("an answer has already begun")
         if status >= 500:
             path = one_line(request.path)

@@ -40,7 +40,9 @@ class LedgerEndpoints:
         self._headers = {SOURCE_HEADER: "bookie" if metadata is None else "metadata-store"}
 
     def list_ledgers(self, request: HttpRequest) -> HttpResponse:
-        """Answer with id -> null, or by pages with id -> metadata with ``print_metadata=true``."""
+        """Answer with id -> null for all ledgers of a scope. With ``print_metadata=true`` the
+        answer is id -> metadata, of one page if ``page`` is given: members with
+        ``decode_meta=true``, else the serialized text."""
         scope = query_parameters.parse_scope(request)
         page = query_parameters.parse_page(request)
         with_metadata = request.parameters.get("print_metadata") == "true"

@@ -66,7 +66,8 @@ def one_line(text: str) -> str:
 
 
 def format_json(value: Any, depth: int = 0) -> str:
-    r"""Return JSON text as Jackson writes it: each member on a line, arrays on one line.
+    r"""Return JSON text as Jackson writes it: each member on a line, arrays on one line. `depth` is
+    the number of objects around the value, for its indentation.
 
     >>> format_json({"a": [1, {}], "b": {"c": None}})
     '{\n  "a" : [ 1, { } ],\n  "b" : {\n    "c" : null\n  }\n}'

@@ -77,11 +77,15 @@ class WaitReason(Enum):
 
 @dataclass(frozen=True)
 class _Route:
-    """The endpoints of a path by method, its parameters, and its status for a wrong method."""
+    """The endpoints of a path by method."""
 
     methods: Mapping[str, Endpoint]
     parameters: frozenset[str] | None = frozenset()
+    """The names of the query parameters it may have; None: any."""
+
     wrong_method: int = 404
+    """The status of an answer to another method."""
+
     writes: bool = True
     """Whether methods other than GET change something."""
 
@@ -248,6 +252,7 @@ def _cluster_routes(
     bookies = BookieEndpoints(metadata, controls)
     repair = AutorecoveryEndpoints(metadata, decommissions)
     show_delay, set_delay = repair.show_recovery_delay, repair.set_recovery_delay
+    # the query parameters of the list of underreplicated ledgers
     marks = ("missingreplica", "excludingmissingreplica", "printmissingreplica", SCOPE_PARAMETER)
 
     def route(parameters: Iterable[str] = (), **methods: Endpoint) -> _Route:

@@ -143,7 +143,8 @@ class AdminServer(Closeable):
         return _is_loopback(self.address[0])
 
     def start(self) -> Self:
-        """Start to listen and answer; do nothing if it does already."""
+        """Start to listen and answer, in a thread; do nothing if it does already. Raises an error
+        that this thread meets before it accepts requests."""
         if self._closed:
             raise forks.closed_error("this admin")
         if self._thread is None:
@@ -199,6 +200,7 @@ class AdminServer(Closeable):
 
         self._loop = asyncio.get_running_loop()
         is_remote, names = not _is_loopback(listening.getsockname()[0]), self._host_names
+        # which Host headers to accept
         is_own = make_host_predicate(self._host, names) if is_remote else is_loopback_host
         front = self._front = HttpFrontend(self._router, self._limits, is_own)
         listener = Listener([listening], front.make_protocol)

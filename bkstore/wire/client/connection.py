@@ -6,6 +6,9 @@ A single thread needs no thread switches, and none is lost when the process fork
 Locks are held by ``with`` only, and never while the thread waits for another lock or for the
 bookie; the exception is `_send_lock`, because only one thread at a time sends. The id of the
 receiving thread is kept. With these two, `_repair` can end what an interrupted call left.
+
+The key of a request is what its dialect (v2 or v3) finds in both it and its answer, such as the
+transaction id.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ class PipelinedConnection:
     `unsolicited_keys` has keys of answers that may come without a request, once each.
 
     Once it `has_failed` (lost, given up, an invalid answer, an interrupted call) no more requests
-    are taken, and all in flight end with that error, done by the bookie or not. Threads: safe.
+    are taken, and all in flight end with that error, whether or not the bookie has executed them.
+    Threads: safe.
     """
 
     def __init__(
@@ -110,8 +114,8 @@ class PipelinedConnection:
         caller stops early, waits for the answers to the requests in flight. Takes requests as they
         are sent: memory is bounded by the window and 4 MiB of frames."""
         source = iter(requests)
-        # `waiting`: sent, not yielded yet. `unread_bytes`: of their frames, which the bookie may
-        # not have read.
+        # `waiting` has the requests sent but not yet yielded; `unread_bytes` are the bytes of their
+        # frames, which the bookie may not have read.
         waiting: deque[PendingRequest[_T]] = deque()
         unread_bytes, exhausted = 0, False
         try:
@@ -132,7 +136,7 @@ class PipelinedConnection:
                 yield request
         except (Exception, GeneratorExit):  # from the source, or the caller stops
             raise
-        except BaseException:
+        except BaseException:  # an interrupt
             repair(self)
             waiting.clear()  # `repair` has ended them, or they were never sent
             raise
@@ -163,8 +167,8 @@ class PipelinedConnection:
 
     @repair_on_interrupt
     def _send_requests(self, requests: Sequence[PendingRequest[Any]]) -> None:
-        """Register and send requests, waiting for room among those in flight; if none comes in
-        time, the connection is given up, and they end with an error."""
+        """Register and send requests, waiting for room among those in flight; if none becomes free
+        in time, the connection is given up, and the requests end with an error."""
         stop = 0
         while stop < len(requests):
             # send as many as fit at once, then wait for room for the next one
@@ -173,6 +177,7 @@ class PipelinedConnection:
             if stop < len(requests):
                 waiting = requests[stop]
                 self._register_or_give_up(waiting)
+                # it is done already if the connection has failed meanwhile
                 self._send([] if waiting.is_done else [waiting.frame])
                 stop += 1
 
@@ -185,7 +190,8 @@ class PipelinedConnection:
         return start
 
     def _try_register(self, request: PendingRequest[Any]) -> bool:
-        """Register a request, or end it on a failed connection. Return False if it must wait."""
+        """Register a request, or end it on a failed connection. Return False if it must wait: for
+        room, or for the answer to another request with its key."""
         if self._failure is not None:
             _end_with_error(request, self._failure)
         elif len(self._in_flight) < self._window and request.key not in self._in_flight:
@@ -237,7 +243,8 @@ class PipelinedConnection:
 
     @repair_on_interrupt
     def _wait_for_answer(self, request: PendingRequest[Any]) -> None:
-        """Wait until a request is done, with an answer or an error; end it if its time is over."""
+        """Wait until a request is done, with an answer or an error. If its time is over, end it
+        with `BookieUnavailable`, and perhaps the connection with it."""
         deadline = request.sent_at + self._timeout + request.extra_seconds
         if request.is_done or self._wait_until(lambda: request.is_done, deadline):
             return
@@ -267,8 +274,8 @@ class PipelinedConnection:
             self._notify_change()
 
     def _wait_until(self, ready: Callable[[], bool], deadline: float) -> bool:
-        """Receive, or wait while another thread does, until `ready`, called with the state lock,
-        returns True. Return False if it does not by the `deadline`."""
+        """Receive, or wait while another thread does, until `ready()` is True; return False if that
+        is not so by the `deadline`. `ready` is called with the state lock held."""
         while True:
             with self._state_lock:
                 if ready():
@@ -392,7 +399,7 @@ class PipelinedConnection:
         with self._state_lock:
             is_waited_for = any(not request.is_done for request in self._in_flight.values())
             is_idle = not is_waited_for and self._receiver_thread is None
-            # nobody receives on an idle connection: notice here that the bookie has ended it
+            # nobody receives on an idle connection: if it has bytes, or its end, process them here
             if is_idle and self._failure is None and self._stream.wait(0, receive=True):
                 self._process_received(self._receive())
             return self._failure is None
@@ -402,7 +409,8 @@ class PipelinedConnection:
         """End the connection, and close its descriptor once no thread uses it. Idempotent."""
         with self._state_lock:
             self._end_with_failure(BookieUnavailable(f"{self._name}: the client was closed"))
-        while True:  # `_end_with_failure` has woken the receiving thread
+        # The receiving thread still uses the descriptor; `_end_with_failure` has woken it.
+        while True:
             with self._state_lock:
                 if self._receiver_thread is None:
                     break

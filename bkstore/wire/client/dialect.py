@@ -20,7 +20,7 @@ from bkstore.wire.status_codes import Status
 _T = TypeVar("_T")
 
 Subject = tuple[str] | tuple[str, LedgerId] | tuple[str, LedgerId, int]
-"""What a request is about: its kind, a ledger, an entry."""
+"""What a request is about: its kind (such as "read"), then a ledger and an entry if it has them."""
 
 LAST_ENTRY = -1
 """The entry id that stands for the last entry of the ledger in a read."""
@@ -32,7 +32,8 @@ class PendingRequest(Generic[_T]):
 
     `decode_result` returns the result from an answer's content, or raises `CorruptionError` if
     invalid. `subject` describes the request in errors. `extra_seconds` is the seconds that a bookie
-    may take beyond the timeout. Once `is_done` it has an `error`, or status and content.
+    may take beyond the timeout. Once `is_done` it has an `error`, or an `answer`: status and
+    content.
     """
 
     key: Hashable

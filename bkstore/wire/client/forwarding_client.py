@@ -18,7 +18,8 @@ _T = TypeVar("_T")
 def _make_forwarding_method(
     method: Callable[Concatenate[WireClient, _P], _T],
 ) -> Callable[Concatenate[ForwardingClient, _P], _T]:
-    """Return a method that forwards to this one of `WireClient`; its first argument is a ledger."""
+    """Return a method that forwards its calls to `method` of a `WireClient`, which is chosen by the
+    ledger: the first argument."""
 
     @wraps(method)
     def call(self: ForwardingClient, /, *arguments: _P.args, **options: _P.kwargs) -> _T:

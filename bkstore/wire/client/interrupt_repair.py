@@ -2,8 +2,8 @@
 
 An interrupt (`KeyboardInterrupt`, or an exception of a signal handler) can come between any two
 steps of a program, even between the acquisition of a lock and the block that would release it.
-So the locks here know their owner, and an object is repaired when its outermost call ends with
-anything but an error of this package: the locks that the thread still owns are released.
+So the locks here know their owner, and an object is repaired when a call ends with anything but an
+error of this package: the locks that the thread still owns are released.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def repair(broken: Repairable) -> None:
     while True:
         try:
             return broken._repair()
-        except Exception:
+        except Exception:  # a defect, not an interrupt
             raise
         except BaseException:  # noqa: BLE001,S112 - the caller raises the first one
             continue

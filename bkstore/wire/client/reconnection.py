@@ -48,8 +48,8 @@ class ConnectionSettings:
 
 
 class ReconnectingLink(Generic[_D]):
-    """A dialect, and the connection that uses it. Threads: safe; one connects, the others wait for
-    it. A forked child starts without a connection."""
+    """A dialect, and the connection that uses it. Threads: safe; one connects, and the others wait
+    until it has. A forked child starts without a connection."""
 
     def __init__(
         self, dialect: _D, settings: ConnectionSettings, describe_client: Callable[[], str]
@@ -137,9 +137,11 @@ class ReconnectingLink(Generic[_D]):
 def _authenticate(
     connection: PipelinedConnection, dialect: Dialect, user: SaslUser, bookie_name: str
 ) -> None:
-    """Authenticate as a user; return at once if the bookie does not use authentication.
+    """Authenticate as a user, by SASL's DIGEST-MD5; return at once if the bookie does not use
+    authentication.
 
-    The last message is empty, and its answer is not waited for. Errors begin with `bookie_name`.
+    The last message is empty, and its answer is not waited for, as in BookKeeper's client. Errors
+    begin with `bookie_name`.
     Raises `UnauthorizedAccess` if the bookie refuses or does not prove that it knows the password;
     `BookieUnavailable` without an answer, as for a wrong password; `CorruptionError` for an invalid
     answer.

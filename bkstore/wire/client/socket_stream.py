@@ -161,8 +161,8 @@ def format_address(address: tuple[str, int]) -> str:
 
 
 def _start_tls(sock: socket.socket, bookie_name: str, deadline: float) -> None:
-    """Send START_TLS in the clear and check the answer, after which the handshake begins. Errors
-    begin with `bookie_name`."""
+    """Send START_TLS in the clear, with transaction id 0, and check the answer, after which the
+    handshake begins. Errors begin with `bookie_name`."""
     request = v3.new_request(v3.OperationType.START_TLS, 0, {})
     sock.sendall(frame(v3.encode(request)))
     (size,) = struct.unpack(">i", _receive_exactly(sock, LENGTH_BYTES, deadline))

@@ -1,7 +1,8 @@
 """The client side of the v2 protocol: adds, reads, batch reads.
 
-There are no transaction ids: an answer belongs to the request with its operation, ledger and entry
-id. Batch reads have a request id too. Source: `proto/PerChannelBookieClient.V2CompletionKey`.
+There are no transaction ids: the key of a request is its operation, ledger and entry id, which the
+answer has too. Batch reads have a request id besides. A packet header has version, operation and
+flags in 32 bits. Source: `proto/PerChannelBookieClient.V2CompletionKey`.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class V2Dialect:
     ) -> PendingRequest[bytes]:
         """Return a request to read one record; it fences the ledger if `master_key` is given."""
         ledger_number = signed64(ledger_id.ledger)
-        # the usual read has a fixed size: it is packed at once, faster, into the same frame
+        # The usual read has a fixed size: it is packed at once, faster, into the same frame. Others,
+        # and invalid ids, which raise an error, take the general way.
         if master_key is None and LAST_ENTRY <= entry_id <= MAX_ENTRY_ID and not ledger_id.scope:
             size = _READ_FRAME.size - LENGTH_BYTES
             framed = _READ_FRAME.pack(size, _READ_HEADER, ledger_number, entry_id)
@@ -120,7 +122,7 @@ class V2Dialect:
 
     def decode(self, message: bytes) -> DecodedResponse:
         """Return the decoded message; the records of a batch are not copied. Raises
-        `CorruptionError` if it is invalid, or an answer without a request."""
+        `CorruptionError` if it is invalid, or of a type that answers none of these requests."""
         if len(message) >= _ANSWER_HEAD.size:  # fast path for the frequent answers
             packet_header, status_code, ledger, entry = _ANSWER_HEAD.unpack_from(message)
             if packet_header == _ADD_HEADER:
@@ -150,7 +152,7 @@ class V2Dialect:
 def _make_add(
     head: bytes, record: bytes, ledger_id: LedgerId, entry_id: int
 ) -> PendingRequest[int]:
-    """Return the request of an add, which is matched with its response by ledger and entry."""
+    """Return the request to add a record; `head` is the packet header and the master key."""
     key = (v2.Opcode.ADD_ENTRY, ledger_id.ledger, entry_id)
     framed = frame(head, record, limit=MAX_FRAME_BYTES)
     return PendingRequest(key, framed, lambda _: entry_id, ("add", ledger_id, entry_id))

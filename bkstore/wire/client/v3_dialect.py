@@ -32,9 +32,9 @@ from bkstore.wire.v3 import OperationType
 _T = TypeVar("_T")
 
 _HIGH_PRIORITY = 100  # of fencing reads and recovery adds, as in BookKeeper's client
-_FENCE, _PIGGYBACK, _RECOVERY = 1, 2, 1
+_FENCE, _PIGGYBACK, _RECOVERY = 1, 2, 1  # the first two are flags of reads, the third of adds
 _DEFERRED_SYNC = 1
-_BOTH_DISK_FIGURES = 3
+_BOTH_DISK_FIGURES = 3  # 1, the total, and 2, the free bytes
 
 
 class DiskSpace(NamedTuple):
@@ -175,7 +175,7 @@ class V3Dialect:
         return self._make_request(kind, subject, fields, decode_body, high_priority=fences)
 
     def read_lac(self, ledger_id: LedgerId) -> PendingRequest[LacResponse]:
-        """Return a request for the explicit LAC and the last entry."""
+        """Return a request for the explicit LAC and the record of the last entry."""
 
         def decode_body(body: Any) -> LacResponse:
             record = body.lastEntryBody or None
@@ -194,7 +194,8 @@ class V3Dialect:
     def wait_for_lac(
         self, ledger_id: LedgerId, previous_lac: int, seconds: float
     ) -> PendingRequest[LacUpdate]:
-        """Return a request answered when the LAC exceeds `previous_lac`, or after `seconds`."""
+        """Return a request answered when the LAC exceeds `previous_lac`, or after `seconds`, with
+        the LAC and a record piggybacked: that of the entry after `previous_lac`."""
         millis = round(seconds * 1000)
         fields = {"entryId": LAST_ENTRY, "flag": _PIGGYBACK}
         fields |= {"previousLAC": previous_lac, "timeOut": millis}
@@ -238,7 +239,8 @@ class V3Dialect:
     def decode(self, message: bytes) -> DecodedResponse:
         """Return the decoded message, with the status of its body if that of the response is EOK.
 
-        READ_LAC's ENOENTRY counts as EOK with an explicit LAC. Raises `CorruptionError` if invalid.
+        ENOENTRY to a READ_LAC counts as EOK if there is an explicit LAC: then only the last entry
+        is missing. Raises `CorruptionError` if the message is invalid.
         """
         response = v3.decode_response(message, extended=self._extended)
         operation = response.header.operation

@@ -165,7 +165,7 @@ class WireClient(Closeable):
         dialect, connection = self._main_link.dialect, self._main_link.get_connection()
 
         def make_requests() -> Iterator[PendingRequest[int]]:
-            """Yield the requests of the batch, made some ahead of being sent."""
+            """Yield the requests of the batch; each `_ADDS_MADE_AHEAD` of them are made at once."""
             for start in range(0, len(batch), _ADDS_MADE_AHEAD):
                 rows = slice(start, start + _ADDS_MADE_AHEAD)
                 records = batch.between(rows.start, rows.stop).records()
@@ -210,7 +210,7 @@ class WireClient(Closeable):
         ledger_id, key = self._check_ledger(ledger), check_fencing_key(fence, master_key)
         max_count, max_size = check_limits(max_count, max_size)
         size_limit = min(max_size, MAX_FRAME_BYTES) if max_size else MAX_FRAME_BYTES
-        # a bookie would go on after the last entry with entries 0, 1, ...
+        # a bookie increments the requested id: after the last entry (-1) come entries 0, 1, ...
         count_limit = 1 if start == LAST_ENTRY else min(max_count, _MAX_BATCH_COUNT)
         first_id, dialect = check_integer(start, "entry id"), self._main_link.dialect
         request = dialect.read_batch(ledger_id, first_id, count_limit, size_limit, key)
@@ -281,8 +281,9 @@ class WireClient(Closeable):
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`, with requests in flight together. Raises
-        `NoSuchLedger` for an unknown ledger, and `IllegalOperation` without `ledgers`."""
+        """Yield each ledger with the bookie's entries, with requests in flight together. With
+        `errors`, which gets them by ledger, failed ledgers are left out. Raises `NoSuchLedger` for
+        an unknown ledger, and `IllegalOperation` without `ledgers`."""
         if ledgers is None:
             raise IllegalOperation(f"{self!r}: the protocol cannot list ledgers")
         ledger_ids = [self._check_ledger(ledger_id) for ledger_id in normalize_ledger_ids(ledgers)]

@@ -101,7 +101,8 @@ class SaslUsers:
             raise InvalidArgument(f"{file}, section {section}: {error}") from None
 
     def first_allowed_user(self) -> SaslUser:
-        """Return the first allowed user, for the holder's own connections."""
+        """Return the first allowed user, for connections that a bookie with these users makes
+        itself."""
         username = next(filter(self.is_allowed, self.passwords))
         return SaslUser(username, self.passwords[username])
 
@@ -111,8 +112,8 @@ class SaslUsers:
 
     @cached_property
     def _allowed_pattern(self) -> re.Pattern[str]:
-        """The pattern of the users that may connect. Raises `InvalidArgument` if it is none, or one
-        that Python would not interpret as BookKeeper's Java does."""
+        """The pattern of the users that may connect. Raises `InvalidArgument` if it is no regular
+        expression, or one that Python would not interpret as BookKeeper's Java does."""
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)  # nested sets, which Java supports
             try:

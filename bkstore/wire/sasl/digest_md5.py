@@ -9,7 +9,8 @@
       (nothing)                ->
 
 `response` proves that the client knows the password, `rspauth` that the server does; neither
-reveals it. Messages have the same fields as Java's. Does no I/O.
+reveals it. `nonce` and `cnonce` are random numbers of server and client, which both proofs contain.
+Messages have the same fields as Java's. Does no I/O.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Endpoints `autorecovery/*`: state and control of the cluster's auditors and replication workers.
 
-All state is in the metadata store, which the auditors and workers of other processes watch: bkstore
-runs none itself. In BookKeeper: `AutoRecoveryStatusService`, `ListUnderReplicatedLedgerService`,
-`WhoIsAuditorService`, `TriggerAuditService`, `LostBookieRecoveryDelayService`,
-`DecommissionService`, `RecoveryBookieService`.
+All state is in the metadata store, which the auditors and workers of other processes watch: the
+admin runs none itself. A mark is the record there that a ledger is underreplicated, with the
+bookies that miss replicas. In BookKeeper: `AutoRecoveryStatusService`,
+`ListUnderReplicatedLedgerService`, `WhoIsAuditorService`, `TriggerAuditService`,
+`LostBookieRecoveryDelayService`, `DecommissionService`, `RecoveryBookieService`.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ class AutorecoveryEndpoints:
         return self.show_status(request)
 
     def list_underreplicated(self, request: HttpRequest) -> HttpResponse:
-        """List underreplicated ledgers; with ``printmissingreplica``, as id -> missing bookies.
-        ``missingreplica`` and ``excludingmissingreplica`` name a bookie that a ledger must, or must
-        not, miss a replica on."""
+        """Answer with the underreplicated ledgers of a scope, or 404 if there are none; with
+        ``printmissingreplica``, as id -> bookies without their replica. ``missingreplica`` lists
+        only ledgers that miss the replica on that bookie, ``excludingmissingreplica`` only ledgers
+        that do not."""
         scope = query_parameters.parse_scope(request)
         required = request.parameters.get("missingreplica", "").strip()
         excluded = request.parameters.get("excludingmissingreplica", "").strip()
@@ -110,7 +112,7 @@ class AutorecoveryEndpoints:
         return HttpResponse.ok_text(f"Success send decommission Bookie command {bookie_id}")
 
     def refuse_recovery(self, request: HttpRequest) -> HttpResponse:
-        """Refuse, because only replication workers copy a bookie's entries to others."""
+        """Refuse, because the admin itself does not copy a bookie's entries to others."""
         raise HttpError(
             404,
             "bkstore does not copy entries between bookies: use a replication worker of "

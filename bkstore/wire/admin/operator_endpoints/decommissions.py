@@ -51,7 +51,8 @@ class Decommissions:
         """Wait until neither the metadata nor an underreplicated mark of any ledger names the
         bookie; return True then, False once closed. Raises `CorruptionError` for unreadable
         metadata, because it may name the bookie."""
-        # All ledgers are read once, then only those that named it; marks are always read again.
+        # All ledgers are read once, then only those that named the bookie, because no new ledger
+        # gets it: it is not registered. Marks are always read again.
         ledgers = _in_metadata(store, bookie_id, store.ledgers())
         ledgers |= _in_marks(store, bookie_id)
         while ledgers:

@@ -48,7 +48,8 @@ class HealthEndpoints:
         return HttpResponse.ok_text("OK")
 
     def show_state(self, request: HttpRequest) -> HttpResponse:
-        """Answer whether the bookie runs, and which writes it accepts."""
+        """Answer whether the bookie runs, and which writes it accepts: while it is read-only, those
+        of high priority (of recoveries) may still be."""
         running = self._is_running() and self._controls.stage != "starting"
         can_write = running and self._can_write()
         accepts_all_writes = can_write and not self._controls.read_only()
@@ -63,8 +64,8 @@ class HealthEndpoints:
 
     def _is_running(self) -> bool:
         try:
-            self._bookie.ledger_exists(0)
-        except IllegalOperation:  # closed
+            self._bookie.ledger_exists(0)  # any call: all raise once it is closed
+        except IllegalOperation:
             return False
         return True
 
