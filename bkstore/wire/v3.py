@@ -23,7 +23,8 @@ VERSION = 3
 
 
 class OperationType(enum.IntEnum):
-    """The operation of a message. The ranges were never built; batch reads are bkstore's own."""
+    """The operation of a message. Range reads and adds were never built; batch reads are bkstore's
+    own."""
 
     READ_ENTRY = 1
     ADD_ENTRY = 2
@@ -85,7 +86,8 @@ def new_request(
 
 def new_response(request: Any, status: Status, body: Body | None = None) -> Any:
     """Return the `Response` message to a request; `body` has the fields of its body by name. Sets
-    the status, also in a body that has one. The header has version 3 and no priority."""
+    the status, also in the body if that has such a field. The header has version 3 and no
+    priority."""
     extended = isinstance(request, EXTENDED.Request)
     message = _SCHEMAS[extended].Response()
     header = {"operation": request.header.operation, "txnId": request.header.txnId}

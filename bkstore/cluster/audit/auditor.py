@@ -1,8 +1,9 @@
 """Auditor: checks the durability contract of a cluster, and repairs nothing (BP-34).
 
 A run checks all ledgers in batches (`batch_check` has the rules), later rechecks those of which a
-bookie gave no answer, and returns a report. In BookKeeper: `AuditorReplicasCheckTask` and
-`AuditorPlacementPolicyCheckTask`, which lack several of BP-34's rules (`docs/parity.md`).
+bookie gave no answer, and returns a report. A mark is the metadata store's record that a ledger is
+underreplicated. In BookKeeper: `AuditorReplicasCheckTask` and `AuditorPlacementPolicyCheckTask`,
+which lack several of BP-34's rules (`docs/parity.md`).
 """
 
 from __future__ import annotations
@@ -185,8 +186,9 @@ class Auditor:
         progress: Progress,
         throttle: Throttle,
     ) -> None:
-        """Check all ledgers in order, after the last one that the resume file has. The verdicts are
-        final if there are no later rounds."""
+        """Check all ledgers in order, after the last one that the resume file has; there, each
+        batch is the step ``ledger ID`` of its last ledger. The verdicts are final if there are no
+        later rounds."""
         last_judged = outcomes.last_judged
         done = 0 if last_judged is None else bisect_right(ledgers, last_judged)
         final = self.options.rechecks == 0
@@ -201,7 +203,7 @@ class Auditor:
     ) -> Iterator[list[LedgerId]]:
         """Yield ledgers in batches, each when the rate allows it; raises `_Stopped` if the caller
         wants to stop meanwhile."""
-        if self.options.compat is not None:  # BookKeeper's counters are of one leaf folder
+        if self.options.compat is not None:  # BookKeeper resets its counters for each leaf folder
             batches = group_by_leaf(ledgers)
         else:
             size = self.options.batch
@@ -233,7 +235,8 @@ class Auditor:
             outcomes.record(f"look {recheck}", merged)
 
     def _rules_not_checked(self, report: AuditReport, has_marks: bool) -> list[str]:
-        """Return why rules were not checked: lists absent from the metadata, options not given."""
+        """Return why rules were not checked: lists absent from the metadata, options not given.
+        `has_marks`: the store lists its marks, even if there are none."""
         rules = []
         if not has_marks:
             rules.append(f'marks: {_NOT_LISTED} "underreplicated")')
@@ -265,7 +268,8 @@ class Auditor:
         may_run: Callable[[], bool] = lambda: True,
         resume: StrPath | None = None,
     ) -> None:
-        """Run every `interval` seconds (at most a century) until `stop` is set; store run times.
+        """Run every `interval` seconds (at most a century) until `stop` is set; store the time of
+        each run in the metadata store.
 
         The first run starts at once if there was none before, otherwise when the interval since the
         last one (`checked_at` of the store) is over. A run that is due while `may_run` returns

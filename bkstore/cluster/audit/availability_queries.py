@@ -139,7 +139,7 @@ def _query_bookie(
     if _lists_many(bookie):  # all by one call: a failure costs no further requests
         listed = [ledgers[number] for number in ledger_numbers]
         availability_of = _BatchedAnswers(bookie, listed).availability_of
-        max_failures = len(listed)
+        max_failures = len(listed)  # no limit
     answers = AvailabilityResponse()
     failures, reason = 0, ""
     for number in ledger_numbers:
@@ -154,7 +154,7 @@ def _query_bookie(
             failures = 0
         except ListingUnsupported as error:
             answers.unlisted[number] = str(error)
-        except SystemRefused:
+        except SystemRefused:  # a lack of this machine's, which says nothing about the bookie
             raise
         except BookieUnavailable as error:
             failures, reason = failures + 1, str(error)

@@ -1,8 +1,10 @@
 """Check a batch of ledgers between two reads of their metadata.
 
-The mark and the metadata are read, the placement of each segment is judged, and each bookie is
-asked which entries it has of each ledger. Ledgers with a problem are read again: the verdict is
-void if a mark appeared or the metadata changed (`snapshots`). Source: BP-34, "High Level Logic".
+The mark (that a ledger is underreplicated) and the metadata are read, the placement of each segment
+is judged, and each bookie is asked which entries it has of each ledger. Ledgers with a problem are
+read again: the verdict is void if a mark appeared or the metadata changed (`ledger_snapshots`). The
+ledgers under check are `subjects`, and numbered by their index there. Source: BP-34, "High Level
+Logic".
 """
 
 from __future__ import annotations
@@ -107,11 +109,12 @@ class BatchChecker:
             yield Violation(category, metadata.ledger, segment.first_entry, detail=detail)
 
     def _check_replicas(self, subjects: list[CheckedLedger], outcome: BatchOutcome) -> None:
-        """Query the bookies for the entries expected on them; add what they lack, and what is
-        unknown, to the ledgers. A ledger's number is its index in `subjects`."""
+        """Query the bookies for the entries expected on them; add the entries that they lack, or
+        that are unknown, to the subjects. A query has a row for each segment of a ledger with the
+        bookie."""
         queries: dict[str, AvailabilityQuery] = {}
         for ledger_number, subject in enumerate(subjects):
-            if self._is_compat and subject.is_marked:  # as BookKeeper's replicas check does
+            if self._is_compat and subject.is_marked:  # BookKeeper's replicas check skips it
                 continue
             for bookie, row in _expected_rows(ledger_number, subject):
                 queries.setdefault(bookie, AvailabilityQuery()).add(row)
@@ -132,7 +135,7 @@ class BatchChecker:
         query: AvailabilityQuery,
         answers: AvailabilityResponse,
     ) -> None:
-        """Add a bookie's missing and unknown entries to the ledgers, given by their number."""
+        """Add a bookie's missing and unknown entries to the subjects that its query is about."""
         find_missing = _compat_missing if self._is_compat else AvailabilityResponse.find_missing
         for row, missing in find_missing(answers, query):
             subject = subjects[row.ledger_number]
@@ -173,6 +176,7 @@ class BatchChecker:
         changed: list[LedgerId] = []
         lists = BookieLists(self._store)
         for subject, is_unchanged in self.snapshots.read_again(with_problems, outcome):
+            # None: it was deleted or marked meanwhile, and needs no verdict
             if is_unchanged is False:
                 changed.append(subject.ledger)
             elif is_unchanged and subject.unanswered and not final:
@@ -194,8 +198,8 @@ class BatchChecker:
         _count_checked(subject, outcome)
 
     def _add_compat_verdict(self, subject: CheckedLedger, outcome: BatchOutcome) -> None:
-        """Add a verdict as BookKeeper does: no second read, bookies without an answer only
-        listed."""
+        """Add a verdict as BookKeeper does: without a second read, and bookies that did not answer
+        are no violation, but only listed."""
         violations = [*subject.placement_violations, *_durability_violations(subject)]
         if violations:
             outcome.violations.setdefault(subject.ledger, []).extend(violations)

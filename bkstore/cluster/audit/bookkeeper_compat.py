@@ -1,4 +1,4 @@
-"""The replicas check as BookKeeper implements it, with its errors (reference 9.2).
+"""The replicas check as BookKeeper implements it, with its errors.
 
 Used with ``compat="bookkeeper"`` only. A bookie's answer is encoded as by BookKeeper's bookie and
 compared as by `getUnavailableEntries`: after a gap of two ids every further entry is missing.

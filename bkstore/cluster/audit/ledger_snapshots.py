@@ -1,8 +1,9 @@
 """The two reads of a batch's marks and metadata: before the check, and again before a verdict.
 
-Marks are listed once a run; each is read with its ledger's batch, and ignored if it is gone by
-then. The second read, of ledgers with a problem only, reads their marks, and so detects marks that
-were set later. Source: BP-34, "High Level Logic".
+A mark is the store's record that a ledger is underreplicated. Marks are listed once a run; each is
+read with its ledger's batch, and ignored if it is gone by then. The second read, of ledgers with a
+problem only, reads their marks, and so detects marks that were set later. Source: BP-34, "High
+Level Logic".
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class LedgerSnapshots:
 
     def read_first(self, ledgers: Sequence[LedgerId], outcome: BatchOutcome) -> list[CheckedLedger]:
         """Return the ledgers to check; the reasons for skipping others go into the outcome."""
-        # Read the marks. With compat a marked ledger is checked all the same, if its mark is read.
+        # Read the marks. With compat, a ledger is checked even if it is marked, except where its
+        # mark cannot be read.
         marked_ledgers = [ledger_id for ledger_id in ledgers if ledger_id in self._marked]
         marks = dict(self._store.marks_of(marked_ledgers)) if marked_ledgers else {}
         skipped = set()
@@ -140,8 +142,9 @@ class LedgerSnapshots:
     def _record_marked(
         self, ledger: LedgerId, mark: UnderreplicatedMark | CorruptionError, outcome: BatchOutcome
     ) -> bool:
-        """Count a marked ledger as skipped, as it is being repaired; a mark past the grace period
-        is a violation. Returns False, and counts it as unreadable, if the mark cannot be read."""
+        """Count a marked ledger as skipped, because it is being repaired; a mark older than the
+        grace period is a violation. Return True; or False if the mark cannot be read, and count the
+        ledger as unreadable."""
         if isinstance(mark, CorruptionError):
             outcome.unreadable.append((ledger, f"its mark: {mark}"))
             return False

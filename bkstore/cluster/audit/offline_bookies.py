@@ -1,4 +1,7 @@
-"""Bookies that are not running, for an audit: bookie directories, and tables of groups."""
+"""Bookies that are not running, for an audit: bookie directories, and tables of sequence groups.
+
+A sequence group is a row that stands for many entries: equally long runs of ids at equal distances.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ class DirectoryBookie:
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`; one by one if some ledgers cannot be listed."""
+        """Yield each ledger with its entries, all ledgers by default; with `errors`, which gets
+        them by ledger, failed ledgers are left out. Lists ledgers one by one if some cannot be
+        listed."""
         index = self.bookie.index
         if not self._unlistable_ledgers:
             return index.availability_many(ledgers, errors)

@@ -213,7 +213,8 @@ class AuditReport(AuditCounts):
     def _describe_owners(self, affected: list[LedgerId]) -> str:
         """Return the first owner of these ledgers and the number of others, in brackets; an empty
         text if none is known."""
-        pairs = np.array([ledger.signed for ledger in affected], np.int64)
+        pairs = np.array([ledger.signed for ledger in affected], np.int64)  # scope, ledger
+        # the distinct numbers of their owners, -1 for unknown ones, in order of appearance
         numbers = dict.fromkeys(self.owners.numbers_of(*pairs.T).tolist())
         owners = [self.owners.owners[number] for number in numbers if number >= 0]
         subjects = dict.fromkeys(filter(None, map(_owner_subject, owners)))
@@ -254,7 +255,7 @@ class AuditReport(AuditCounts):
         return lines
 
     def summary(self) -> list[str]:
-        """Return lines that describe the run: the verdict, then the most important first."""
+        """Return lines that describe the run, the most important first."""
         counts, skipped = self.counts, self.skipped
         # Violations, then what was not judged, by cause, then the totals.
         lines = [self.verdict()]

@@ -74,6 +74,7 @@ class ResumeFile(Closeable):
             if not line:
                 return
             head = self._parse_head(line)
+            # compared as JSON gives them back: tuples as lists, for example
             if head["run"] != parse_json(format_json(parameters)):
                 other_run = format_json(head["run"])
                 raise InvalidArgument(
@@ -109,7 +110,8 @@ class ResumeFile(Closeable):
         return head
 
     def _next_step(self, file: BufferedReader, offset: int) -> bytes | None:
-        """Return the next line, None at the end or if the last line is incomplete."""
+        """Return the next line, None at the end or if the last line is incomplete: torn by an
+        interruption."""
         prefix = file.read(len(_STEP))
         if prefix != _STEP:
             torn = prefix + file.read(_MAX_TORN_BYTES)

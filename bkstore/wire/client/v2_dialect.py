@@ -77,8 +77,8 @@ class V2Dialect:
     ) -> PendingRequest[bytes]:
         """Return a request to read one record; it fences the ledger if `master_key` is given."""
         ledger_number = signed64(ledger_id.ledger)
-        # The usual read has a fixed size: it is packed at once, faster, into the same frame. Others,
-        # and invalid ids, which raise an error, take the general way.
+        # The usual read has a fixed size: it is packed at once, faster, into the same frame. Other
+        # reads, and invalid ids, which raise an error, take the general way.
         if master_key is None and LAST_ENTRY <= entry_id <= MAX_ENTRY_ID and not ledger_id.scope:
             size = _READ_FRAME.size - LENGTH_BYTES
             framed = _READ_FRAME.pack(size, _READ_HEADER, ledger_number, entry_id)

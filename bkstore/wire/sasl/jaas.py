@@ -173,15 +173,17 @@ def _tokenize(text: str) -> Iterator[_Token]:
 
 
 def _unescape(match: re.Match[str]) -> str:
+    """Return the character of an escape: octal digits, a letter such as ``n``, or itself."""
     escaped = match[1]
-    if escaped.isascii() and escaped.isdigit() and escaped < "8":
+    if escaped.isascii() and escaped.isdigit() and escaped < "8":  # octal; 8 and 9 are themselves
         return chr(int(escaped, 8))
     return _ESCAPED_LETTERS.get(escaped, escaped)
 
 
 def read_digest_options(file: StrPath, section: str) -> dict[str, str]:
-    """Return the DIGEST-MD5 options of a section, from all its login modules together. Raises as
-    `read_jaas`, and `InvalidArgument` without the section or for modules such as Kerberos."""
+    """Return the DIGEST-MD5 options of a section, from all its login modules together. Raises what
+    `read_jaas` raises, and `InvalidArgument` if the section is missing or has another module, such
+    as Kerberos."""
     sections = read_jaas(file)
     modules = sections.get(as_text("section", section))
     if not modules:

@@ -1,8 +1,9 @@
 """Authentication: the SASL exchange of a client, and the limits on it until it has authenticated.
 
-AUTH of the plugin ``sasl`` goes to the mechanism, START_TLS is served, and the rest refused, as in
-BookKeeper: with EUA if its response has a status, else by ending the connection. A wrong proof gets
-no answer. Source: `proto/AuthHandler.ServerSideHandler`, `sasl/SASLBookieAuthProvider`.
+AUTH of the plugin ``sasl`` goes to the mechanism (DIGEST-MD5), START_TLS is served, and all other
+requests are refused, as in BookKeeper: with EUA if the response has a status, else by ending the
+connection. A wrong proof of the password gets no answer. Source:
+`proto/AuthHandler.ServerSideHandler`, `sasl/SASLBookieAuthProvider`.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ class Authentication:
         return self._from_v2(request) if protocol == 2 else self._from_v3(request, tls)
 
     def _from_v2(self, request: v2.Request) -> Operation | None:
-        """Return the operation of a request before authentication, or None, for no answer, if it is
-        a step of the authentication that is refused. As in BookKeeper, adds and reads are refused
-        with a status; any other request is a `CorruptionError`, which ends the connection."""
+        """Return the operation of a request sent before authentication: the next step of an AUTH,
+        or None, for no answer, if the client's proof is wrong. As in BookKeeper, adds and reads are
+        refused with a status; any other request raises `CorruptionError`, which ends the
+        connection."""
         if isinstance(request, v2.BatchReadRequest):
             raise CorruptionError(None, None, "a batch read before authentication")
         if not isinstance(request, v2.AuthRequest):
@@ -59,9 +61,9 @@ class Authentication:
         return None if token is None else auth_responses.answer_v2(SASL, token, request.version)
 
     def _from_v3(self, request: Any, tls: bool) -> Operation | None:
-        """Return the operation of a request before authentication, or None, for no answer, if it is
-        a step of the authentication that is refused. START_TLS is permitted (`tls`: possible), all
-        else is refused."""
+        """Return the operation of a request sent before authentication: the next step of an AUTH,
+        or None, for no answer, if the client's proof is wrong. START_TLS is permitted, and succeeds
+        with `tls`; all other requests are refused."""
         operation = v3.OperationType(request.header.operation)
         if operation is v3.OperationType.START_TLS and request.HasField("startTLSRequest"):
             return v3_requests.make_operation(request, tls=tls)
@@ -127,7 +129,7 @@ class UnauthenticatedConnections:
 
     def abort_expired(self, now: float) -> None:
         """Close the connections that are over the time limit."""
-        for stranger, connected_at in list(self._connected_at.items()):
+        for connection, connected_at in list(self._connected_at.items()):
             if now - connected_at > self._timeout:
                 _log.info("a client did not authenticate in %g s: disconnected", self._timeout)
-                stranger.abort()
+                connection.abort()

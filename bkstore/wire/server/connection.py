@@ -1,4 +1,8 @@
-"""Connection: decode one client's bytes, pass its requests to the pools, send the answers."""
+"""Connection: decode one client's bytes, pass its requests to the pools, send the answers.
+
+The pools are threads that call the storage. A long poll is a read that waits until the ledger's LAC
+advances; it is parked with the server's `long_polls` meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -107,6 +111,7 @@ class ServedConnection(asyncio.Protocol):
         """Answer the waiting requests, then close: the client may still read its answers."""
         self._client_hung_up = True
         self.drain()
+        # True keeps the transport open for answers; asyncio does not support that for TLS
         return not self._finished and not self._transport.get_extra_info("sslcontext")
 
     def pause_writing(self) -> None:
@@ -148,7 +153,8 @@ class ServedConnection(asyncio.Protocol):
             self.drain()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Drop the waiting requests. Those passed to the storage are still done, not answered."""
+        """Drop the waiting requests. Those already passed to the storage are carried out, but not
+        answered."""
         self._lost = True
         for read in self._parked_polls:
             self._server.long_polls.cancel(read)
@@ -253,8 +259,8 @@ class ServedConnection(asyncio.Protocol):
         return v3_requests.make_operation(request, tls=self._may_start_tls)
 
     def _advance(self) -> None:
-        """Pass requests to the storage, pause or resume reading, and close when all is answered,
-        after every event that may change what can be done next."""
+        """Pass requests to the storage, pause or resume reading, begin TLS, or close once all is
+        answered: whatever the present state allows. Called after every event that may change it."""
         if not self._paused_buffers:
             self._take_frames()
         if self._lost or self._finished:
@@ -289,7 +295,8 @@ class ServedConnection(asyncio.Protocol):
             self._begin_tls_handshake(self._start_tls)
 
     def _take_group(self, queue: deque[Operation]) -> list[Operation]:
-        """Remove operations with at most `max_group` requests from the front of a queue."""
+        """Remove operations with at most `max_group` requests together from the front of a queue;
+        return them. An operation of many requests may be split."""
         group: list[Operation] = []
         free_requests = self._options.max_group
         while queue and free_requests:
@@ -342,7 +349,8 @@ class ServedConnection(asyncio.Protocol):
         self._advance()
 
     def _send(self, answers: Sequence[EncodedResponse]) -> None:
-        """Send answers in one write, if the client is still there; their requests wait no more."""
+        """Send answers in one write, if the client is still there; their requests no longer count
+        as waiting."""
         if self._lost:
             return
         for operation, _, _ in answers:
@@ -363,9 +371,9 @@ class ServedConnection(asyncio.Protocol):
     # -- TLS
 
     def _keep_auth_step(self, request: Any, frame_bytes: int) -> None:
-        """Keep the first step of an authentication, to be answered in TLS; refuse all else.
-        BookKeeper's client sends it in the clear right after START_TLS. It carries no secret, so
-        injecting it gains nothing. Raises `CorruptionError` for any other request."""
+        """Keep the first step of an authentication, to be answered in TLS: BookKeeper's client
+        sends it in the clear right after START_TLS. It carries no secret, so an attacker who
+        injects one gains nothing. Raises `CorruptionError` for any other request."""
         exchange = self._authentication
         is_first_step = exchange is not None and not exchange.has_sent_challenge
         if self._kept_auth_steps or not is_first_step or self._decoder.version == 2:
@@ -431,18 +439,18 @@ class ServedConnection(asyncio.Protocol):
             self._server.unauthenticated.count_bytes(self, change)
 
     def check_progress(self, now: float) -> None:
-        """Abort a client that has stalled; go on if memory or buffers have room again. Called at
-        regular intervals."""
+        """Abort a client that has stalled; take up work that waited for memory or for room in
+        buffers. Called at regular intervals."""
         unsent_bytes = self._unsent_bytes()
         if unsent_bytes != self._last_unsent_bytes:
             self._last_unsent_bytes, self._last_progress = unsent_bytes, now
         idle_seconds = now - self._last_progress
-        # the client is to take answers, or to send the other bytes of a frame
+        # it is the client's turn: to take answers, or to send the other bytes of a frame
         if unsent_bytes or (self._splitter.pending_bytes and self._is_reading):
             if idle_seconds > self._options.stall_timeout:
                 _log.info("a client has stalled for %.1f s: disconnected", idle_seconds)
                 self.abort()
-        elif self._finished and idle_seconds > _LINGER_SECONDS:
+        elif self._finished and idle_seconds > _LINGER_SECONDS:  # it does not hang up
             self.abort()
         if not self._is_reading or self._reads:
             self._advance()

@@ -74,7 +74,8 @@ class LongPolls:
             self._tick_timer.cancel()
 
     def _poll_and_reschedule(self) -> None:
-        """Look for news of the waiting reads, and again later while any waits."""
+        """Ask the bookie about the waiting reads, and again every `_POLL_SECONDS` while any
+        waits."""
         self._tick_timer = None
         if self.waiting_reads:
             self.poll_bookie()
@@ -111,6 +112,7 @@ class LongPolls:
             if read.ledger_id not in progress_of_ledger:  # parked after the bookie was asked
                 continue
             progress = progress_of_ledger[read.ledger_id]
+            # None is an error, which the repeated read reports
             if progress is None or progress.lac > (read.previous_lac or 0):
                 read.lac_update_millis = now_millis
                 self._call_back(read)

@@ -11,10 +11,10 @@ from bkstore.wire.server.shared_state import SharedState
 class PartitionableConnection(ServedConnection):
     """A connection over which nothing passes while `is_partitioned` returns True.
 
-    The system accepts new connections all the same; what clients send is dropped, and so are
-    answers. A connection that has lost bytes is closed once the partition has ended: they cannot
-    come any more. `is_partitioned` is called in the server's thread, for each received chunk and
-    each answer.
+    The operating system accepts new connections all the same; received bytes are dropped, and so
+    are answers. A connection that has lost bytes is closed once the partition has ended, because
+    they cannot arrive any more. `is_partitioned` is called in the server's thread, for each
+    received chunk and each answer.
     """
 
     def __init__(self, server: SharedState, is_partitioned: Callable[[], bool]) -> None:

@@ -112,8 +112,9 @@ class SharedState:
     # -- jobs
 
     def submit_reads(self, operations: Sequence[Operation], callback: ReadCallback) -> None:
-        """Read in a pool, then call `callback` in the loop with answers to the first operations, or
-        none, and the unread ones. A long poll that has to wait is its own answer."""
+        """Read in a pool, then call `callback` in the loop with the answers to the first of the
+        operations (none while memory is short), and the unread ones. A long poll that has to wait
+        is its own answer."""
         self._read_pool.submit((operations, callback))
 
     def _run_reads(self, jobs: list[tuple[Sequence[Operation], ReadCallback]]) -> None:
@@ -171,7 +172,8 @@ class SharedState:
         return self.held_bytes + self._undelivered_bytes > self.options.memory
 
     def _check_connections(self) -> None:
-        """Sweep all connections; if memory was over the limit twice in a row, abort the largest."""
+        """Let all connections check their progress. If memory is over the limit as it was at the
+        last check, abort the connection that holds most. Called every `_SWEEP_SECONDS`."""
         now = self.loop.time()
         for connection in list(self.connections):
             connection.check_progress(now)
@@ -234,7 +236,8 @@ class SharedState:
 def _answers_by_job(
     answers: Sequence[EncodedResponse], jobs: Sequence[WriteJob]
 ) -> Iterator[list[EncodedResponse]]:
-    """Yield the answers of each job; `answers` has those of all jobs, in order."""
+    """Yield the answers of each job. `answers` has those of all jobs, in order; one answer may be
+    to many requests, but never to those of two jobs."""
     stop = 0
     for job in jobs:
         start, unanswered = stop, sum(operation.request_count for operation in job.operations)

@@ -137,7 +137,7 @@ def group_requests(
     """Yield pairs of a message count and the requests in those messages, in order. Message i is
     ``buffer[offsets[i]:][:sizes[i]]``. The requests are None for messages to decode by
     `decode_request`: other requests, small groups, damaged messages. About 0.1 us each."""
-    # Bounds of runs of messages that can be one group; `headers` has -1 where none can.
+    # `bounds` separate the groups, or runs of messages that cannot be in one (header -1).
     data = np.frombuffer(buffer, np.uint8)
     headers = _group_headers(data, offsets, sizes)
     starts = np.flatnonzero(_starts_group(data, offsets, headers)) + 1
@@ -188,14 +188,14 @@ def _starts_group(data: Bytes, offsets: Int64Array, headers: Int64Array) -> npt.
     """Return for each message but the first whether it starts a new group."""
     is_new = headers[1:] != headers[:-1]
     opcodes = np.where(headers < 0, 0, headers >> 16 & 0xFF)  # no opcode without a valid header
-    # of adds with the same header, those with another master key than the one before
+    # an add with the header of the one before starts a group if its master key is another
     add_rows = np.flatnonzero((opcodes[1:] == Opcode.ADD_ENTRY) & ~is_new)
     if add_rows.size:
         key_offsets = offsets + _HEADER_SIZE
         keys_before = bytes_at(data, key_offsets[add_rows], MASTER_KEY_LENGTH)
         keys_after = bytes_at(data, key_offsets[add_rows + 1], MASTER_KEY_LENGTH)
         is_new[add_rows] = (keys_before != keys_after).any(axis=1)
-    # of reads with the same header, those that are not of the next entry
+    # a read with the header of the one before starts a group unless it is of the next entry
     read_rows = np.flatnonzero((opcodes[1:] == Opcode.READ_ENTRY) & ~is_new)
     if read_rows.size:
         ids_before = offsets[read_rows] + _HEADER_SIZE

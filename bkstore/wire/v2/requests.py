@@ -51,12 +51,12 @@ class AddRequest(NamedTuple):
 
     @property
     def ledger(self) -> int:
-        """The signed ledger id in the header of a record of version 1."""
+        """The signed ledger id in the header of a record of version 1 (without a scope)."""
         return int(_IDS.unpack_from(self.record)[0])
 
     @property
     def entry(self) -> int:
-        """The signed entry id in the header of a record of version 1."""
+        """The signed entry id in the header of a record of version 1 (without a scope)."""
         return int(_IDS.unpack_from(self.record)[1])
 
     @property
@@ -106,7 +106,8 @@ class BatchReadRequest(NamedTuple):
     version: int = CURRENT_VERSION
 
     def parts(self) -> tuple[bytes, ...]:
-        """Return the message, in one part. Raises `InvalidArgument` as `ReadRequest.parts` does."""
+        """Return the message, in one part. Raises `InvalidArgument` for a key without fence, or the
+        reverse."""
         header = PacketHeader(self.version, Opcode.BATCH_READ_ENTRY, self.flags)
         fields = pack_fields(
             _BATCH,
@@ -170,7 +171,8 @@ def _has_key(header: PacketHeader) -> bool:
 
 
 def _encode_key(header: PacketHeader, key: bytes | None) -> bytes:
-    """Return the key's bytes. Raises `InvalidArgument` unless there is one just if needed."""
+    """Return the key's bytes, b"" for none. Raises `InvalidArgument` for a key where the header has
+    none, or no key where it needs one."""
     if (key is not None) != _has_key(header):
         raise InvalidArgument("a read has a master key if and only if it fences in version 2")
     return b"" if key is None else _check_key_length(key)

@@ -1,9 +1,10 @@
 """PipelinedWriter: a writer with many entries in flight at once.
 
 Entries are sent in batches, by a queue for each bookie of the ensemble: in order, concurrently
-with the other queues. A batch is confirmed when each of its entries has A acknowledgements and all
-batches before it are confirmed; until its other bookies have answered, it counts against the
-window. Source: `client/LedgerHandle`, `client/PendingAddOp`.
+with the other queues. A batch is confirmed when each of its entries has A acknowledgements (the ack
+quorum) and all batches before it are confirmed; until its other bookies have answered, it counts
+against the window. E and W are ensemble size and write quorum. Source: `client/LedgerHandle`,
+`client/PendingAddOp`.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ class PipelinedWriter(LedgerWriter):
 
     def _lost_entry_error(self, entry_id: int) -> BkstoreError:
         """Return the error of an entry that was in flight when the writer failed."""
+        # errors that callers distinguish keep their type
         failure, kept_types = self.failure, (NotEnoughBookies, LedgerFenced, UnauthorizedAccess)
         error_type = type(failure) if isinstance(failure, kept_types) else IllegalOperation
         subject = f"entry {entry_id} of ledger {self.access.ledger}"
@@ -221,8 +223,7 @@ class PipelinedWriter(LedgerWriter):
         self, queue: SendQueue, sent: Sequence[AppendBatch], answer: BookieAnswer[None]
     ) -> None:
         """Record a bookie's answer to the batches sent, and confirm entries that have A acks now.
-        If the bookie has nothing more to send, send the entries that `append_later` has held
-        back."""
+        If its queue is empty, send the entries that `append_later` has held back."""
         self._answers[queue.bookie] = answer
         if answer.error is not None:
             queue.failure = answer  # a waiting thread then calls `_replace_failed_bookies`

@@ -1,7 +1,8 @@
 """Add entries to their write sets; `QuorumAdd` adds one entry and replaces bookies that fail.
 
-Writers and recoveries use it. All responses of a round are received before anything is decided,
-while BookKeeper acts on each. Source: `client/PendingAddOp`, `client/EnsembleUtils`.
+Writers and recoveries use it. E, W and A are ensemble size, write quorum and ack quorum; a bookie
+is given by its index in the ensemble. All responses of a round are received before anything is
+decided, while BookKeeper acts on each. Source: `client/PendingAddOp`, `client/EnsembleUtils`.
 """
 
 from __future__ import annotations
@@ -178,8 +179,9 @@ def raise_if_fatal(answer: BookieAnswer[_T]) -> None:
 def choose_replacement(
     access: LedgerAccess, metadata: LedgerMetadata, failed: Sequence[int], excluded: Collection[str]
 ) -> tuple[str, ...] | None:
-    """Return the last ensemble with other bookies at the indexes `failed`, None if too few are
-    left. `metadata` may have segments that are not in the metadata store yet."""
+    """Return the last segment's ensemble with other bookies at the indexes `failed`, None if too
+    few writable ones are left. `excluded` are bookies not to choose. `metadata` may have segments
+    that are not in the metadata store yet."""
     context = access.context
     available = context.writable_bookies(metadata.ledger.scope) - set(excluded)
     ensemble = metadata.segments[-1].ensemble

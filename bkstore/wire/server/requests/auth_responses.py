@@ -34,8 +34,7 @@ def refuse_v3(request: Any) -> ImmediateOperation:
 def _answer_with_header_of(
     request: Any, status: Status, body: v3.Body | None = None
 ) -> ImmediateOperation:
-    """Return an operation that answers at once. The header is a copy of the request's, as
-    BookKeeper's answers to authentication have it, others a new one."""
+    """Return an operation that answers at once, with a copy of the request's header."""
 
     def encode_response(status: Status) -> bytes:
         response = v3.new_response(request, status, body)

@@ -49,7 +49,7 @@ class Operation:
 
     def select_range(self, start: int, stop: int) -> Operation:
         """Return the requests in [start, stop) as an operation; `self` if those are all."""
-        assert (start, stop) == (0, self.request_count)
+        assert (start, stop) == (0, self.request_count)  # one request cannot be split
         return self
 
     def answer(self, status: Status, *results: object) -> EncodedResponse:
@@ -83,6 +83,8 @@ class StartTlsOperation(Operation):
 
 @dataclass(slots=True, eq=False)
 class _OfLedger(Operation):
+    """An operation on one ledger: its lower and upper 64 bits, both signed as in the message."""
+
     ledger_number: int = 0
     scope: int = 0
 
@@ -140,11 +142,11 @@ class AddManyOperation(Operation):
         self.request_count = len(self.batch)
 
     def select_range(self, start: int, stop: int) -> AddManyOperation:
-        """Return the adds in [start, stop) as an operation, each with its share of the size."""
+        """Return the adds in [start, stop) as an operation, with the bytes of their frames."""
         if (start, stop) == (0, self.request_count):
             return self
         batch = self.batch.between(start, stop)
-        # of each frame, besides its record
+        # the bytes of each frame besides its record
         overhead = (self.frame_bytes - int(self.batch.sizes.sum())) // self.request_count
         frame_bytes = overhead * len(batch) + int(batch.sizes.sum())
         ledger_ids = self.ledger_ids[start:stop]
@@ -173,7 +175,8 @@ class ReadManyOperation(Operation):
         self.request_count = self.entry_ids.size
 
     def select_range(self, start: int, stop: int) -> ReadManyOperation:
-        """Return the reads in [start, stop) as an operation, each with its share of the size."""
+        """Return the reads in [start, stop) as an operation, with the bytes of their frames, which
+        all have one size."""
         if (start, stop) == (0, self.request_count):
             return self
         frame_bytes = self.frame_bytes // self.request_count * (stop - start)

@@ -27,7 +27,7 @@ _HIGH_PRIORITY = int(v2.Flags.HIGH_PRIORITY)  # plain ints, because IntFlag oper
 
 def make_operation(message: v2.Request) -> Operation:
     """Return the operation of a request: `ImmediateOperation` if the server answers it itself."""
-    if isinstance(message, v2.AuthRequest):  # none is required, or it is over
+    if isinstance(message, v2.AuthRequest):  # authentication is not required, or is over
         return auth_responses.answer_v2(AUTH_DISABLED, b"", v2.CURRENT_VERSION)
     if isinstance(message, v2.AddRequest):
         operation = _make_add(message)

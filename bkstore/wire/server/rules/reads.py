@@ -48,9 +48,10 @@ class ReadRules:
         self.bookie = bookie
 
     def read(self, operations: Sequence[Operation]) -> tuple[list[ReadAnswer], list[Operation]]:
-        """Answer at least one operation, in order, until about 1 MiB is read. Return the answers
-        and the unread operations. A long poll that has to wait stands among the answers as the
-        `ReadOperation` itself. Reads of consecutive entries are one batch."""
+        """Answer operations in order, at least one, until about 1 MiB is read. Return the answers
+        and the unread operations. A long poll (a read that waits until the LAC passes the one it
+        has) that must wait stands among the answers as the `ReadOperation` itself. Reads of
+        consecutive entries are read from the bookie as one batch."""
         answers: list[ReadAnswer] = []
         pending, start, size = list(operations), 0, 0
         while start < len(pending) and size < _MAX_READ_BYTES:
@@ -141,7 +142,8 @@ class ReadRules:
         return operation.answer(status, record, lac, None, operation.lac_update_millis)
 
     def _answer_lac(self, read: ReadOperation | BatchReadOperation) -> tuple[Status, int | None]:
-        """Return the status of reading the LAC, and the LAC; None if it failed or is not needed."""
+        """Return the LAC for an answer, if it needs one, else None, with the status of reading
+        it: EOK, or that of the error, and then None."""
         if not read.needs_lac:
             return Status.EOK, None
         try:
@@ -151,7 +153,8 @@ class ReadRules:
 
     def _long_poll(self, poll: ReadOperation, previous_lac: int) -> ReadAnswer:
         """Return the answer to a long poll, or the poll itself if it has to wait."""
-        if poll.piggyback and poll.entry_id != _LAST_ENTRY:  # it reads no entry of its choice
+        # with piggyback the entry is the one after the client's LAC: it cannot request another
+        if poll.piggyback and poll.entry_id != _LAST_ENTRY:
             return poll.answer(Status.EBADREQ)
         try:
             ledger_id = poll.ledger_id
@@ -164,7 +167,7 @@ class ReadRules:
             if lac <= previous_lac:  # the time is over
                 return poll.answer(Status.EOK, None, lac)
             record = self.bookie.read_entry(ledger_id, previous_lac + 1)
-        except NoSuchEntry:  # this bookie does not store it
+        except NoSuchEntry:  # it is not on this bookie, only on others of its write quorum
             return poll.answer(Status.EOK, None, lac)
         except (BkstoreError, OSError) as error:
             return poll.answer(status_for_bookie_error(error))
@@ -193,6 +196,7 @@ class ReadRules:
             from_first = self.bookie.read_entries(ledger_id, 0, max_count, max_bytes)
         except NoSuchEntry:
             return last_entry
+        # both together, cut to the limits of the request and the storage
         batch = RecordBatch.concatenate([last_entry.framed(), from_first.framed()])
         options = self.bookie.storage.options
         max_batch_bytes = min(max_bytes, options.max_batch_size)
@@ -240,8 +244,9 @@ class ReadRules:
         return operation.answer(Status.EOK, total, free)
 
     def _check_master_key(self, ledger_id: LedgerId, master_key: bytes) -> None:
-        """Raise `UnauthorizedAccess` if the ledger has another master key, and not an empty or
-        all-zero one. Compares in constant time, before the storage compares again."""
+        """Raise `UnauthorizedAccess` if the ledger is stored with another master key. A stored key
+        that is empty or all zeros permits any. Compares in constant time, unlike the storage, which
+        compares again."""
         try:
             stored_key = self.bookie.master_key(ledger_id)
         except NoSuchLedger:

@@ -81,8 +81,8 @@ class BookieRules(ReadRules):
         self.bookie.set_explicit_lac(ledger_id, operation.body, operation.master_key, sync=False)
 
     def _add_all(self, adds: Sequence[Operation]) -> list[EncodedResponse]:
-        """Store the records of adds of one class, with one master key and the same flags, as one
-        batch. Return the answers: a refused add does not affect the others."""
+        """Store the records of adds that `_common_fields` groups (one class, one master key, the
+        same flags) as one batch. Return the answers: a refused add does not affect the others."""
         first = adds[0]
         assert isinstance(first, (AddOperation, AddManyOperation))
         if self.read_only and not first.high_priority:
@@ -175,7 +175,8 @@ def _common_fields(operation: Operation) -> tuple[object, ...] | None:
 
 
 def _ledger_bytes(record: bytes) -> bytes:
-    """Return the part of a record's header with its ledger, or with scope and ledger."""
+    """Return the part of a record's header with its ledger. A record with a scope, whose first byte
+    is 0x80 or more, has scope and ledger after that byte; others begin with the ledger."""
     return record[:17] if record[:1] >= b"\x80" else record[:8]
 
 
