@@ -92,8 +92,9 @@ def describe_answers(answers: Sequence[BookieAnswer[_T]]) -> str:
 
 def combine_errors(request: str, answers: Sequence[BookieAnswer[_T]]) -> BkstoreError:
     """Return the error to raise if no bookie returned a value: `NoSuchEntry` if every bookie stated
-    that it has nothing, else the first of these that occurs: `UnauthorizedAccess`,
-    `BookieUnavailable` (or any other error: it may come back), `CorruptionError`, `DataUnknown`."""
+    that it has nothing, else the first of these that one of them gave: `UnauthorizedAccess`,
+    `BookieUnavailable`, `CorruptionError`, `DataUnknown`. For any other mixture it is
+    `BookieUnavailable`: a later attempt may succeed."""
     message = f"{request}: {describe_answers(answers)}"
     if answers and all(answer.is_not_found for answer in answers):
         return NoSuchEntry(message)

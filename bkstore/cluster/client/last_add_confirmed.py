@@ -1,8 +1,9 @@
 """Read the LAC of a ledger from its bookies, for a client that does not write it.
 
 Each bookie of the last ensemble returns its last entry, with the LAC that the writer knew, and the
-explicit LAC. The result is the highest, once so many have answered that one has every acknowledged
-entry (`is_covered`). Source: `client/ReadLastConfirmedOp`, `client/PendingReadLacOp`.
+explicit LAC. The result is the highest, once so many bookies have answered that each acknowledged
+entry is on at least one of them (`is_covered`). Source: `client/ReadLastConfirmedOp`,
+`client/PendingReadLacOp`.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def _read_lac_from(access: LedgerAccess, client: BookieClient) -> tuple[int, Ent
 
 
 def _highest_lac(min_lac: int, answers: list[BookieAnswer[tuple[int, Entry | None]]]) -> LacRead:
-    """Return the highest LAC of the answers, each the explicit LAC and the last entry."""
+    """Return the highest LAC of the answers, each of which is a bookie's explicit LAC and its last
+    entry; at least `min_lac`, which is confirmed because the last segment begins after it."""
     values = [answer.value for answer in answers if answer.value is not None]
     explicit = max((lac for lac, _ in values), default=NO_ENTRY)
     last_entries = [entry for _, entry in values if entry is not None]

@@ -56,7 +56,8 @@ def _read_in_calls(
     result: ManyEntries,
     fence: bool,
 ) -> None:
-    """Read entries in calls of growing size, until all are read or `max_bytes` is reached."""
+    """Read entries into `result` in calls of growing size, until all are read or `max_bytes` is
+    reached. The first call is always made."""
     result.errors.clear()  # left by a call to the bookie's former address
     start, received_bytes, count = 0, 0, _FIRST_CALL_ENTRIES
     largest_record = 1

@@ -193,7 +193,8 @@ def _mirrored_shares(
     entries: range, ensemble: Sequence[str], max_share_entries: int, chunk_number: int
 ) -> list[_Share]:
     """Split entries that every bookie has into shares, each with another bookie to ask first."""
-    # One share for each bookie (with one bookie two), but fewer rather than very small ones.
+    # One share for each bookie (with one bookie two), but fewer rather than very small ones. Both
+    # divisions round up.
     share_count = min(max(len(ensemble), 2), -(-len(entries) // _MIN_SHARE_ENTRIES))
     per_share = min(max_share_entries, -(-len(entries) // share_count))
     shares = []

@@ -4,7 +4,8 @@ The steps: set the state IN_RECOVERY in the metadata; fence the last ensemble's 
 write set is left that could acknowledge an entry; read the entries after the highest LAC that they
 return, and write them again to their whole write sets, several at a time (`recoveryReadBatchSize`);
 set last entry, length and state CLOSED. Several clients may do each step at once, and repeat it
-after any failure: one closes the ledger, and the others return its metadata. Source:
+after any failure: one closes the ledger, and the others return its metadata. W and A are write
+quorum and ack quorum; a window is the run of entry ids that is read together. Source:
 `client/LedgerRecoveryOp`, `client/ReadLastConfirmedOp`, `client/ReadOnlyLedgerHandle`.
 """
 
@@ -195,7 +196,8 @@ class _Recovery:
         """Write entries to their whole write sets: the writer may have reached one bookie only. A
         bookie that does not respond, and for which there is no replacement, is skipped for some
         time, unless an entry would have fewer than A replicas without it."""
-        # All at once, unless a bookie is skipped. Each LAC is the entry before, as the writer's.
+        # All at once, unless a bookie is skipped. The LAC in each record is the entry before it:
+        # all entries up to there are stored by now.
         coder = self.access.coder
         records = [coder.encode(entry._replace(lac=entry.entry_id - 1)) for entry in entries]
         batch = RecordBatch.of(records, [entry.entry_id for entry in entries])

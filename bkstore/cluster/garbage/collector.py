@@ -100,8 +100,9 @@ class BackgroundCollector(Closeable):
 
     def force(self, *, major: bool | None = None, minor: bool | None = None) -> bool:
         """Request a pass at once, whatever the intervals; return False, and do nothing, if one is
-        requested already. `major` and `minor` decide whether it may run that kind of compaction:
-        True even if the kind is suspended, False not, None only if it is not suspended."""
+        requested already. `major` and `minor` say whether it may run that kind of compaction: with
+        True it may, even if the kind is suspended; with False not; with None, the default, unless
+        the kind is suspended."""
         wishes: list[tuple[CompactionKind, bool | None]] = [("major", major), ("minor", minor)]
         with self._condition:
             self._check_open()
@@ -299,8 +300,9 @@ class BackgroundCollector(Closeable):
     def _find_deleted(
         self, bookie_ledgers: list[LedgerId], suspect: MarkSuspects
     ) -> Iterator[list[LedgerId]]:
-        """Yield the bookie's ledgers that the metadata store has no more, in groups. If the store
-        fails, stop and set `_store_problem`: a ledger is deleted only if that is certain."""
+        """Yield the bookie's ledgers that the metadata store has no more, in groups. `suspect` is
+        called with the ledgers that may be yielded. If the store fails, stop and set
+        `_store_problem`: a ledger is deleted only if that is certain."""
         assert self._store is not None
         cookie = self.bookie.directories.cookie
         find_deleted = DeletedLedgerFinder(

@@ -57,7 +57,8 @@ class DeletedLedgerFinder:
             started = self._clock()
             batch = candidates[start : start + _BATCH_LEDGERS]
             suspect(batch)
-            existing = {ledger for ledger, _ in self._store.read_many(batch)}  # also damaged ones
+            # ledgers that the store has, even if their metadata are damaged
+            existing = {ledger for ledger, _ in self._store.read_many(batch)}
             self._check_session(session)
             deleted = [ledger for ledger in batch if ledger not in existing]
             if deleted:
@@ -87,6 +88,7 @@ class DeletedLedgerFinder:
         return session
 
     def _check_session(self, session: object) -> None:
-        """Raise if the session changed: another server may have older data."""
+        """Raise if the session is not the one in which the store's ledgers were listed: a new one
+        may be with another server, whose data may be older."""
         if self._store_session() != session:
             raise MetadataUnavailable("the session with the metadata store has expired")

@@ -120,7 +120,8 @@ class LocalBookie:
 
     @contextmanager
     def at_rest(self) -> Iterator[list[Path]]:
-        """Replay the journal, close the bookie, yield its index directories; reopen it after."""
+        """Close the bookie, with its journal replayed, and yield its index directories; afterwards
+        reopen it if it was running."""
         was_running = self.is_running
         self.start()
         indexes = list(self.bookie.directories.index)

@@ -168,7 +168,9 @@ class LocalClient:
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`, by single requests; may give `NoSuchLedger`."""
+        """Yield each ledger with the bookie's entries, all its ledgers by default, by single
+        requests. With `errors`, which gets them by ledger (also `NoSuchLedger`), failed ledgers are
+        left out; else the first error is raised."""
         if ledgers is None:
             ledgers = self.server.call(self.client_name, lambda bookie: bookie.ledgers())
         return list_one_by_one(self.availability, normalize_ledger_ids(ledgers), errors)

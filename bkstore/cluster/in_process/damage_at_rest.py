@@ -115,6 +115,8 @@ def corrupt_record(
 
 
 def _entry_id_end(record: bytes) -> int:
+    """Return the offset of the last byte of the entry id, which follows a byte and scope and ledger
+    (8 bytes each), or in scope 0 the ledger only."""
     return 24 if record_header(record).size == V2_HEADER else 15
 
 

@@ -108,9 +108,9 @@ class DefaultPlacement:
     def _choose_best(
         self, ensemble: list[str], gaps: Iterable[int], write_quorum: int, bookies: Collection[str]
     ) -> tuple[str, ...]:
-        """Return the ensemble with its `gaps` (indexes) filled from `bookies`: the candidate that
-        best adheres to the policy, of several made in random orders. Raises `NotEnoughBookies`,
-        also if the policy refuses the best."""
+        """Return the ensemble with other `bookies` at the indexes `gaps`: of several candidates
+        made in random orders, the one that best adheres to the policy. Raises `NotEnoughBookies`
+        if there are too few bookies, or the policy refuses even the best."""
         indexes, available = list(gaps), sorted(bookies)
         if len(available) < len(indexes):
             message = f"{len(indexes)} more bookies are needed, {len(available)} are available"
@@ -129,7 +129,8 @@ class DefaultPlacement:
     def _fill_gaps(
         self, ensemble: list[str], gaps: list[int], write_quorum: int, free: list[str]
     ) -> list[str]:
-        """Fill the gaps of `ensemble` once, in place, with bookies taken from `free`."""
+        """Fill the gaps of `ensemble` once, in place, with bookies taken from `free`: at each, the
+        one that fits best beside those chosen already, the first of equals in random order."""
         for index in gaps:
             ensemble[index] = ""  # not chosen yet
         self._random.shuffle(free)
@@ -278,8 +279,8 @@ class RegionPlacement(RackPlacement):
         return verdict
 
     def _crowding(self, bookie: str, neighbors: Collection[str]) -> int:
-        """Count neighbors in the bookie's region; those at its location decide between equal
-        counts."""
+        """Return a cost by which bookies are compared first by their number of neighbors in the
+        same region, then by those at the same location (rack)."""
         unknown_location = DEFAULT_REGION + DEFAULT_RACK
         location = self._locations.get(bookie, unknown_location)
         nearby = [self._locations.get(neighbor, unknown_location) for neighbor in neighbors]

@@ -156,7 +156,8 @@ class DirectoryValues:
         return version
 
     def delete(self, key: str, expected: int | None) -> bool:
-        """As `KeyValues.delete`; with `expected` None also a damaged value is removed."""
+        """Remove the file of a key; return whether it was there. Raises `BadVersion` unless the
+        stored version is `expected`; None removes any value, also a damaged one."""
         file = self.location_of(key)
         with self._hold_lock():
             if expected is not None:
@@ -194,7 +195,8 @@ class DirectoryValues:
 
 
 def walk_files(top: str) -> Iterator[str]:
-    """Yield relative paths of files below `top`, if it exists, and of empty folders (as nodes)."""
+    """Yield relative paths of files below `top`, if it exists, and of empty folders, each of which
+    stands for a node without a value."""
     with convert_read_errors(top):
         try:
             entries = list(os.scandir(top))

@@ -80,6 +80,7 @@ class DumpStore(KeyValueStore):
         if not os.path.isdir(folder):
             raise InvalidArgument(f"{folder} is not a directory")
         file_paths = sorted(f"/{file_path}" for file_path in walk_files(folder))
+        # (path, folders above the ledgers root, ledger or None)
         parsed_paths = [(file_path, *_parse_file_path(file_path)) for file_path in file_paths]
         tops = {top for _, top, ledger in parsed_paths if ledger is not None}
         if not tops:
@@ -124,7 +125,7 @@ class DumpStore(KeyValueStore):
 def _parse_file_path(file_path: str) -> tuple[str, LedgerId | None]:
     """Return (folders above the ledgers root, ledger) of a file's path; None = not a ledger."""
     parts = file_path.split("/")[1:]
-    if "underreplication" in parts:
+    if "underreplication" in parts:  # the path of a mark ends like its ledger's
         return "", None
     for depth in _DEPTHS:
         ledger = parse_path("/" + "/".join(parts[-depth:])) if len(parts) >= depth else None

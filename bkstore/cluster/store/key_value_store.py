@@ -73,8 +73,8 @@ class KeyValueStore:
     # -- ledgers
 
     def create(self, metadata: LedgerMetadata) -> int:
-        """As `MetadataStore.create`, also without digest type or password. Raises `InvalidArgument`
-        for metadata that their format version cannot hold."""
+        """Add a ledger, also without digest type or password, and return its version, 0. Raises
+        `LedgerExists`, and `InvalidArgument` for metadata that their format version cannot hold."""
         key = self._key_of(metadata.ledger)
         try:
             version = self._values.put(key, encode(metadata, incomplete=True), None)
@@ -134,7 +134,8 @@ class KeyValueStore:
                 continue
 
     def next_id(self, scope: int = 0) -> LedgerId:
-        """As `MetadataStore.next_id`; raises `InvalidArgument` when the scope is used up."""
+        """Return the next unused id of the scope's counter, a value with the number to try next.
+        Never returns an id twice. Raises `InvalidArgument` when the scope is used up."""
         scope = LedgerId(scope, 0).scope
         key = f"{COUNTERS_PREFIX}{scope:016x}"
         while True:
@@ -144,6 +145,7 @@ class KeyValueStore:
             while self._values.get(self._key_of(ledger_id)) is not None:
                 ledger_id = LedgerId(scope, ledger_id.ledger + 1)
             try:
+                # without a value the expected version is None: it must still be absent
                 self._values.put(key, b"%d\n" % (ledger_id.ledger + 1), value and value.version)
             except BadVersion:  # another client has taken an id meanwhile
                 continue
@@ -304,7 +306,8 @@ class KeyValueStore:
         return frozenset(unquote(bookie) for bookie in bookies if bookie != READ_ONLY_FOLDER)
 
     def _overwrite(self, key: str, data: bytes) -> None:
-        """Put a value whatever the key holds; retried if another client changes it meanwhile."""
+        """Write a value whatever the key holds: put it over the present version (None: absent), and
+        again if another client has changed that meanwhile."""
         while True:
             value = self._values.get(key)
             try:

@@ -35,6 +35,7 @@ def read_owners(
     entry_counts = array("q")
 
     def owner_pairs() -> Iterator[tuple[LedgerId, LedgerOwner]]:
+        """Yield (ledger, owner), and append the ledger's entry count to `entry_counts`."""
         ledger_ids = store.ledgers() if ledgers is None else ledgers
         for ledger_id, versioned in store.read_many(ledger_ids):
             if isinstance(versioned, CorruptionError):

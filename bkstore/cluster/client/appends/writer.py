@@ -1,7 +1,8 @@
 """LedgerWriter: appends entries to one ledger, and closes it.
 
 One entry is in flight at a time; `append_many` sends many and then syncs once. An entry is appended
-when A bookies have it durably. Source: `client/LedgerHandle`, `client/PendingAddOp`.
+when A bookies (the ack quorum) have it durably. Source: `client/LedgerHandle`,
+`client/PendingAddOp`.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ class LedgerWriter:
         return list(range(first_entry, first_entry + len(batch)))
 
     def _encode_records(self, first: int, payloads: Sequence[bytes]) -> RecordBatch:
-        """Return the records of payloads, as entries from `first` on."""
+        """Return the records of payloads, as entries from `first` on, with the present LAC. Raises
+        `InvalidArgument` if one is above the frame limit."""
         access, entries = self.access, np.arange(first, first + len(payloads))
         lacs, length = np.full(entries.size, self.last_confirmed), self._pushed_length
         batch = access.coder.encode_batch(access.ledger, entries, payloads, lac=lacs, length=length)
@@ -246,7 +248,8 @@ class LedgerWriter:
             self.closed = True
 
     def _close_metadata(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
-        """Return the closed metadata, None if they are closed with the same end already."""
+        """Return the closed metadata, None if they are closed with the same end already. Raises
+        `LedgerFenced` if another client closed the ledger, or is about to, with another end."""
         last, length = self.last_confirmed, self.length
         if metadata.closed and (last, length) == (metadata.last_entry_id, metadata.length):
             return None

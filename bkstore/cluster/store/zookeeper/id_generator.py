@@ -61,8 +61,9 @@ class IdGenerator:
         return numbers[-1] if numbers else 0
 
     def _make_high_folder(self, high: int) -> int:
-        """Create the folder for ids with these high bits, and return them. Removes an old folder:
-        new ids are made in the highest one, or by slow clients in one just before it."""
+        """Create the folder for ids with these high bits, and return them. Removes the folder
+        `_KEPT_FOLDERS` before it: ids are made in the highest one, or, by a client that has not
+        noticed a new folder yet, in one just before it."""
         self._nodes.make_folder(f"{self._long_folder}/HOB-{high:010d}")
         if high > _KEPT_FOLDERS:
             oldest = f"{self._long_folder}/HOB-{high - _KEPT_FOLDERS:010d}"
@@ -71,7 +72,8 @@ class IdGenerator:
         return high
 
     def _next_number(self, folder: str) -> int | None:
-        """Create a node and return its number; None if the folder's numbers are used up."""
+        """Create a sequential node, make the folder if it is missing, and return the node's number;
+        None if the folder's numbers are used up."""
         request = self._nodes.connection.request
         while True:
             try:

@@ -85,7 +85,9 @@ class Nodes:
                 yield to_value(path, *answer)
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
-        """As `KeyValues.put`; raises `InvalidArgument` if the value is too large for a request."""
+        """Write a value and return its version. Raises `BadVersion` unless the stored version is
+        `expected` (None: there is no value), `InvalidArgument` if the value is too large for a
+        request."""
         if expected is None:
             self.create(key, data)
             return 0
@@ -103,8 +105,9 @@ class Nodes:
             raise BadVersion(f"{path} has another version, expected {expected}") from None
 
     def create(self, key: str, data: bytes, *, unique: bool = True) -> None:
-        """Create a node and the folders above it; raises `BadVersion` if it exists. After a broken
-        connection one with the same bytes counts as created by this call, if they are `unique`."""
+        """Create a node and the folders above it; raises `BadVersion` if it exists. With `unique`,
+        no other client writes the same bytes: if the connection broke, so that the request was
+        repeated, a node with these bytes counts as created by this call."""
         path = self._check_path(key, data)
         request = RetriedRequest(self.connection, path)
         while True:
@@ -120,7 +123,8 @@ class Nodes:
             return
 
     def delete(self, key: str, expected: int | None) -> bool:
-        """As `KeyValues.delete`; also removes folders that become empty."""
+        """Remove a key's node and the folders that become empty; return whether it was there.
+        Raises `BadVersion` unless the node's version is `expected` (None: any)."""
         path = self._check_path(key)
         request = RetriedRequest(self.connection, path)
         try:
@@ -136,7 +140,8 @@ class Nodes:
         return True
 
     def keys(self, prefix: str) -> list[str]:
-        """As `KeyValues.keys`: nodes without children, below the root and beside it."""
+        """Return the keys that begin with `prefix`, sorted: those of nodes without children, below
+        the root and in the folder beside it."""
         top = prefix.rpartition("/")[0]
         self.check_scopes_root()
         keys: set[str] = set()

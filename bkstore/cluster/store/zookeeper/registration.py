@@ -88,7 +88,8 @@ class Registration:
         return IllegalOperation(f"{path}: bookie {self.bookie} is registered by another session")
 
     def _try_register(self) -> bool:
-        """Create the node, then remove the other one; False if another session has the node."""
+        """Create the bookie's node, then remove the one in the other folder (writable or read
+        only). Return False if another session has the node."""
         self._nodes.make_folder(f"{self._nodes.root}/available/{READ_ONLY}")
         if not self._create_node(self._registration_path(self.read_only)):
             return False

@@ -187,9 +187,10 @@ class ZooKeeperStore(KeyValueStore, Closeable):
         return self._tree.manager
 
     def create(self, metadata: LedgerMetadata) -> int:
-        """As `MetadataStore.create`. Metadata of the newest format get a random token, unless they
-        have one: if the connection breaks, it shows whether this call created the node. In older
-        formats that cannot be known, and the call raises `LedgerExists`, as BookKeeper does."""
+        """Add a ledger and return its version, 0; raises `LedgerExists`. Metadata of the newest
+        format get a random token, unless they have one: if the connection breaks, it shows whether
+        this call created the node. In older formats that cannot be known, and the call raises
+        `LedgerExists`, as BookKeeper does."""
         if metadata.version >= NEWEST_VERSION and not metadata.c_token:
             metadata = replace(metadata, c_token=secrets.randbelow(_MAX_TOKEN - 1) + 1)
         key = self._key_of(metadata.ledger)
@@ -206,8 +207,9 @@ class ZooKeeperStore(KeyValueStore, Closeable):
         return super().write(replace(metadata, c_token=0), version)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """As `MetadataStore.ledgers`; sends one request for each folder, many concurrently. Raises
-        `UnsupportedLayout` without a ledgers root: garbage collection would delete all ledgers."""
+        """Return the ledgers of a scope (None: all) in unsigned order. Sends one request for each
+        folder, many concurrently. A missing ledgers root raises `UnsupportedLayout` instead of
+        giving an empty list, on which garbage collection would delete all ledgers."""
         scope = check_scope(scope)
         ledger_ids: list[LedgerId | None] = []
         if scope in (None, 0):  # below the root; other scopes are in a folder beside it
@@ -221,7 +223,8 @@ class ZooKeeperStore(KeyValueStore, Closeable):
         return sorted({ledger_id for ledger_id in ledger_ids if ledger_id is not None})
 
     def read_many(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[Versioned]:
-        """As `MetadataStore.read_many`, by many concurrent requests."""
+        """Yield (ledger, metadata and version) in order, or an error for metadata that cannot be
+        read; leave out ledgers that are not there. Sends many concurrent requests."""
         ledger_ids = list(map(LedgerId.of, ledgers))
         for ledger_id, value in zip(
             ledger_ids, self._nodes.get_many(map(self._key_of, ledger_ids))
@@ -234,8 +237,8 @@ class ZooKeeperStore(KeyValueStore, Closeable):
                 yield ledger_id, error
 
     def next_id(self, scope: int = 0) -> LedgerId:
-        """As `MetadataStore.next_id`: from the numbers of sequential nodes, as BookKeeper does. Ids
-        in use are skipped: a client may have created them without a generator."""
+        """Return the next unused id of a scope, from the numbers of sequential nodes, as in
+        BookKeeper. Ids in use are skipped: a client may have created them without a generator."""
         valid_scope = LedgerId(scope, 0).scope  # raises `InvalidArgument` for any other
         generator = self._id_generator_of(valid_scope)
         while True:
@@ -280,8 +283,9 @@ class ZooKeeperStore(KeyValueStore, Closeable):
         return registration
 
     def register_bookie(self, bookie: str) -> None:
-        """As `MetadataStore.register_bookie`, with the address in the bookie id; without one,
-        clients list the bookie, but cannot reach it. Raises as `register`."""
+        """Register a bookie through this store, if it is not, with the address in its id; if the id
+        is no address, clients list the bookie, but cannot reach it. Raises what `register`
+        raises."""
         current = self._registrations.get(bookie)
         if current is None or current.closed:
             # Without data, the address of a registration is the id, if that is host:port.
@@ -362,7 +366,8 @@ class ZooKeeperStore(KeyValueStore, Closeable):
     # -- marks
 
     def marks_of(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[UnderreplicatedMark]:
-        """As `MetadataStore.marks_of`, by many concurrent requests."""
+        """Yield (ledger, mark) of those that have one, in order, or an error for a damaged mark.
+        Sends many concurrent requests."""
         ledger_ids = list(map(LedgerId.of, ledgers))
         for ledger_id, value in zip(ledger_ids, self._nodes.get_many(map(mark_path, ledger_ids))):
             if value is not None:
