@@ -126,8 +126,10 @@ class AuditedBookie:
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`, by up to `MAX_CONCURRENT_REQUESTS` concurrent
-        requests; raises `IllegalOperation` without `ledgers`. Keeps all lists until the last."""
+        """Yield each ledger with the bookie's entries, by up to `MAX_CONCURRENT_REQUESTS`
+        concurrent requests. With `errors`, which gets them by ledger, failed ledgers are left out;
+        else the first error is raised. Raises `IllegalOperation` without `ledgers`. All lists are
+        requested before the first is yielded."""
         if ledgers is None:
             raise IllegalOperation(f"bookie {self._bookie_id}: the protocol cannot list ledgers")
         ledger_ids = normalize_ledger_ids(ledgers)

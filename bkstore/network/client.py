@@ -36,7 +36,8 @@ class Client(ClusterClient, Closeable):
     `MetadataUnavailable` if no ZooKeeper responds, `UnsupportedLayout` without a cluster.
 
     Threads: safe. `close` first sends each bookie the appends queued for it, unless the bookie
-    fails, so that an entry reaches its slow W - A other replicas too; it does not close ledgers.
+    fails, so that an entry also reaches the W - A bookies whose answers appends do not wait for; it
+    does not close ledgers.
 
     >>> import tempfile
     >>> from bkstore import Bookie

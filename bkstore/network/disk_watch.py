@@ -58,8 +58,9 @@ class DiskWatch:
         """Whether a ledger directory was on a full disk at the last check."""
 
     def find_read_only_reason(self, read_only: bool) -> str | None:
-        """Return why the bookie must be read-only, None if it need not; `read_only` is its state.
-        It must be while disks are full (by the limits), and for good after a failed sync."""
+        """Return why the bookie must be read-only, None if it need not: while disks are full, and
+        for good after a failed sync. `read_only` is its present state, by which the limit is
+        chosen. Also sets `is_full`."""
         try:
             for path in self._bookie.storage.write_paths:
                 path.check_writable()

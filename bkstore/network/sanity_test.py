@@ -26,7 +26,7 @@ def check_sanity(
     payloads read are not those written; in any case tries to delete the ledger's metadata."""
     bookie_id, address = server.bookie.bookie_id, server.address
     host = address.host
-    if is_wildcard_host(host):
+    if is_wildcard_host(host):  # it listens on all addresses: use loopback
         host = "::1" if ":" in host else "127.0.0.1"
     endpoint = host, address.port
     with WireClient(endpoint, timeout=timeout, sasl=sasl, bookie_id=bookie_id) as wire_client:

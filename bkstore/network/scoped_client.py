@@ -66,8 +66,8 @@ class ScopedClient(ForwardingClient, Closeable):
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: LedgerErrors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `WireClient.availability_many`; the ledgers of scope 0 are requested and returned
-        before those of other scopes, as each sort has its own connection."""
+        """Yield each ledger with the bookie's entries, as `WireClient.availability_many` does.
+        Ledgers of scope 0 come first, because they have a connection of their own."""
         if ledgers is None:
             raise IllegalOperation(f"{self!r}: the protocol cannot list ledgers")
         ledger_ids = normalize_ledger_ids(ledgers)

@@ -45,11 +45,12 @@ def replace_bookies(
             f"ledger {metadata.ledger}: entries that only a bookie that is gone may have are in "
             f"more than {MAX_KEPT_RANGES} ranges; it is not replaced"
         )
-    # New segments begin with the segment, and where entries begin or end that keep a bookie.
+    # The segment is split where a range of entries that keep a bookie begins or ends.
     starts = {segment.first_entry}
     for index_ranges in ranges.values():
         starts.update(start for first, last in index_ranges for start in (first, last + 1))
     pieces: list[Segment] = []
+    # An empty segment ends before its first entry, but keeps that as its start.
     for start in sorted(start for start in starts if start <= segment.last_entry) or [
         segment.first_entry
     ]:
@@ -57,7 +58,7 @@ def replace_bookies(
         for index, bookie in changes.items():
             if index not in kept or start not in kept[index]:
                 ensemble[index] = bookie
-        if not pieces or pieces[-1].ensemble != tuple(ensemble):
+        if not pieces or pieces[-1].ensemble != tuple(ensemble):  # else the piece before goes on
             pieces.append(Segment(start, tuple(ensemble)))
     segments = (*metadata.segments[:position], *pieces, *metadata.segments[position + 1 :])
     return replace(metadata, segments=segments)

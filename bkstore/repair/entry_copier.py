@@ -78,7 +78,8 @@ class EntryCopier:
         return CopyResult(unite(copied), errors)
 
     def _write(self, target: str, batch: RecordBatch) -> None:
-        """Add records to the target as a recovery does, then read them again and compare."""
+        """Add records to the target by recovery adds, which a bookie takes for a fenced ledger too;
+        then read them again and compare."""
         self._rate.take(int(batch.sizes.sum()))
         self._check_stopped()
         framed = batch.framed()

@@ -113,6 +113,7 @@ class LedgerRepairer:
         if any(row.action == "recover" and row.status == "planned" for row in plan.repairs):
             results = self._recover(access, plan.repairs)
             plan = self._planner.plan([ledger], reported=reported)
+            # a recovery that failed is planned again, but not tried twice
             if any(row.status == "failed" for row in results):
                 plan.repairs = [row for row in plan.repairs if row.action != "recover"]
         return results + self._repair_segments(access, lock, plan)
@@ -131,7 +132,8 @@ class LedgerRepairer:
     def _repair_segments(
         self, access: LedgerAccess, lock: RepairLock, plan: RepairPlan
     ) -> list[ReplicaRepair]:
-        """Repair segment after segment: entries that bookies lack first, then replacements."""
+        """Repair segment after segment: first copy entries to the bookies that lack them, then
+        replace bookies."""
         results: list[ReplicaRepair] = []
         copier = EntryCopier(access, self._rate, self._stop, self._on_copied)
         finished = finished_part(access.refresh())
@@ -149,6 +151,7 @@ class LedgerRepairer:
             for row in in_place:
                 results += repair.copy_row(row) if row.status == "planned" else [row]
             if moved:
+                # checked before the copy and, because that takes long, again before the update
                 self._locks.check_held(lock)
                 results += repair.replace_bookies(moved, lambda: self._locks.check_held(lock))
         return results
@@ -183,6 +186,7 @@ class _SegmentRepair:
             return [_with_result(row, "failed", f"{row.target}: {error}")]
         results = []
         if copied:
+            # the detail of an uncertain row, that the source may lack them, is settled
             detail = "" if row.is_uncertain else row.detail
             results.append(_with_result(row, "repaired", detail)._replace(missing=copied))
         remaining = row.missing - copied
@@ -191,8 +195,9 @@ class _SegmentRepair:
         return results
 
     def _uncopied(self, row: ReplicaRepair, errors: Mapping[str, BkstoreError]) -> ReplicaRepair:
-        """Return the row of entries that no source returned: failed if one that may have them did
-        not return them for another reason, and the plan could not know that, else impossible."""
+        """Return the row of entries that no source returned. It is "failed" if a registered bookie
+        may still have them, by its error, and the plan did not say that this is uncertain; a later
+        repair may succeed. Otherwise it is "impossible"."""
         tried = "; ".join(
             f"{bookie}: {type(error).__name__}: {error}" for bookie, error in sorted(errors.items())
         )

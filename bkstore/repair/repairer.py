@@ -125,7 +125,8 @@ class Repairer:
     def repairer_of_ledgers(
         self, stop: threading.Event, on_copied: Callable[[int, int], None]
     ) -> LedgerRepairer:
-        """Return the repairer of single ledgers, whose audits do not wait for silent bookies."""
+        """Return the repairer of single ledgers. It audits each again, but at once: without
+        rechecks of bookies that do not answer, and without a limit of the rate."""
         audit = replace(self.options.audit, rechecks=0, rate=None, concurrency=_CONCURRENCY)
         planner = RepairPlanner(
             self.context.store,
@@ -161,12 +162,13 @@ class _RepairRun:
         for repair in plan.repairs:
             self._planned.setdefault(repair.ledger, []).append(repair)
         self._total_entries = sum(len(repair.missing) for repair in plan.repairs)
-        self._added: set[LedgerId] = set()
+        self._added: set[LedgerId] = set()  # ledgers whose results are in the report
         self._lock = threading.Lock()
         self._ledger_repairer = repairer.repairer_of_ledgers(stop, self._count_copied)
 
     def run(self, ledgers: Sequence[LedgerId]) -> None:
-        """Repair ledgers and complete the report; an error or interrupt stops all threads first."""
+        """Repair ledgers and complete the report. After an error or interrupt all threads stop, and
+        the results that they have by then are in the report before it is raised again."""
         with ThreadPoolExecutor(self._parallel, "bkstore-repair") as pool:
             futures = {pool.submit(self._repair, ledger): ledger for ledger in ledgers}
             try:

@@ -196,8 +196,8 @@ class _Recovery:
         """Write entries to their whole write sets: the writer may have reached one bookie only. A
         bookie that does not respond, and for which there is no replacement, is skipped for some
         time, unless an entry would have fewer than A replicas without it."""
-        # All at once, unless a bookie is skipped. The LAC in each record is the entry before it:
-        # all entries up to there are stored by now.
+        # All at once, unless a bookie is skipped. The LAC in each record is the entry before it, as
+        # from a writer with one entry in flight.
         coder = self.access.coder
         records = [coder.encode(entry._replace(lac=entry.entry_id - 1)) for entry in entries]
         batch = RecordBatch.of(records, [entry.entry_id for entry in entries])

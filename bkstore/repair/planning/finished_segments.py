@@ -49,7 +49,8 @@ class FinishedSegments:
         return [ledger for ledger in self._ledgers if scope in (None, ledger.scope)]
 
     def read_many(self, ledgers: Iterable[int | LedgerId]) -> ValuesOrErrors[Versioned]:
-        """As `MetadataStore.read_many`; open ledgers end before their last segment."""
+        """Yield (ledger, metadata and version) in order, or an error for damaged metadata; open
+        ledgers end before their last segment. Adds to `with_departed`."""
         for ledger_id, versioned in self._store.read_many(ledgers):
             if isinstance(versioned, CorruptionError):
                 yield ledger_id, versioned

@@ -1,4 +1,9 @@
-"""The plan for one ledger: a repair for each missing replica that the audit and the lists show."""
+"""The plan for one ledger: a repair for each missing replica that the audit and the lists show.
+
+A bookie of a segment is given by its index in the ensemble. It may be departed (not registered, to
+be replaced), lack entries, be silent (without an answer) or unlisted (it cannot list its entries):
+see `SegmentReplicas`. A segment is misplaced if its ensemble fails the placement policy.
+"""
 
 from __future__ import annotations
 
@@ -118,6 +123,7 @@ class LedgerPlanner:
             yield from plan.copies(action, index, needed, target, include_own=include_own)
         for index in sorted(replaced - changed):
             yield plan.impossible("replace", index, replicas.expected_at(index), reason)
+        # No bookie can be moved: one row, of index 0, stands for the segment.
         if is_misplaced and not changed - replaced and reason:
             yield plan.impossible("move", 0, Availability(), reason)
 
@@ -206,7 +212,8 @@ class _SegmentPlan:
         include_own: bool = False,
     ) -> Iterator[ReplicaRepair]:
         """Yield the rows for entries that `target` is to receive, one for each source, and one for
-        those that no bookie has."""
+        those that no bookie is known to have. With `include_own` the bookie at `index`, which
+        `target` replaces, is a source too."""
         unsourced, replicas = self._row(action, index)._replace(target=target), self.replicas
         if not needed:
             yield unsourced._replace(detail="no entries: only the metadata change")
@@ -228,7 +235,8 @@ class _SegmentPlan:
             yield unsourced._replace(status="impossible", missing=remaining, detail=reason)
 
     def _describe_damage(self, bookie: str, entries: Availability) -> str:
-        """Return how many of the entries a bookie lists, but has damaged copies of."""
+        """Return a text with the number of the entries of which the bookie has damaged copies; an
+        empty one if there are none."""
         damaged = len(self.damaged.get(bookie, Availability()) & entries)
         return f"damaged copies: {damaged} of {len(entries)}" if damaged else ""
 
@@ -240,6 +248,7 @@ def _add_violations(
     that fail the placement policy."""
     misplaced = set()
     for violation in violations:
+        # no segment begins at -1
         replicas = segments.get(-1 if violation.first_entry is None else violation.first_entry)
         if replicas is None:
             continue

@@ -164,6 +164,7 @@ class RepairPlanner:
         report = auditor.run(progress=progress)
         violations = findings_by_ledger(report.violations)
         earlier = findings_by_ledger(reported)
+        # every ledger with a violation, a bookie that is not registered, or an unknown replica
         planned = violations.keys() | view.with_departed | report.unanswered.keys() | earlier.keys()
         findings = {
             ledger: _findings(report, violations.get(ledger, []), earlier.get(ledger, []))
@@ -176,7 +177,8 @@ class RepairPlanner:
     def _sources(
         self,
     ) -> tuple[Mapping[str, AvailabilitySource], dict[LedgerId, dict[str, Availability]]]:
-        """Return the bookies that an audit asks, and where their damaged copies will be."""
+        """Return the bookies that an audit asks, and the dict to which it then adds their damaged
+        copies (ledger -> bookie -> entries), if copies are verified."""
         if self._readers is None or not self.options.verify:
             return self.bookies, {}
         context = ClientContext(self.store, self._readers)
@@ -234,8 +236,8 @@ class RepairPlanner:
 def _findings(
     report: AuditReport, violations: list[Violation], earlier: list[Violation]
 ) -> LedgerFindings:
-    """Return what is known of a ledger now; earlier violations only of bookies that cannot list
-    their entries."""
+    """Return what is known of a ledger now. Of the `earlier` violations only those of bookies that
+    cannot list their entries count: all others were judged anew."""
     unlisted = {bookie: absence.reason for bookie, absence in report.unlisted.items()}
     known_earlier = [violation for violation in earlier if violation.bookie in unlisted]
     return LedgerFindings(violations + known_earlier, unlisted)

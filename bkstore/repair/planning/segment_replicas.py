@@ -73,7 +73,9 @@ class SegmentReplicas:
         return shares, remaining
 
     def _source_order(self, index: int, include_own: bool) -> Iterator[int]:
+        """Yield the indexes of possible sources; see `choose_sources`."""
         size = len(self.segment.ensemble)
+        # from `index` on, or with `include_own` False (distance 1) from the one after it
         ring = [(index + distance) % size for distance in range(1 - include_own, size)]
         available = [source for source in ring if source not in self.departed]
         yield from (source for source in available if self.reason_unknown(source) is None)

@@ -72,14 +72,16 @@ class SoundReader:
                     errors[bookie] = error
             if any(isinstance(error, BookieUnavailable) for error in failures):
                 return
-            if batch is None:
+            if batch is None:  # the request failed as a whole: the others would too
                 return
             start += requested.size
 
     def _read_from(
         self, client: BookieClient, entry_ids: Int64Array, errors: dict[int, BkstoreError]
     ) -> RecordBatch:
-        """Return the records of these entries, by batch reads if they are consecutive."""
+        """Return the records that a bookie has of these entries (int64[n], ascending): by batch
+        reads while at least `_MIN_RUN` are consecutive, the rest singly; `errors` gets those of the
+        single reads."""
         errors.clear()  # left by a call to the bookie's former address
         batches: list[RecordBatch] = []
         remaining = entry_ids
@@ -107,7 +109,7 @@ class SoundReader:
 
 
 def is_open(error: BkstoreError) -> bool:
-    """Return whether it is open after an error of a read if the bookie has a sound copy.
+    """Return whether an error of a read leaves it open whether the bookie has a sound copy.
 
     >>> is_open(BookieUnavailable("no answer")), is_open(CorruptionError(None, None, "bad digest"))
     (True, False)

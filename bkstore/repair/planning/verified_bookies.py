@@ -88,6 +88,7 @@ class VerifiedBookies(Mapping[str, AvailabilitySource]):
             raise ListingUnsupported(f"{_CANNOT_VERIFY} {error}") from None
         reader = SoundReader(access, self._check_stopped)
         last_entry = -1 if finished.last_entry_id is None else finished.last_entry_id
+        # all entries 0..last_entry: those that an ensemble of one bookie should have
         written = expected(0, last_entry, 0, 1, 1) if last_entry >= 0 else Availability()
         unsound = [
             self._find_unsound(reader, bookie, entry_ids)

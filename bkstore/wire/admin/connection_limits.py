@@ -94,8 +94,9 @@ class StreamSlots:
             self._slots.release()
 
     def _abort_slowest(self) -> bool:
-        """Cut off the slowest client and free its slot, and return True; False if none is too slow:
-        has been sent its last `_TIMED_CHUNKS` chunks in more than the permitted seconds."""
+        """Cut off the slowest client, free its slot and return True; return False if none is too
+        slow. A client is too slow if it took more than the permitted seconds for its last
+        `_TIMED_CHUNKS` chunks."""
         since = asyncio.get_running_loop().time() - self._max_seconds
         writing = (stream for stream in self._active if stream.is_writing)
         # the first of the kept times is that of the oldest of the last few chunks

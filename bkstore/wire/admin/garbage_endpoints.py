@@ -80,7 +80,7 @@ class GarbageEndpoints:
 
     def trigger_gc(self, request: HttpRequest) -> HttpResponse:
         """Start a garbage collection pass, unless one that was requested runs already, as in
-        BookKeeper. The body may set ``forceMajor`` and ``forceMinor``, its compactions."""
+        BookKeeper. ``forceMajor`` and ``forceMinor`` in the body are the compactions to run."""
         options = query_parameters.parse_json_body(request) or {}
         major, minor = (_boolean_member(options, name) for name in ("forceMajor", "forceMinor"))
         self._collector.force(major=major, minor=minor)

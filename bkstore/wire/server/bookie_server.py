@@ -186,8 +186,8 @@ class BookieServer(Closeable):
         return f"<BookieServer {address}{' (closed)' if self._closed else ''}>"
 
     def _run_event_loop(self, ready: Callable[[], None]) -> None:
-        """Serve until closed, in the server's thread; keep the exception of a failure for the
-        caller's. Calls `ready` at least once, so that `start` does not wait for ever."""
+        """Serve until closed, in the server's thread; keep the exception of a failure for `start`
+        or `close` to raise. Calls `ready` at least once, so that `start` does not wait forever."""
         try:
             asyncio.run(self._serve(ready))
         except BaseException as error:  # noqa: BLE001 - `start` or `close` raises it

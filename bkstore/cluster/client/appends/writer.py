@@ -249,7 +249,7 @@ class LedgerWriter:
 
     def _close_metadata(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
         """Return the closed metadata, None if they are closed with the same end already. Raises
-        `LedgerFenced` if another client closed the ledger, or is about to, with another end."""
+        `LedgerFenced` if another client has closed the ledger with another end, or recovers it."""
         last, length = self.last_confirmed, self.length
         if metadata.closed and (last, length) == (metadata.last_entry_id, metadata.length):
             return None

@@ -1,8 +1,8 @@
 """Underreplicated ledgers, for auditors and replication workers: marks, locks, votes, settings.
 
 A mark states that a ledger lacks entries, and on which bookies. A worker locks the ledger by an
-ephemeral node, copies, and removes the mark unless it has changed meanwhile. Source:
-`meta/ZkLedgerUnderreplicationManager`, `meta/ZkLedgerAuditorManager`.
+ephemeral node with its host's name, copies, and removes the mark unless it has changed meanwhile.
+Source: `meta/ZkLedgerUnderreplicationManager`, `meta/ZkLedgerAuditorManager`.
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ class Underreplication:
         marked_ledgers = list(filter(None, map(parse_mark_path, mark_paths)))
         random.shuffle(marked_ledgers)
         for ledger_id in marked_ledgers:
+            # read before locking, so that `mark_replicated` keeps a mark that changed since
             mark_value = self._nodes.get(mark_path(ledger_id))
             if mark_value is not None and self._create_lock(ledger_id):
                 return LedgerLock(ledger_id, mark_value.version, self._nodes.connection.session)
@@ -236,7 +237,7 @@ class Underreplication:
         if layout is None:
             try:
                 self._nodes.put(key, BASIC_LAYOUT, None)
-            except BadVersion:
+            except BadVersion:  # another client has created it meanwhile
                 layout = self._nodes.get(key)
         if layout is not None and layout.data != BASIC_LAYOUT:
             message = f"{self._nodes.location_of(key)}: unsupported layout {layout.data[:60]!r}"
@@ -341,6 +342,7 @@ class Underreplication:
         if name not in votes:
             return None
         has_won, data = name == votes[0], encode_holder(vote.bookie)
+        # transaction ids of ZooKeeper, which grow: of the last change, and of the vote's creation
         was_written_before = winner_stat.mzxid < vote_stat.czxid  # for an earlier vote, that is
         if has_won and (winner != data or was_written_before):
             self.overwrite(_ELECTION_KEY, data)

@@ -80,6 +80,7 @@ class BookieWatch(_Watch):
             self._notify(*bookies)
 
     def _list_with_watch(self, folder: str) -> frozenset[str]:
+        """Return the names of the nodes in a folder, none without one, with a watch for changes."""
         connection = self.nodes.connection
         while True:
             try:

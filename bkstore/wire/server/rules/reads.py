@@ -142,8 +142,8 @@ class ReadRules:
         return operation.answer(status, record, lac, None, operation.lac_update_millis)
 
     def _answer_lac(self, read: ReadOperation | BatchReadOperation) -> tuple[Status, int | None]:
-        """Return the LAC for an answer, if it needs one, else None, with the status of reading
-        it: EOK, or that of the error, and then None."""
+        """Return (status, LAC) for an answer: EOK with the LAC, or with None if it needs none; the
+        status of the error, with None, if the LAC cannot be read."""
         if not read.needs_lac:
             return Status.EOK, None
         try:
