@@ -190,6 +190,8 @@ def parse_index_path(parts: tuple[str, ...]) -> LedgerId | None:
     """Return the ledger whose index file is at the path `parts` below ``current/``. It may end in
     .idx, or in .idx.rloc as a copy that a bookie makes while it moves the file. None for other
     names, and for a file in another directory than the one in which a bookie looks for it."""
+    # Scope 0: two folders and a file named by the id. Others: four parts of eight hex digits each,
+    # the scope in the first two, the ledger in the last two.
     stem = parts[-1].removesuffix(".rloc").removesuffix(".idx")
     if len(parts) == 3 and _HEX.fullmatch(stem) and int(stem, 16) < 2**63:
         ledger = LedgerId(0, int(stem, 16))

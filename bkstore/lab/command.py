@@ -51,6 +51,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
         earlier_document = _check_options(experiment, options)
         if options.read is not None:
             document = read_document(experiment, options.read)
+            # A measurement that ended early was saved without findings.
             document["finding"] = document["finding"] or experiment.summarize(document["rows"])
         else:
             document = _run_experiment(experiment, options, given_arguments)

@@ -170,6 +170,7 @@ class SparkEngine:
                 else self._plan_tasks(analysis, sql_or_job, inputs)
             )
             is_filtered = engine_steps.filters_rows(analysis, options)
+            # If tasks alone make all rows, their results need no DataFrame.
             if plan is not None and not plan.unsorted_files and not is_filtered:
                 table = self._collect_table(analysis, plan, options)
             else:
@@ -246,7 +247,8 @@ class SparkEngine:
         return frame.unionAll(shuffled_rows) if plan.tasks else shuffled_rows
 
     def _unsorted_rows(self, spark: SparkSession, plan: _Plan, inputs: Inputs) -> DataFrame:
-        """Return the rows of unsorted files, condensed to groups if the job has a first kernel."""
+        """Return the rows of unsorted files; if the job has a condenser, tasks condense the entries
+        of each file to sequence groups first."""
         job = plan.job
         if job.condenser is not None:
             tasks = plan_unsorted_tasks(plan.unsorted_files, plan.rows)
@@ -269,6 +271,7 @@ class SparkEngine:
             self._views = _SessionViews(inputs, self._new_session(inputs))
         views = self._views
         views.create_views_for(sql_text)
+        # A SQL text may also read other analyses, by their names.
         for needed in engine_steps.analyses_of_query(sql_text):
             if needed.name not in views.view_names:
                 frame = self.frame(needed, engine_steps.without_top(inputs))
@@ -280,6 +283,7 @@ class SparkEngine:
         """Return a new session with the SQL functions and the bookies of the inputs."""
         spark = self._spark.newSession()
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+        # A new session has Spark's default settings: take over this one (200 is the default).
         shuffle_partitions = self._spark.conf.get(_SHUFFLE_SETTING) or "200"
         spark.conf.set(_SHUFFLE_SETTING, shuffle_partitions)
         spark.conf.set(_BATCH_SETTING, str(self._batch))
@@ -366,7 +370,7 @@ def holes(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:
     """Return the `holes` analysis, sorted: ledgers of which a bookie lacks entries between the
     first and the last it stores, by the stripe of the stored entries; needs no ledger metadata."""
     rows = _run_query(spark, READ_GROUPS, tables)
-    keys = GROUPS.names[:3]
+    keys = GROUPS.names[:3]  # bookie, scope and ledger
     rows = rows.repartition(*keys).sortWithinPartitions(*keys, "first_sequence_start")
     hole_rows = rows.mapInArrow(Holes(), spark_ddl(HOLES))
     return hole_rows.orderBy("bookie", "qualified_name")

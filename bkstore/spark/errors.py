@@ -37,7 +37,8 @@ def _convert_error(text: str, operation: str) -> BkstoreError:
     """Return the error for the text of Spark's: from a task, a query, or the last cause."""
     task_error, query_error = _TASK_ERROR_PATTERN.search(text), _QUERY_ERROR_PATTERN.search(text)
     if task_error is not None:
-        return _recreate_error(task_error[1], task_error[2])
+        class_name, message = task_error.groups()
+        return _recreate_error(class_name, message)
     if query_error is not None:
         return CorruptionError(None, None, query_error[0].split(" SQLSTATE")[0])
     is_python_error = "Traceback (most recent" in text

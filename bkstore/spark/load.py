@@ -127,7 +127,9 @@ class SparkLoadEngine:
         """Return a frame that writes the pieces of unsorted files, which Spark reads and sorts."""
         rows = self._entry_rows(source)
         sort_columns = self._sort_columns(rows)
-        # A task writes whole index files: all entries of a ledger are in one range.
+        # The sort columns are home (the directory), scope, ledger, entry, location. A task writes
+        # whole index files, so all entries of a ledger are in one range; in a database a range may
+        # begin at any entry.
         range_columns = sort_columns[:3] if job.layout == "idx" else sort_columns[:4]
         ranges = rows.repartitionByRange(self._range_count(source), *range_columns)
         ordered = ranges.sortWithinPartitions(*sort_columns).select(*_KEY, "location")

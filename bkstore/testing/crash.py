@@ -161,7 +161,8 @@ class CrashFiles(Files):
     # -- bytes
 
     def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
-        """As `Files.open`; also readable, to save the bytes that a write replaces."""
+        """Open a file, as `Files.open`, but also for reading if it is to be written: the bytes that
+        a write replaces are saved. A new file's name is recorded as not yet durable."""
         if flags & os.O_ACCMODE == os.O_WRONLY:
             flags = flags & ~os.O_ACCMODE | os.O_RDWR
         with self._lock:
@@ -243,7 +244,7 @@ class CrashFiles(Files):
                 self._state.names.add(new_files, old_files)
 
     def link(self, source: StrPath, target: StrPath) -> None:
-        """As `Files.link`; records the new name."""
+        """Give a file a second name, as `Files.link`, and record it as not yet durable."""
         with self._lock:
             self._count_call_or_lose_power()
             super().link(source, target)

@@ -107,7 +107,8 @@ def _apply_surviving_sectors(
     # Choose what survives: everything, the first sectors, or each sector by chance.
     pattern = rng.choice(("all or none", "prefix", "scattered"))
     keep_all, prefix_length = rng.random() < chance, rng.randint(0, len(sectors))
-    kept_count = prefix_length if pattern == "prefix" else len(sectors) * keep_all
+    all_or_none = len(sectors) if keep_all else 0
+    kept_count = prefix_length if pattern == "prefix" else all_or_none
     for i, sector in enumerate(sectors):
         survives = rng.random() < chance if pattern == "scattered" else i < kept_count
         if not survives:
@@ -169,7 +170,8 @@ class UnsyncedNames:
         if later:
             self._pending_numbers_in[folder] = later
             changed = {key for number in later for key in self._pending_changes[number].new_files}
-            self.durable[folder] = {name: names[name] for owner, name in changed if owner == folder}
+            own_names = [name for parent, name in changed if parent == folder]
+            self.durable[folder] = {name: names[name] for name in own_names}
         for parent, number in last_settled_in.items():
             self.make_durable(parent, number)
 

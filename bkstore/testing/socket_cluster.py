@@ -79,6 +79,8 @@ class _SocketBookie(LocalBookie):
         extended: bool,
         **settings: Any,
     ) -> None:
+        """Make the bookie that `open_at` opens at `path`, not started yet. `connect` makes a client
+        of its address, `extended` is the server's option; `settings` are those of `LocalBookie`."""
         super().__init__(name, path, open_at, **settings)
         self._connect = connect
         self._extended = extended
@@ -99,7 +101,8 @@ class _SocketBookie(LocalBookie):
         bookie = super()._detach()
         server, self._server = self._server, None
         if server is not None:
-            # It waits for the clients; an idle one notices the server's end only by `connected`.
+            # `close` waits until the clients have hung up. An idle client does so only when its
+            # property `connected` is read.
             closer = Thread(target=server.close)
             closer.start()
             while closer.is_alive():
@@ -124,7 +127,7 @@ class _SocketBookie(LocalBookie):
                     self._connections[client] = self._connect(("127.0.0.1", self._port))
                 connection = self._connections[client]
             return work(connection)
-        finally:
+        finally:  # a slow bookie's errors are late too
             self._delay_answer()
 
 

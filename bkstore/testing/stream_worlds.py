@@ -87,8 +87,9 @@ class StreamWriter:
         return {"streams": streams, "nodes": nodes, "stream_objects": []}
 
     def events(self, objects: int) -> Iterator[dict[str, Any]]:
-        """Yield events until `objects` stream set objects are added. In its turn a node writes a
-        slice of some of its streams: to a stream object, to its stream set object, or to none."""
+        """Yield events until `objects` stream set objects (of several streams) are added. In its
+        turn a node writes a slice of some of its streams: to an object of that stream alone (a
+        stream object), to its stream set object, or to none."""
         shape, rng = self.shape, self._rng
         written = 0
         while written < objects:

@@ -182,12 +182,13 @@ def _delay_and_repeat(stream: Iterator[_T], load: Workload) -> Iterator[_T]:
     delayed: list[tuple[int, int, _T]] = []
     number = 0
     for turn, item in enumerate(stream):
-        while delayed and delayed[0][0] <= turn:
-            yield heapq.heappop(delayed)[-1]
+        while delayed and delayed[0][0] <= turn:  # the item that is due first is due now
+            _, _, due_item = heapq.heappop(delayed)
+            yield due_item
         is_late, is_repeated = rng.random() < load.late, rng.random() < load.duplicate
         if not is_late:
             yield item
-        for _ in range(is_late + is_repeated):
+        for _ in range(is_late + is_repeated):  # once if it is late, once more if it is repeated
             number += 1
             heapq.heappush(delayed, (turn + rng.randint(1, load.window), number, item))
     yield from (item for _, _, item in sorted(delayed))

@@ -46,7 +46,7 @@ def parse_integer(text: str, bits: int) -> int:
     (3181, -1)
     """
     number = _parse_prefixed(text)
-    if number is not None:
+    if number is not None:  # its lowest bits, of which the highest is the sign
         return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"{text!r} is not an integer")

@@ -90,7 +90,7 @@ def _parse_rows(text: str, convert: Mapping[str, Callable[[Any, int], Any]]) -> 
     members: list[tuple[str, Any]] = []
     position = _pass_mark(text, 0, "{")
     if _skip_whitespace(text, position) == text.find("}", position):
-        raise ValueError("an empty object")  # which is as well parsed as a whole
+        raise ValueError("an empty object")  # there is nothing to convert: `parse_json` parses it
     while True:
         key, position = _DECODER.raw_decode(text, _skip_whitespace(text, position))
         if not isinstance(key, str):

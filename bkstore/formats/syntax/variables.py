@@ -52,7 +52,7 @@ class VariableResolver:
         """
         if not isinstance(value, str):
             return value
-        if value.startswith("${") and value.find("}", 2) == len(value) - 1:
+        if value.startswith("${") and value.find("}", 2) == len(value) - 1:  # one variable alone
             resolved = self.resolve(value[2:-1])
             if resolved is not None and not isinstance(resolved, str):
                 return resolved
@@ -65,8 +65,8 @@ class _Replacement:
         self._count = 0
 
     def replace_in(self, text: str, enclosing: list[str]) -> str:
-        """Return `text` with its variables replaced. `enclosing` are the names of the variables
-        that it is part of the value of."""
+        """Return `text` with its variables replaced. `enclosing` are the names of the variables in
+        whose values it was found, the outermost first."""
         result, position = "", 0
         while (begin := text.find("${", position)) >= 0:
             end = text.find("}", begin + 2)
@@ -84,7 +84,8 @@ class _Replacement:
     def _replace_one(self, written: str, enclosing: list[str]) -> str:
         """Return the value of the variable `written`, which is ``${name}`` or
         ``${name:-default}``, with its own variables replaced; `written` itself if it has neither a
-        value nor a default. `enclosing` is as in `replace_in`."""
+        value nor a default. `enclosing` has the names of the variables in whose values it was
+        found."""
         name, default = _name_and_default(written[2:-1])
         if name in enclosing:
             raise InvalidArgument("a variable refers to itself: " + " -> ".join([*enclosing, name]))

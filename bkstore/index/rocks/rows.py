@@ -241,7 +241,8 @@ def scan_rows(
         if locations.size:
             zeros = np.broadcast_to(np.int64(0), locations.shape)
             scopes = keys[0] if is_scoped else zeros
-            yield IndexBatch(zeros, scopes, keys[-2], keys[-1], locations)
+            ledgers, entries = keys[-2:]  # the last two words of a key
+            yield IndexBatch(zeros, scopes, ledgers, entries, locations)
     if findings is not None:
         findings += invalid_rows.findings()
         findings += [describe_unknown(unknown, is_scoped) for unknown in damage or ()]

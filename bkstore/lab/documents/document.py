@@ -96,7 +96,8 @@ def save_document(document: Document, target: Path) -> None:
     """Write a document as JSON, with each row on a line of its own."""
     rows = ",\n".join(f"  {json.dumps(row)}" for row in document["rows"])
     head = {key: value for key, value in document.items() if key != "rows"}
-    text = f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'
+    head_text = json.dumps(head, indent=1).removesuffix("\n}")
+    text = f'{head_text},\n "rows": [\n{rows}\n ]\n}}\n'
     write_output(target, text.encode())
 
 

@@ -49,7 +49,8 @@ def add_to_folder(experiment: Experiment, document: Document, folder: Path) -> P
             save_document({**older, "rows": rows, "finding": experiment.summarize(rows)}, path)
         else:
             path.unlink()
-    # The new file gets the first free name: two results of one second are numbered.
+    # The new file is named by its time, without the time zone, and gets the first free name: two
+    # results of one second are numbered.
     name = f"{experiment.name}-{document['made'][:19].replace('-', '').replace(':', '')}"
     names = chain([name], (f"{name}-{number}" for number in count(2)))
     paths = (folder / f"{name}.json" for name in names)

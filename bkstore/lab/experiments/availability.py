@@ -34,13 +34,14 @@ PATTERNS: dict[str, Callable[[int, int], Int64Array]] = {
     "half lost": lambda n, s: with_holes(generators.contiguous(n), 0.5, s),
     "1 in 100": lambda n, s: generators.sparse(n // 100, n, s),
 }
-"""The ids that a bookie has of n entries: by stripe (W of E), and by the share that got lost."""
+"""The ids that a bookie has of n entries, given n and the seed: by stripe (bookie 1 of an ensemble
+of E, write quorum W: "W of E"), and by the share that got lost."""
 
 
 class _Form(NamedTuple):
-    """An encoding: ids to bytes, and bytes to an object that can be queried. `missing` returns the
-    absent ones of the ids below a count, as such an object; `count_missing` only how many they are,
-    and `ids` the ids of such an object."""
+    """An encoding: ids to bytes, and bytes to an object that can be queried. Given such an object
+    and a count, `missing` returns the ids below the count that it lacks, as an object of the same
+    kind, and `count_missing` only their number. `ids` returns the ids of an object."""
 
     encode: Callable[[Int64Array], bytes]
     decode: Callable[[bytes], Any]
@@ -65,6 +66,7 @@ def _form_of_groups(encoding: Literal["grouped", "bookkeeper"]) -> _Form:
     """Return the operations on sequence groups (runs of equal length at equal distances)."""
 
     def subtract_from_all(held: Availability, count: int) -> Availability:
+        # The only bookie of an ensemble of one should have all ids.
         all_ids = schedule.expected(0, count - 1, bookie_index=0, ensemble_size=1, write_quorum=1)
         return held.missing(all_ids)
 
@@ -160,6 +162,7 @@ def measure(run: LabRun) -> Iterator[Row]:
 def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     row_of = {(row["pattern"], row["form"]): row for row in rows}
+    # A stripe: two of three bookies have each entry.
     stripe, bookkeepers = row_of["2 of 3", "grouped"], row_of["2 of 3", "BookKeeper's"]
     patterns_of_smallest: dict[str, list[str]] = {}  # by form: where it has the fewest bytes
     for pattern in PATTERNS:

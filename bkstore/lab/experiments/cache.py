@@ -126,6 +126,7 @@ def _measure_tail(run: LabRun, cache_share: float) -> Iterator[Row]:
     halves: one is filled while the other is flushed."""
     coder, payload, directory = Coder("CRC32C"), bytes(PAYLOAD), run.directory / "tail"
     tens_per_ledger = run.scaled(_ENTRIES_PER_LEDGER // 10, minimum=6)
+    # What a record takes in the write cache.
     record_bytes = len(coder.encode_many(LedgerId(0, 0), [0], [payload])[0]) + ENTRY_OVERHEAD
     written_bytes = LEDGERS * tens_per_ledger * 10 * record_bytes
     options = StorageOptions(write_cache=int(cache_share * written_bytes))
@@ -140,7 +141,7 @@ def _measure_tail(run: LabRun, cache_share: float) -> Iterator[Row]:
                 storage.add_batch(batch, master_key=MASTER_KEY)
                 written += [(ledger_id, entry) for entry in entries.tolist()]
                 for lag in LAGS:
-                    for query in written[-10 - lag : -lag]:
+                    for query in written[-10 - lag : -lag]:  # the storage has one write path
                         reads[lag] += 1
                         hits[lag] += storage.write_paths[0].get_cached(*query) is not None
     shutil.rmtree(directory)
@@ -168,7 +169,8 @@ def measure(run: LabRun) -> Iterator[Row]:
 
 
 def summarize(rows: Rows) -> list[str]:
-    """Return the findings, one sentence each, that follow from the rows."""
+    """Return the findings, one sentence each, that follow from the rows: by series, order of reads
+    ("trace"), size of the cache ("room"), and entries that are read ahead, or the reader's lag."""
     row_of = {(row["series"], row["trace"], row["room"], row["ahead"]): row for row in rows}
     cache_percent = _USUAL_SHARE * 100
     sequential = row_of["entries", "sequential", cache_percent, 100]

@@ -158,7 +158,7 @@ def measure(run: LabRun) -> Iterator[Row]:
 
 def summarize(rows: Rows) -> list[str]:
     """Return the findings, from the medians of the second half of the steps."""
-    if not {row["strategy"] for row in rows} >= STRATEGIES.keys():
+    if not {row["strategy"] for row in rows} >= STRATEGIES.keys():  # --only left some out
         return _describe_own(rows)
     late_rows = [row for row in rows if STEPS // 2 < row["step"] <= STEPS]
     last_rows = {row["strategy"]: row for row in rows if row["step"] > STEPS}

@@ -142,7 +142,8 @@ class _KeySide(NamedTuple):
         return log_bytes
 
     def ranges(self, row_numbers: Int64Array) -> list[tuple[bytes, bytes]]:
-        """Return key ranges: of up to 50 ledgers of some rows, or of all keys without a prefix."""
+        """Return key ranges (first key, last possible key): of up to 50 ledgers, those of the rows
+        `row_numbers`, or one range of all keys if a key does not begin with its ledger."""
         if not self.order.prefix_words:
             return [(bytes(self.key_bytes), b"\xff" * self.key_bytes)]
         prefix_bytes = 8 * self.order.prefix_words
@@ -208,7 +209,7 @@ def _measure_reads(
             raise RuntimeError(f"a listing of {listed_counts} rows")
         row_reads[name] = QuerySet(store.get, [side.keys[row] for row in row_numbers])
         listings[name] = QuerySet(partial(_list_keys, store, words), ranges)
-        if side.order.prefix_words:  # the key begins with the ledger
+        if side.order.prefix_words:  # the key begins with the ledger: seek the end of its range
             seeks[name] = QuerySet(store.seek_for_prev, [upper for _, upper in ranges])
     row_latencies, list_latencies, seek_latencies = (
         measure_latencies_of(query_sets, run.rounds) for query_sets in (row_reads, listings, seeks)
@@ -251,7 +252,7 @@ def measure(run: LabRun) -> Iterator[Row]:
 def summarize(rows: Rows) -> list[str]:
     """Return the findings, one sentence each, that follow from the rows."""
     row_of = {row["key"]: row for row in rows}
-    if USUAL not in row_of:
+    if USUAL not in row_of:  # --only left out what all others are compared with
         return []
     sentences = _describe_orders(row_of) if row_of.keys() >= KEY_ORDERS.keys() else []
     usual = row_of[USUAL]

@@ -43,7 +43,8 @@ INDEX_SIDES = {
     "memtable": IndexSide(None, 1.0),
     "memtable on rocksdb": IndexSide(rocksdb_opener(), 0.1),
 }
-"""The sides that are measured for every shape."""
+"""The compared implementations ("sides") that are measured for every shape: how the index on disk
+is opened (None: there is none), and the share of the entries that stay in a memtable."""
 
 TUNED_SIDES = {
     "4 KiB blocks": IndexSide(rocksdb_opener(table_format(block_size=4 << 10))),

@@ -125,6 +125,7 @@ def _measure_series(
                 "queries": query_count,
                 **{f"first_{column}": value for column, value in _lookup_cost(turns[:1]).items()},
                 **_lookup_cost(turns[1:]),
+                # Of the second turn, the first one with all filters.
                 "refusals": statistics.mean(stats.filter_refusals for stats in turns[1]),
                 "filter_bytes": filter_bytes,
             }

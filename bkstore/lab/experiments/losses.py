@@ -141,10 +141,12 @@ def _formula_points(run: LabRun) -> Iterator[tuple[str, _Point, float]]:
     years = run.options.years
     plain = replace(_make_model(run, (3, 2, 2)), entries_per_loss=1, short_share=0.0)
     losses_only = replace(plain, loss_rate=_FORMULA_RATE, failure_rate=0.0)
+    replicas = plain.write_quorum
     for repair_hours in (DAY, WEEK, MONTH, 12 * MONTH):
-        share = loss_share_of_lost_replicas(2, _FORMULA_RATE, years, repair_hours / HOURS_PER_YEAR)
+        interval = repair_hours / HOURS_PER_YEAR
+        share = loss_share_of_lost_replicas(replicas, _FORMULA_RATE, years, interval)
         yield "lost replicas", _Point(losses_only, "bkstore repair", repair_hours), share
-    share = loss_share_of_lost_replicas(2, _FORMULA_RATE, years, None)
+    share = loss_share_of_lost_replicas(replicas, _FORMULA_RATE, years, repair_interval=None)
     yield "lost replicas", _Point(losses_only, "nothing", None), share
     failures_only = replace(plain, loss_rate=0.0, failure_rate=_FORMULA_RATE)
     share = loss_share_of_failed_bookies(_FORMULA_RATE, years, None)
@@ -190,6 +192,7 @@ def measure(run: LabRun) -> Iterator[Row]:
 
 def _formula_differences(rows: Rows) -> Iterator[float]:
     """Yield by how much the share of lost entries differs from the formula's: 0.1 is 10 % more."""
+    # The shares by series and repair interval, and whether the formula gives them (True).
     shares: dict[tuple[str, int | None], dict[bool, float]] = {}
     for row in rows:
         if row["series"] in FORMULA_SERIES:

@@ -168,7 +168,8 @@ def _make_plan(run: LabRun, mix: OperationMix) -> LoadPlan:
 
 
 def _fill(target: LoadTarget, plan: LoadPlan) -> SharedLedgers:
-    """Write the ledgers that a run begins with, and flush."""
+    """Write the ledgers that a run begins with, and flush. Return what the clients share: those of
+    the ledgers that are not read, with their numbers of entries, may be deleted."""
     for number in range(_LEDGERS):
         target.write(target.prepare(LedgerId(0, number), plan.keys.entry_ids))
     target.flush()

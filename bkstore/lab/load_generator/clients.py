@@ -246,6 +246,7 @@ class _Client:
         def entry_ids_from(position: int, count: int) -> Int64Array:
             return entry_ids_of(self._plan.key_order, position, count)
 
+        # With an empty array, as there may be no single writes.
         single_ids = [entry_ids_from(first, 1) for first in first_entries[is_single].tolist()]
         singles = self._target.prepare_singly(
             self._ledger, np.concatenate([np.empty(0, np.int64), *single_ids])

@@ -39,7 +39,7 @@ class LatencyHistogram:
         values = np.clip(nanoseconds, 1, _MAX_LATENCY)
         # The histogram takes one value a call. It keeps `_SIGNIFICANT_BITS` leading bits, so values
         # are rounded down to these first, and equal ones are then added by one call.
-        exponents = np.frexp(values.astype(np.float64))[1]
+        exponents = np.frexp(values.astype(np.float64))[1]  # the number of bits of each value
         shifts = np.maximum(exponents - _SIGNIFICANT_BITS, 0)
         rounded = (values >> shifts) << shifts
         distinct, counts = np.unique(rounded, return_counts=True)

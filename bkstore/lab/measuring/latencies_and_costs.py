@@ -85,7 +85,7 @@ def measure_latency(ask: Callable[[Q], object], queries: Sequence[Q], rounds: in
 def measure_milliseconds(work: Callable[[], object], rounds: int) -> float:
     """Return the wall time of some work, the median of the rounds."""
     nanoseconds = np.empty((rounds, 1), np.int64)
-    for round_nanoseconds in nanoseconds:
+    for round_nanoseconds in nanoseconds:  # one query a round, whose argument is not used
         _time_queries(lambda _: work(), [None], round_nanoseconds)
     return float(np.median(nanoseconds)) / 1e6
 
@@ -123,7 +123,9 @@ def measure_cost() -> Iterator[WorkCost]:
     cost.cpu, cost.wall = time.process_time() - cpu, time.perf_counter() - wall
     bytes_after = _io_bytes()
     if bytes_before is not None and bytes_after is not None:
-        cost.read, cost.written = bytes_after[0] - bytes_before[0], bytes_after[1] - bytes_before[1]
+        cost.read, cost.written = (
+            after - before for before, after in zip(bytes_before, bytes_after)
+        )
 
 
 def _io_bytes() -> tuple[int, int] | None:

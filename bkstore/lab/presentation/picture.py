@@ -103,7 +103,9 @@ def draw_picture(
     # whose ids must differ, as otherwise one would refer to definitions of the other.
     hash_salt = "bkstore narrow" if max_columns == 1 else "bkstore"
     with matplotlib.rc_context(_SETTINGS | {"svg.hashsalt": hash_salt}):
-        inches = (_PANEL_INCHES[0] * column_count, _PANEL_INCHES[1] * line_count + 0.5)
+        panel_width, panel_height = _PANEL_INCHES
+        # Half an inch above the panels is for the legend.
+        inches = (panel_width * column_count, panel_height * line_count + 0.5)
         figure = matplotlib.figure.Figure(figsize=inches, layout="constrained")
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
         # One axes object for each panel; the grid may have more than there are panels.

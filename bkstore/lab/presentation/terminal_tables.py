@@ -21,8 +21,8 @@ _HEADER_WIDTH = 14
 
 
 class Grid(NamedTuple):
-    """A table for a terminal; leading columns of texts are repeated where
-    the others need several tables."""
+    """A table for a terminal. If its columns need several tables, its leading columns of texts are
+    repeated in each. `left_aligned` has the numbers of the columns of texts."""
 
     title: str
     headers: Sequence[str]
@@ -100,6 +100,7 @@ def panel_grid(experiment: Experiment, panel: Panel, rows: Rows) -> Grid:
     cells = [[x, *(cell_of.get((x, series), "") for series in series_texts)] for x in x_texts]
     if panel.tick_column is not None:
         title = re.sub(r" \(tick: (.*)\)$", r" (\1 in brackets)", title)
+    # The unit follows, unless the title names it.
     if not re.search(rf"\b{re.escape(y.unit)}\b", title, re.IGNORECASE):
         title = f"{title}, {y.unit}"
     has_text_x = any(isinstance(row[panel.x], str) for row in panel.rows(rows))
@@ -125,7 +126,7 @@ def _print_grid(screen: ScreenStream, grid: Grid, *, unlimited: bool = False) ->
             pad_cells(
                 [""] * (height - len(header)) + header + cells,
                 max_width(header + cells),
-                column not in grid.left_aligned,
+                column not in grid.left_aligned,  # whether to align to the right
             )
             for column, (header, cells) in zip(part, lines_of_columns)
         ]

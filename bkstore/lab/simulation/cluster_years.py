@@ -101,7 +101,7 @@ def simulate(
     now = 0.0
     while events:
         event = heapq.heappop(events)
-        # Between two events, replicas are lost on bookies in service; in which order is the same.
+        # Between two events, bookies in service lose replicas; the order of these does not matter.
         new_losses = _draw_losses(model, clusters, event.year - now, rng)
         now = event.year
         if len(new_losses):
@@ -142,6 +142,7 @@ def _planned_events(
     for number, (year, (cluster, bookie)) in enumerate(zip(failure_years, failed)):
         yield _Event(float(year), "2 failure", number, int(cluster), int(bookie))
     if policy in ("periodic check", "bkstore repair"):
+        # With a tolerance, as the quotient of floats may be just below a whole number.
         for number in range(1, int(years / interval * (1 + 1e-12)) + 1):
             yield _Event(number * interval, "4 repair", number)
 

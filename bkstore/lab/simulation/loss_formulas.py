@@ -21,6 +21,7 @@ def loss_share_of_lost_replicas(
     0.009056
     """
     interval = years if repair_interval is None else min(repair_interval, years)
+    # With a tolerance, as the quotient of floats may be just below a whole number.
     whole_intervals = int(years / interval * (1 + 1e-12))
     # Logarithms of the probability of survival: those of the whole intervals, and of what is left.
     survival = whole_intervals * _log_survival(write_quorum, yearly_rate * interval)
@@ -49,5 +50,6 @@ def loss_share_of_failed_bookies(
     """
     if copying_years is None:
         return float((-math.expm1(-yearly_rate * years)) ** 2)
+    # An entry has two bookies. Each failure of one costs it if the other fails while it is copied.
     first_failures = 2 * yearly_rate * years
     return -math.expm1(first_failures * math.expm1(-yearly_rate * copying_years))

@@ -105,7 +105,8 @@ class SimulatedReplicas:
     `missing` is bool[clusters, ledgers, entries, write quorum], `lost` bool[clusters, ledgers,
     entries]: no replica is left, and none comes back. `ensembles` is int64[clusters, ledgers,
     ensemble size]. The methods that lose replicas return the number of entries that are lost by
-    it, for each cluster: int64[clusters].
+    it, for each cluster: int64[clusters]. Replicas are rows of int64[n, 4] (cluster, ledger, entry,
+    replica index); ``tuple(rows.T)`` indexes an array of these dimensions with them.
     """
 
     def __init__(self, model: ClusterModel, clusters: int, rng: np.random.Generator) -> None:

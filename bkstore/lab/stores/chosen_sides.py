@@ -1,4 +1,5 @@
-"""Sides of the user's own: an index class by its name, RocksDB with other options."""
+"""Sides (implementations that are compared) of the user's own: an index class by its name, RocksDB
+with other options."""
 
 from __future__ import annotations
 
@@ -123,7 +124,8 @@ def parse_index_class(text: str) -> tuple[str, IndexSide]:
             raise BkstoreError(f"{text} makes a {type(index).__name__}, not an EntryIndex")
         return index
 
-    return text.rpartition(":")[2], IndexSide(open_index, file_endings=("",))
+    class_name = text.rpartition(":")[2]
+    return class_name, IndexSide(open_index, file_endings=("",))  # all its files count
 
 
 def _load_index_class(text: str) -> Any:

@@ -60,7 +60,8 @@ class ReadCache:
                 self._store(ledger_id, entry_id, record)
         self.fetched_bytes += sum(map(len, records))
         while self.cached_bytes > self.capacity:
-            self.cached_bytes -= len(self.records.popitem(last=False)[1])
+            _, evicted = self.records.popitem(last=False)
+            self.cached_bytes -= len(evicted)
         return records[0]
 
     def _store(self, ledger_id: LedgerId, entry: int, record: bytes) -> None:

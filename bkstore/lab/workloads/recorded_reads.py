@@ -33,6 +33,7 @@ def record_reads(source: Bookie | LedgerStorage, target: StrPath) -> Iterator[No
     check_output(Path(target))
     lines: list[str] = []
 
+    # These replace the methods of `source`, and call those of its class.
     def read_entry(*args: Any, **kwargs: Any) -> bytes:
         record = type(source).read_entry(source, *args, **kwargs)  # type: ignore[arg-type]
         header = record_header(record)

@@ -62,6 +62,7 @@ def make_trace(
     ledgers = [ledger for ledger, ids in entries.items() if ids.size]
     sizes = np.array([entries[ledger].size for ledger in ledgers])
     ends = np.cumsum(sizes)  # the row number behind the last entry of each ledger
+    # The names of the orders differ in length: each order has random numbers of its own.
     rows = TRACES[order](int(ends[-1]), read_count, np.random.default_rng((seed, len(order))))
     ledger_numbers = np.searchsorted(ends, rows, side="right")
     all_entries = np.concatenate([entries[ledger] for ledger in ledgers])

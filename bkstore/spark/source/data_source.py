@@ -109,7 +109,7 @@ class BookieReader(DataSourceReader):
                     raise InvalidArgument(f"two bookies have the id {bookie_id!r}: give NAME=DIR")
                 seen_ids.add(bookie_id)
                 if self.bounds.selects_bookie(bookie_id):
-                    # Other tables have no lengths; reading these may add findings.
+                    # Lengths are a column of `entries` alone, and reading them may add findings.
                     with_lengths = options.length and options.table in (ENTRIES, BOOKIE_FINDINGS)
                     plan = plan_bookie(bookie, with_lengths, options.partition_rows)
                     yield from self._plan_table_partitions(plan)

@@ -118,7 +118,7 @@ class Bounds:
                 for first, last in _to_unsigned(self.ledgers):
                     if first <= _MAX_INT64:  # the highest ledger id of scope 0
                         yield LedgerId(0, first), _next_ledger(0, min(last, _MAX_INT64))
-                low_scope = 1
+                low_scope = 1  # scope 0 is done
             if low_scope == high_scope:
                 for first, last in _to_unsigned(self.ledgers):
                     yield LedgerId(low_scope, first), _next_ledger(low_scope, last)

@@ -191,6 +191,7 @@ class BookieProcess:
 def is_free(port: int) -> bool:
     """Return whether a server could listen on a loopback port now."""
     with socket.socket() as listener:
+        # As a server sets it: connections of an earlier server do not keep the port taken.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, port))

@@ -208,7 +208,7 @@ class Ensemble(Closeable):
                 self._format_once()
                 self._start_all([member for member in self._bookies.values() if not member.running])
             except BaseException:
-                if was_down:
+                if was_down:  # only a ZooKeeper that this call started
                     self._zookeeper.kill()
                 raise
         return self

@@ -86,7 +86,8 @@ class FaultyFiles(Files):
 
     @contextmanager
     def _without_name(self) -> Iterator[None]:
-        """Drop the file's name from errors: the plan does not know it, and the caller does."""
+        """Drop the file's name from errors: the layer for a full disk has not opened the file, so
+        it names a descriptor; the caller knows the file."""
         try:
             yield
         except OSError as error:

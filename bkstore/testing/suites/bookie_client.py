@@ -232,7 +232,7 @@ class BookieClientSuite:
             client.read_entries(7, 4)
         with pytest.raises(errors.NoSuchLedger):
             client.read_entries(8, 0)
-        with pytest.raises(errors.InvalidArgument):
+        with pytest.raises(errors.InvalidArgument):  # a negative count
             client.read_entries(7, 0, -1)
 
     def test_a_batch_as_large_as_a_frame(self, client: BookieClient) -> None:
@@ -248,7 +248,8 @@ class BookieClientSuite:
         assert batch.first(len(answer)).records() == answer.records()
 
     def test_lac(self, client: BookieClient) -> None:
-        """`read_lac` returns the last record and the explicit LAC, which only the key writes."""
+        """`read_lac` returns the last record and the explicit LAC (a last add confirmed that is
+        sent without an entry), which only a client with the master key can write."""
         with pytest.raises(errors.NoSuchEntry):
             client.read_lac(7)
         client.add_entry(_encode_record(0), KEY)

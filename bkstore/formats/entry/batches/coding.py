@@ -73,11 +73,13 @@ def encode_batch(
     if length < 0:
         raise InvalidArgument(f"length {length} before the first entry")
     # Make all headers. The length in a header counts the ledger's payload bytes up to its entry.
-    sizes = np.fromiter(map(len, bodies), np.int64, entry_ids.size)
-    if length + int(sizes.sum()) >= 1 << 63:
-        raise InvalidArgument(f"length {length} and {int(sizes.sum())} bytes do not fit 63 bits")
-    headers = _encode_headers(ledger_id, digest.number, entry_ids, lacs, np.cumsum(sizes) + length)
-    sizes += headers.shape[1] + digest.size  # from now on of the records, not of the payloads
+    payload_sizes = np.fromiter(map(len, bodies), np.int64, entry_ids.size)
+    added = int(payload_sizes.sum())
+    if length + added >= 1 << 63:
+        raise InvalidArgument(f"length {length} and {added} bytes do not fit 63 bits")
+    lengths = np.cumsum(payload_sizes) + length
+    headers = _encode_headers(ledger_id, digest.number, entry_ids, lacs, lengths)
+    sizes = payload_sizes + headers.shape[1] + digest.size  # of the records
     # The frames follow each other in one buffer.
     frame_sizes = sizes + SIZE_FIELD_BYTES
     ends = np.cumsum(frame_sizes)
@@ -93,6 +95,7 @@ def encode_batch(
             out[out_start : int(ends[block.stop - 1])], frame_sizes[block], heads, bodies[block]
         )
     out.flags.writeable = False
+    # A record is the end of its frame.
     return RecordBatch.of_frames(entry_ids, out.data, ends - sizes, sizes)
 
 

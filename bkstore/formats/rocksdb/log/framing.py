@@ -157,7 +157,7 @@ def _header_size(record_type: int) -> int:
 
 def _is_valid_record(block: bytes, position: int, end: int, header_size: int) -> bool:
     """Return whether there is a complete, valid record of a known type at `position`."""
-    type_offset = position + 6
+    type_offset = position + 6  # behind the checksum (4 bytes) and the length (2)
     if end > len(block) or end < position + header_size or block[type_offset] not in _KNOWN_TYPES:
         return False
     return masked_crc32c(block[type_offset:end]) == _uint32(block, position)

@@ -98,6 +98,7 @@ def decode_rows(
     """
     intervals = _find_intervals(buffer, starts, ends)
     positions, rows_of_interval, runs_past = _find_rows(buffer, intervals.starts, intervals.ends)
+    # The first three bytes of each row are its lengths.
     lengths = _Lengths(buffer[positions], buffer[1:][positions], buffer[2:][positions])
     restarts = np.cumsum(rows_of_interval) - rows_of_interval
     _check_lengths(lengths, restarts, words)

@@ -56,16 +56,18 @@ def read_versions(table: TableReader, damage: Damage = None) -> Iterator[Version
             report(table.unknown_block(block, error), damage)
             is_whole = False
             continue
-        before = versions[-1][0], MAX_SEQUENCE - versions[-1][1]
+        last_key, last_sequence, _, _ = versions[-1]
+        before = last_key, MAX_SEQUENCE - last_sequence
         row_count += len(versions)
         deletion_count += sum(code != ValueType.VALUE for _, _, code, _ in versions)
         yield from versions
     # The properties count range deletes as rows and as deletions; they are in a block of their own.
-    counts = row_count + len(table.range_deletes), deletion_count + len(table.range_deletes)
+    row_count += len(table.range_deletes)
+    deletion_count += len(table.range_deletes)
     properties = table.properties
-    if is_whole and counts != (properties.entries, properties.deletions):
+    if is_whole and (row_count, deletion_count) != (properties.entries, properties.deletions):
         stated = f"{properties.entries} rows and {properties.deletions} deletions"
-        reason = f"has {counts[0]} rows and {counts[1]} deletions, its properties {stated}"
+        reason = f"has {row_count} rows and {deletion_count} deletions, its properties {stated}"
         raise CorruptionError(table.path, None, reason)
 
 
@@ -91,11 +93,12 @@ def block_versions(table: TableReader, block: int) -> list[Version]:
         versions.append((key, sequence, code, entry.value))
     if not versions:
         raise CorruptionError(None, None, "data block has no rows")
-    numbers = [version[1] for version in versions]
-    table.check_listed((versions[0][0], versions[-1][0]), (min(numbers), max(numbers)))
+    sequences = [sequence for _, sequence, _, _ in versions]
+    first_key, last_key = versions[0][0], versions[-1][0]
+    table.check_listed((first_key, last_key), (min(sequences), max(sequences)))
     # A block's keys are above the separator before it, and at or below its own. In some files a key
     # with many versions may continue in the next block, and so equal the separator before.
-    separators, first_key, last_key = table.index.separators, versions[0][0], versions[-1][0]
+    separators = table.index.separators
     low = separators[block - 1] if block else None
     is_low = low is not None and (
         first_key < low or (first_key == low and not table.index.may_continue)

@@ -264,7 +264,7 @@ class DatabaseReader:
             if not _overlaps(table, start, stop):
                 continue
             rows_read = 0
-            last_key = table.key_bounds[0]
+            last_key, end_key = table.key_bounds  # `last_key`: of the rows read so far
             try:
                 for rows in TableRows(
                     table,
@@ -286,7 +286,7 @@ class DatabaseReader:
                 # All keys after the last row that was read are unknown.
                 begin = last_key + b"\0" if rows_read else last_key
                 failure = _as_damage(error, table)
-                damage.append(table.unknown(failure, failure.offset, begin, table.key_bounds[1]))
+                damage.append(table.unknown(failure, failure.offset, begin, end_key))
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of one key, a location of 8 bytes, or None if there is none. Reads one
@@ -294,7 +294,8 @@ class DatabaseReader:
         unknown. Some 30 us a level, and 100 us for a block that is not in the cache."""
         with suppress(CorruptionError, UnsupportedLayout):
             return self._find_value(key)
-        # The look-up met damage or something that it does not read: reading the rows reports it.
+        # The look-up met damage or something that it does not read. Read the range that has this
+        # key alone, a block at a time, as rows: that passes over what does not matter, or raises.
         for rows in self.rows(len(key) // WORD_BYTES, key, next_key(key), first_batch_bytes=1):
             if len(rows):
                 return int(rows.values[0]).to_bytes(WORD_BYTES, "big", signed=True)

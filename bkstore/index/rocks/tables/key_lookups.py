@@ -80,6 +80,7 @@ class KeyLookups:
 
     def _last_key_of_table(self, table: TableReader, stop: bytes) -> bytes | None:
         """Return the highest key below `stop` in a file, None if all are above."""
+        # Go backwards from the block that `stop` may be in. The key is in it or in the one before.
         separators = table.index.separators
         for block in range(min(bisect_left(separators, stop), len(separators) - 1), -1, -1):
             key = self._block(table, block).last_key_before(stop)

@@ -48,9 +48,11 @@ class RangeCover:
                 delete = pending[next_delete]
                 heapq.heappush(open_deletes, (-delete.sequence, delete.stop))
                 next_delete += 1
+            # Drop the newest ones that have ended. Those below the top may have ended too, which
+            # does not matter before they come to the top.
             while open_deletes and open_deletes[0][1] <= bound:
                 heapq.heappop(open_deletes)
-            newest = -open_deletes[0][0] if open_deletes else 0
+            newest = -open_deletes[0][0] if open_deletes else 0  # its sequence number
             if not self.sequences or self.sequences[-1] != newest:
                 self.bounds.append(bound)
                 self.sequences.append(newest)

@@ -189,7 +189,7 @@ class TableReader:
         was not ingested. Rows of an ingested file have the number 0 themselves; the manifest has
         theirs, and older versions of RocksDB write it into the properties too."""
         written = self.properties.written_sequence
-        if self.properties.external_version != 2:
+        if self.properties.external_version != 2:  # the version of files with one number for all
             return None
         if largest_sequence is None:
             return written
@@ -245,7 +245,7 @@ class TableReader:
     def check_listed(self, keys: tuple[bytes, bytes], sequences: tuple[int, int]) -> None:
         """Raise `CorruptionError` if rows are outside of what the manifest states for the file.
         `keys` and `sequences` are the lowest and the highest key and sequence number of rows."""
-        oldest, newest = sequences
+        (lowest_key, highest_key), (oldest, newest) = keys, sequences
         if newest > self.newest_sequence:
             after = f"after the newest, {self.newest_sequence}"
             raise CorruptionError(None, None, f"row has sequence number {newest}, {after}")
@@ -254,9 +254,10 @@ class TableReader:
         if oldest < self._listed.smallest_sequence:
             before = f"before the oldest, {self._listed.smallest_sequence}"
             raise CorruptionError(None, None, f"row has sequence number {oldest}, {before}")
-        if keys[0] < self._listed.smallest_key or keys[1] >= self._listed.end_key:
+        if lowest_key < self._listed.smallest_key or highest_key >= self._listed.end_key:
             within = f"{self._listed.smallest_key.hex()} to {self._listed.largest_key.hex()}"
-            reason = f"rows {keys[0].hex()} to {keys[1].hex()} are not in the manifest's: {within}"
+            outside = f"rows {lowest_key.hex()} to {highest_key.hex()}"
+            reason = f"{outside} are not in the manifest's: {within}"
             raise CorruptionError(None, None, reason)
 
     def unknown_block(self, block: int, error: CorruptionError) -> UnknownRange:

@@ -32,6 +32,7 @@ STATES = (
     LedgerState(b"k" * 20, explicit_lac=_EXPLICIT_LAC_BODY),
     LedgerState(b"\0" * 20, fenced=True, explicit_lac=_EXPLICIT_LAC_BODY + bytes(16)),
 )
+"""An empty state, then states with more and more fields; tests set and read them by index."""
 
 
 def rows_of(index: EntryIndex, ledger: LedgerLike) -> dict[int, int]:

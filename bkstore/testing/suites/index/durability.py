@@ -96,7 +96,7 @@ class DurabilityRules(SuiteBase):
 
     def test_write_after_reopen(self, index: EntryIndex, path: Path) -> None:
         """A second writing session continues the first; `duplicates` holds across both."""
-        location_of_1024 = {"first": 6, "last": 8}[index.duplicates]
+        location_of_1024 = {"first": 6, "last": 8}[index.duplicates]  # it is put in both sessions
         for ledger in LEDGERS:
             index.put_many(ledger, [0, 1024], [5, 6])
             index.set_state(ledger, STATES[2])

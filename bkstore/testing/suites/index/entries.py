@@ -135,7 +135,7 @@ class EntryRules(SuiteBase):
     @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
     def test_put_many_unsorted(self, index: EntryIndex, ledger: LedgerLike) -> None:
         """Entries may be put in any order; they are listed ascending, with their locations."""
-        index.put_many(ledger, [9, 0, 4, 1, 70_000 % 4096], [90, 1, 40, 10, 400])
+        index.put_many(ledger, [9, 0, 4, 1, 368], [90, 1, 40, 10, 400])
 
         assert {0: 1, 1: 10, 4: 40, 9: 90, 368: 400} == rows_of(index, ledger)
         assert [0, 1, 4, 9, 368] == index.entries(ledger).tolist()
@@ -364,7 +364,7 @@ class EntryRules(SuiteBase):
     def test_many_entries(self, index: EntryIndex) -> None:
         """Reads are right beyond the sizes at which a backend reads and writes in chunks."""
         ids = generators.striped(300_000, bookie_index=1, ensemble_size=3, write_quorum=2)
-        ids = ids[(ids < 100_000) | (ids > 260_000)]
+        ids = ids[(ids < 100_000) | (ids > 260_000)]  # with a gap of many pages
         locations = generators.locations(ids.size, log_bytes=1 << 22)
         order = np.random.default_rng(5).permutation(ids.size)
         index.put_many(7, ids[order], locations[order])

@@ -220,6 +220,7 @@ class StorageEntryRules(StorageSuiteBase):
             assert [kept, record(ledger, 4)] == storage.read_entries(ledger, 3).records()
         storage = home.reopen()
         for ledger in LEDGERS:
+            # The first copy has 10 bytes of payload, the last 12.
             kept_size = len(record(ledger, 3)) + (10 if self.duplicates == "first" else 12)
 
             assert 2 == len(storage.availability(ledger))

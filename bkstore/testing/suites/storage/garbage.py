@@ -86,12 +86,13 @@ class StorageGarbageRules(StorageSuiteBase):
         live_bytes = sum(4 + len(data) for added in live.values() for data in added.values())
         live_count = sum(map(len, live.values()))
 
+        # A log of several ledgers is compacted before it is removed, a log of one is only removed.
         assert [] == report.findings
         assert report.removed_logs
         assert self.shared_logs == (set(report.compacted_logs) == set(report.removed_logs))
         assert (live_count if self.shared_logs else 0) == report.moved_entries
         assert bytes_before > 2 * live_bytes  # or there would be nothing to free
-        assert 1.6 * live_bytes > log_bytes(home.path)
+        assert 1.6 * live_bytes > log_bytes(home.path)  # logs may keep a fifth of garbage
         assert live == read_content(storage)
         for ledger_id, added in live.items():
             assert list(added) == storage.entries(ledger_id).tolist()

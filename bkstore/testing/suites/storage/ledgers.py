@@ -321,7 +321,7 @@ class StorageLedgerRules(StorageSuiteBase):
             assert [4, 7] == storage.entries(ledger).tolist()
             assert added[0] == storage.read_entry(ledger, 4)
             assert LedgerState(OTHER_KEY) == storage.state(ledger)
-            assert 6 == storage.last_add_confirmed(ledger)
+            assert 6 == storage.last_add_confirmed(ledger)  # the LAC that entry 7 carries
             with pytest.raises(errors.NoSuchEntry):
                 storage.read_entry(ledger, 1)
         storage.flush()

@@ -167,7 +167,8 @@ class _StorageRules(DirectoryMachine):
             self.read_missing(ledger_id, start, max_count, max_size)
             return
         sizes = [len(copies[0]) for copies in readable]
-        count = count_batch_records(sizes, max_count, max_size or 5 << 20)  # the limit
+        # A `max_size` of 0 stands for the storage's own limit.
+        count = count_batch_records(sizes, max_count, max_size or 5 << 20)
         batch = self.instance.read_entries(ledger_id, start, max_count, max_size)
 
         assert list(range(start, start + count)) == batch.entries.tolist()
@@ -324,9 +325,9 @@ class BookieMachine(_StorageRules):
         return self.bookie().storage
 
     def add_records(self, ledger_id: LedgerId, records: list[bytes], recovery: bool) -> list[int]:
-        """Add records, and return the entry ids that the bookie returned. A single record is added
-        without a sync, so that also such adds are tested; `crash` syncs it by `force`
-        beforehand."""
+        """Add records, and return the entry ids that the bookie returned. A single record, unless
+        it is a recovery add, is added without a sync, so that such adds are tested too; `crash`
+        syncs it by `force` beforehand."""
         bookie, key = self.bookie(), master_key_of(ledger_id)
         if len(records) == 1:
             entry_id = bookie.add_entry(records[0], key, recovery=recovery, sync=recovery)
