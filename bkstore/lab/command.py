@@ -242,6 +242,6 @@ def make_parser(experiment: Experiment) -> Parser:
     add("--compare", type=Path, metavar="JSON", help="print what differs from this earlier result")
     if experiment.add_options is not None:
         experiment.add_options(parser)
-    if "--side" not in parser.options:
+    if "--side" not in parser.options:  # take it, so that it is refused by a sentence of its own
         parser.add_argument("--side", dest=_REFUSED_SIDE, help=argparse.SUPPRESS)
     return parser

@@ -34,12 +34,14 @@ def convert_spark_errors(operation: str) -> Iterator[None]:
 
 
 def _convert_error(text: str, operation: str) -> BkstoreError:
-    """Return the error for the text of Spark's: from a task, a query, or the last cause."""
+    """Return the error for the text of an error of Spark's. It is the one that a task raised, or
+    that a query raised for an invalid row; else one that has the line of the last cause."""
     task_error, query_error = _TASK_ERROR_PATTERN.search(text), _QUERY_ERROR_PATTERN.search(text)
     if task_error is not None:
         class_name, message = task_error.groups()
         return _recreate_error(class_name, message)
     if query_error is not None:
+        # Spark appends the error's SQLSTATE, a code, to the message.
         return CorruptionError(None, None, query_error[0].split(" SQLSTATE")[0])
     is_python_error = "Traceback (most recent" in text
     causes = (_PYTHON_ERROR_PATTERN if is_python_error else _JAVA_CAUSE_PATTERN).findall(text)

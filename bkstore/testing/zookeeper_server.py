@@ -122,6 +122,7 @@ class ZooKeeperServer:
             "clientPortAddress=127.0.0.1\nadmin.enableServer=false\nmaxClientCnxns=0\n",
             encoding="utf-8",
         )
+        # For a process that is small and starts fast. Above, 0 connections stand for no limit.
         options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         options += [] if self._sync else ["-Dzookeeper.forceSync=no"]
         return [str(self._java), *options, "-cp", self._class_path, _MAIN_CLASS, str(config)]

@@ -343,7 +343,7 @@ class HierarchicalReader(EntryIndex):
         entry_ids = as_entry_ids(entries)
 
         def read(fd: int, path: str) -> Int64Array:
-            # In BookKeeper a look-up reads an incomplete last page, a listing does not.
+            # As BookKeeper (`compat`): a look-up reads an incomplete last page, a listing does not.
             if self._compat is not None:
                 slot_count = self._count_whole_slots(fd)
             else:

@@ -275,7 +275,7 @@ class RocksReader(EntryIndex):
         if database is None:
             return None
         key = database.last_key(*ledger_range(ledger_id), key_words(ledger_id))
-        return None if key is None else int.from_bytes(key[-8:], "big")
+        return None if key is None else int.from_bytes(key[-8:], "big")  # its last word
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Return the location of one entry, None if absent. A look-up takes about 2 us by RocksDB,
@@ -334,7 +334,7 @@ class RocksReader(EntryIndex):
             return _NO_ENTRIES, _NO_ENTRIES
         for keys, locations in blocks:
             rows.check_locations(database, keys, locations)
-        entries = np.concatenate([keys[-1] for keys, _ in blocks])
+        entries = np.concatenate([keys[-1] for keys, _ in blocks])  # a key's last word
         return entries, np.concatenate([locations for _, locations in blocks])
 
     def get_location_run(self, ledger: LedgerLike, first: int, count: int) -> Int64Array:

@@ -318,7 +318,7 @@ def open_ledgers(path: Path, live: bool = False) -> LedgersDatabase:
 
 @contextmanager
 def _replaced(damage: CorruptionError) -> Iterator[None]:
-    """Raise `damage` in place of a refusal."""
+    """Raise `damage`, which RocksDB reported, in place of an `UnsupportedLayout` of this code."""
     try:
         yield
     except UnsupportedLayout:

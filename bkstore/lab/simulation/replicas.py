@@ -131,7 +131,8 @@ class SimulatedReplicas:
         return _Position(entry_ids[is_here], replica_indexes[is_here])
 
     def _drop_unwritten_replicas(self) -> None:
-        """Leave `ack_quorum` random replicas of the entries whose writers stopped there."""
+        """Choose the model's `short_share` of the entries, whose writers stopped once an ack quorum
+        had them, and leave these `ack_quorum` replicas each, which are random ones."""
         write_quorum, ack_quorum = self.model.write_quorum, self.model.ack_quorum
         if self.model.short_share == 0 or write_quorum == ack_quorum:
             return

@@ -187,7 +187,7 @@ class BookieClientSuite:
                 client.add_entry(_encode_record(1, ledger=ledger), KEY)
 
     def test_a_batch_read_fences(self, client: BookieClient) -> None:
-        """A batch read fences if asked to."""
+        """A batch read fences if asked to, which needs the master key."""
         if not self.batches:
             pytest.skip("no batch reads")
         client.add_entry(_encode_record(0), KEY)

@@ -60,7 +60,7 @@ def _first_if_all_equal(words: UInt64Array) -> UInt64Array:
 def _hash_word(word: UInt64Array) -> UInt64Array:
     """Return XXPH3's hash of keys of 8 bytes, given as one word each."""
     keyed = word ^ _SECRET[0]
-    mixed = (keyed ^ keyed >> np.uint64(51)) * _PRIME32_1 + np.uint64(8)
+    mixed = (keyed ^ keyed >> np.uint64(51)) * _PRIME32_1 + np.uint64(8)  # the key's length
     return _avalanche((mixed ^ mixed >> np.uint64(47)) * _PRIME64_2)
 
 
@@ -70,13 +70,13 @@ def _hash_two_words(first: UInt64Array, second: UInt64Array) -> UInt64Array:
     mixed = _fold_product(low, high)
     mixed += low
     mixed += high
-    mixed += np.uint64(16)
+    mixed += np.uint64(16)  # the key's length
     return _avalanche(mixed)
 
 
 def _hash_three_words(first: UInt64Array, second: UInt64Array, third: UInt64Array) -> UInt64Array:
     """Return XXPH3's hash of keys of 24 bytes, given as three words each."""
-    # The first 16 bytes and the last 16, which overlap.
+    # The last 16 bytes and the first 16, which overlap, and the length.
     mixed = _fold_product(second ^ _SECRET[2], third ^ _SECRET[3])
     mixed += _fold_product(first ^ _SECRET[0], second ^ _SECRET[1])
     mixed += np.uint64(24 * _PRIME64_1 & 0xFFFF_FFFF_FFFF_FFFF)
