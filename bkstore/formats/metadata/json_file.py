@@ -256,6 +256,7 @@ def _decode_mark(fields: _Fields, json_path: str) -> tuple[LedgerId, Underreplic
     """Return a ledger's mark from its JSON object."""
     marked_at = fields.get("marked_at")
     is_number = isinstance(marked_at, (int, float)) and not isinstance(marked_at, bool)
+    # Whole numbers up to 2^53 are exact as JSON numbers (doubles).
     if marked_at is not None and not (is_number and 0 <= marked_at < 2**53):
         raise _wrong_type(f"{json_path}.marked_at", "time in unix seconds", marked_at)
     missing_bookies: tuple[str, ...] = ()

@@ -244,6 +244,7 @@ class BookieClientSuite:
         client.add_batch(batch, KEY)
         answer = client.read_entries(7, 0)
 
+        # In the frame, 4 bytes with its size are before each record.
         assert (5 << 20) // (int(batch.sizes[0]) + 4) == len(answer)
         assert batch.first(len(answer)).records() == answer.records()
 

@@ -119,7 +119,7 @@ class StorageModel:
         self.deleted: set[LedgerId] = set()
         self.deleted_records: dict[LedgerId, dict[int, set[bytes]]] = {}
         self._flushed: dict[LedgerId, LedgerModel] = {}  # copies as of the last flush
-        self._serial = 0
+        self._serial = 0  # of the last record; it makes records of the same entry differ
 
     def record(self, ledger_id: LedgerId, entry: int, size: int) -> bytes:
         """Return a new record; if the storage flushes by itself, copies have the same length."""
