@@ -94,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
     live = is_live(args)
     placement, options = placement_from_args(args), audit_options_from_args(args, live)
     tls, sasl_user = tls_context_from_args(args), sasl_user_from_args(args)
+    # With --topic and the like, only the ledgers of the chosen owners are audited.
     choice = read_ledger_choice(args) if describe_filters(args) else None
     with ExitStack() as stack:
         store = stack.enter_context(opened_metadata(args.metadata))

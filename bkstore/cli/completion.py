@@ -40,7 +40,7 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
     """Yield the arguments of a parser and of its subcommands, recursively."""
     for action in parser._actions:  # argparse has no public list; shtab does the same
         if isinstance(action, argparse._SubParsersAction):
-            for subparser in dict.fromkeys(action.choices.values()):
+            for subparser in dict.fromkeys(action.choices.values()):  # each once, despite aliases
                 yield from _actions(subparser)
         else:
             yield action

@@ -97,7 +97,7 @@ def _add_up(up: Parser) -> None:
 
 
 def _add_faults(commands: Any) -> None:
-    """Add `fault` and `heal`; the names of the faults are checked, and listed, when they run."""
+    """Add the subcommands `fault` and `heal`."""
     what = "give a bookie a fault: " + ", ".join(_FAULTS)
     fault = commands.add_parser(
         "fault",
@@ -207,7 +207,7 @@ def _print_ensemble(ensemble: Ensemble) -> None:
             ensemble.uri,
             ensemble.path,
             bookie,
-            None,
+            None,  # no state: ZooKeeper is not asked
             bookie.faults,
             bookie.address,
             bookie.pid,

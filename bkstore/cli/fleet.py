@@ -1,7 +1,8 @@
 """Fleets: commands on the directories of many bookies, read side by side in processes.
 
-Rows appear in the order of the arguments, whichever directory is read first. A bookie that fails is
-named and left out, with all of its rows; the others are not affected. Its exit code is 2.
+Rows appear in the order of the arguments, whichever directory is read first. A bookie that cannot
+be read is named and left out, with all of its rows; the others are not affected, but the exit code
+is 2.
 """
 
 from __future__ import annotations
@@ -187,6 +188,7 @@ class Fleet(Generic[_Outcome]):
 
     def _read_in_processes(self, jobs: int) -> Generator[_SpilledRows | _Failure]:
         """Yield the results of processes, in the order of the directories."""
+        # Results come in any order: each is kept by its number until those before it have come.
         early_results: dict[int, _SpilledRows | _Failure] = {}
         next_number = 0
         pool = WorkerPool(jobs, partial(_open_reader, self._read), "fleet")
@@ -204,7 +206,8 @@ class Fleet(Generic[_Outcome]):
 def _open_reader(
     read: ReadBookie[Any],
 ) -> Iterator[TaskRunner[tuple[int, Path], _SpilledRows | _Failure]]:
-    """Provide a worker's function for numbered directories; its temporary files are the pool's."""
+    """Provide the function that a worker process calls for each numbered directory. The pool sets
+    the process's folder of temporary files, and removes it."""
     scratch = Path(tempfile.gettempdir())
 
     def read_and_spill(task: tuple[int, Path], _report: object) -> _SpilledRows | _Failure:
@@ -215,7 +218,8 @@ def _open_reader(
 
 
 def _spill_rows(read: ReadBookie[Any], directory: Path, path: Path) -> _SpilledRows | _Failure:
-    """Read one directory into the file `path`. Raises `SystemRefused`."""
+    """Read one directory into the file `path`. Raises `SystemRefused`: what the machine lacks
+    concerns the whole command, not this bookie."""
     sizes: list[int] = []
     try:
         with closing(read(directory, None)) as tables:

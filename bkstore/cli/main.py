@@ -75,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_command(argv: Sequence[str] | None) -> int:
+    """Run the command that `argv` names; return its exit code, or that of a failure, printed."""
     try:
         args = _parser().parse_args(argv)
         code: int = args.run(args)

@@ -142,7 +142,8 @@ def _readable_ledgers(
 
 
 def _marked_ledgers(store: MetadataStore, damaged: list[str]) -> frozenset[LedgerId] | None:
-    """Return the marked ledgers, None if marks are unknown; append unreadable ones to `damaged`."""
+    """Return the ledgers that the store has marked as underreplicated, None if it cannot tell; an
+    error in reading the marks is appended to `damaged`."""
     try:
         marks = store.underreplicated()
     except CorruptionError as error:
@@ -158,7 +159,7 @@ def _is_chosen(owner_filter: OwnerFilter, versioned: Versioned) -> bool:
 def _ledger_row(
     ledger_id: LedgerId, versioned: Versioned, underreplicated: frozenset[LedgerId] | None
 ) -> tuple[Any, ...]:
-    """Return a ledger's row; `underreplicated` are marked ledgers, None if marks are unknown."""
+    """Return a ledger's row; `underreplicated` are the ledgers marked so, None if unknown."""
     # The columns of `METADATA_LEDGERS`, in its order, in groups.
     metadata = versioned.metadata
     quorums = (metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size)
@@ -208,6 +209,7 @@ def _run_show(args: argparse.Namespace, store: MetadataStore) -> int:
 
 
 def _run_export(args: argparse.Namespace, store: MetadataStore) -> int:
+    """Write all metadata as a JSON file; return 1 if those of a ledger could not be read."""
     from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
 
     damaged: list[str] = []
@@ -235,7 +237,7 @@ def _read_pulsar(args: argparse.Namespace, damaged: list[str]) -> dict[str, str]
     read_at = int(time.time() * 1000)
     with opened_pulsar(args.pulsar or default_pulsar_location(args.metadata)) as nodes:
         values = list(read_all_nodes(nodes))
-        if nodes.read_at is not None:
+        if nodes.read_at is not None:  # a copied folder states when it was read
             read_at = nodes.read_at
         is_complete = nodes.is_complete
     damaged += [str(value) for _, value in values if isinstance(value, CorruptionError)]

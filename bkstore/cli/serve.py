@@ -149,8 +149,10 @@ def run(args: argparse.Namespace) -> int:
         ) as server,
     ):
         checkpoints, collector.on_problem_changed = CheckpointRunner(bookie), print_garbage_problem
-        parts = (server, checkpoints, collector, conf, state_changes, faults)
-        with _register_bookie(args, store, *parts) as registered:
+        registration = _register_bookie(
+            args, store, server, checkpoints, collector, conf, state_changes, faults
+        )
+        with registration as registered:
             set_read_only = state_changes.guard_set_read_only(registered.set_read_only)
             attach_server(admin, server, set_read_only, store, args.metadata, conf, users)
             try:
@@ -225,16 +227,18 @@ def _register_bookie(
     state_changes: StateChanges,
     faults: ProcessFaults | None,
 ) -> Iterator[RegisteredBookie | StandaloneBookie]:
-    """Register the bookie, if it has a `store`; it is read-only if forced or checkpoints fail."""
+    """Register the bookie in the cluster of `store`, if it has one. The bookie becomes read-only if
+    a setting forces that, a fault demands it, or checkpoints fail."""
 
     def read_only_reason() -> str | None:
         fault = None if faults is None else faults.read_only_reason()
         return FORCED_READ_ONLY_REASON if conf.read_only else fault or checkpoints.problem
 
     if store is None:
-        limits = conf.disks if args.directory.is_file() else None  # a bk_server.conf
-        callbacks = (read_only_reason, state_changes)
-        with closing(StandaloneBookie(server, checkpoints, limits, *callbacks)) as standalone:
+        # Disks are watched only by the limits of a bk_server.conf.
+        limits = conf.disks if args.directory.is_file() else None
+        standalone = StandaloneBookie(server, checkpoints, limits, read_only_reason, state_changes)
+        with closing(standalone):
             yield standalone
         return
     from bkstore.network.registered_bookie import RegisteredBookie

@@ -97,7 +97,7 @@ def open_admin(
 ) -> AbstractContextManager[AdminServer | None]:
     """Return a context manager that runs the bookie's admin and yields it, None without `settings`.
     `metadata` is the store of its cluster, which determines the garbage that `collector` removes.
-    It reports the stage "starting" until `attach_server`."""
+    The admin reports the stage "starting" until `attach_server`."""
     if settings is None:
         return nullcontext()
     from bkstore.wire.admin import AdminServer

@@ -68,8 +68,8 @@ def _add_image(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_lookup_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a lookup, which searches a stream's offsets in objects. It loads them in
-    waves: those of a wave together. After a miss the search goes on at later objects."""
+    """Add the options of a lookup, which searches a stream's offsets in objects. It loads objects
+    in waves, several at the same time; a wave that does not find the offset is a miss."""
     parser.add_argument(
         "--batch",
         metavar="N",
@@ -198,7 +198,8 @@ def _run_compare(args: argparse.Namespace) -> int:
 
 def _compare_strategies(args: argparse.Namespace, world: _World, wrong_answers: list[str]) -> Table:
     """Return a row for each query of an image by each strategy, and their sums. A strategy keeps
-    its index and filters over all queries. Unexpected answers are added to `wrong_answers`."""
+    its index and filters over all queries. Texts on unexpected answers are added to
+    `wrong_answers`."""
     from bkstore.testing.stream_worlds import random_queries
 
     queries = world.queries

@@ -92,6 +92,7 @@ def bookies_chart(table: pa.Table) -> Chart | None:
     names = table.column("bookie").to_pylist() if len(order) <= _MAX_BAR_NAMES else []
 
     def draw(axes: Axes) -> None:
+        # Bookie number n, from 1 on, takes n - 0.5 to n + 0.5 on the x axis.
         _draw_bytes(axes, np.arange(len(order) + 1) + 0.5, live, garbage, as_bars=bool(names))
         axes.set_xlim(0.5, len(order) + 0.5)
         if names:
@@ -159,7 +160,8 @@ def _count_ticks(highest: int) -> list[int]:
 
 
 def _draw_bytes(axes: Axes, edges: _Array, live: _Array, garbage: _Array, as_bars: bool) -> None:
-    """Draw garbage stacked on live bytes, as separate bars or two outlines, and a y axis."""
+    """Draw garbage stacked on live bytes, as separate bars or two outlines, and a y axis. Value n
+    is drawn between `edges` n and n + 1."""
     totals = live + garbage
     live_color, garbage_color = _COLORS["live"], _COLORS["garbage"]
     if as_bars:
@@ -179,12 +181,13 @@ def _draw_bytes(axes: Axes, edges: _Array, live: _Array, garbage: _Array, as_bar
 
 
 def _name_bars(axes: Axes, names: list[str]) -> None:
+    """Write a name below each bar, slanted if they do not fit side by side."""
     axes.set_xticks(range(1, len(names) + 1), names)
     room = axes.figure.bbox.width / _FONT_SIZE  # characters, roughly, that fit side by side
     longest = max(map(len, names))
     if longest * len(names) > room:
         axes.tick_params(axis="x", labelrotation=_ROTATION)
-        # What the names take from the bars' height, at half the font's size a character, is added.
+        # Make the picture higher by what the names take, at half the font's size a character.
         height = longest * _FONT_SIZE / 2 * np.sin(np.radians(_ROTATION))
         figure: Any = axes.figure
         figure.set_figheight(figure.get_figheight() + height / _UNITS_PER_INCH)
@@ -203,6 +206,7 @@ def _make_chart(draw: Callable[[Axes], None], words: str, keys: tuple[str, ...])
 
 
 def _draw_svg(draw: Callable[[Axes], None], size: tuple[float, float]) -> Drawing:
+    """Return the drawing of a chart, `size` (width, height) in pixels; `draw` draws the data."""
     matplotlib = require_matplotlib()
     svg_text = io.StringIO()
     with matplotlib.rc_context(_SETTINGS):

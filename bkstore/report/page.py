@@ -44,7 +44,7 @@ _CHARTS = {
 
 
 class ShownTable(NamedTuple):
-    """A table of the page with its texts; `remark` limits which rows it can have.
+    """A table of the page with its texts; `remark` says which bookies a comparison leaves out.
 
     Either `listing` has rows, or `nothing_found` or the remark says why there are none.
     """
@@ -80,6 +80,7 @@ def render_page(tables: Tables, title: str, source: _Source) -> str:
     tables = _drop_unread_bookies(_drop_unknown_owners(tables), source)
     facts = gather_facts(tables, source)
     verdict = make_headline(facts, tables)
+    # The last part of the page lists the bookies of the dump, which its manifest has.
     if source.get("manifest") is not None:
         tables = {**tables, "bookies": _bookies_table(source["manifest"])}
     script = read_template_file("script.js")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 100
 """Maximum number of rows of each table on the page."""
 
-_LISTED_RUNS = 5  # of entries, in a cell
+_LISTED_RUNS = 5  # ranges of entries in a cell
 _TEXT_KINDS = (
     "category",
     "class",
@@ -132,6 +132,7 @@ def _make_caption(section: Section, table: pa.Table, all_rows_note: str) -> str:
 def first_rows(section: Section, table: pa.Table) -> list[dict[str, Any]]:
     """Return the first rows in the section's order; ties keep the table's order. O(n log n)."""
     keys = [_sort_values(table, name) for name in section.order]
+    # `lexsort` takes the most important key last.
     order = np.lexsort(keys[::-1]) if keys else np.arange(table.num_rows)
     chosen = order[:MAX_ROWS]
     rows: list[dict[str, Any]] = table.take(chosen).to_pylist()
@@ -142,14 +143,17 @@ def first_rows(section: Section, table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _sort_values(table: pa.Table, name: str) -> npt.NDArray[Any]:
-    """Return the values by which rows are sorted, ascending: ranks with the worst first, or numbers
-    with nulls as -1, negated if the column's name has "-" before it."""
+    """Return for each row the value of a column that it is sorted by, ascending.
+
+    A category, class or severity becomes a rank, 0 for the worst. Other columns are numbers, with
+    -1 for null; "-" before the name negates them, so that the largest comes first.
+    """
     if name == "category":
         return category_ranks(table)
     if name == "class":
         if name not in table.column_names:  # of a ledger's health
             return class_ranks(table)
-        # Of leaks, whose table begins with the worst class: the order of first appearance.
+        # Of leaks, whose table begins with the worst class: number classes as they first appear.
         classes = table.column(name).combine_chunks().dictionary_encode()
         codes: npt.NDArray[Any] = classes.indices.to_numpy()
         return codes

@@ -157,6 +157,7 @@ def _to_arrow_array(pa: Any, values: Values, arrow_type: pa.DataType) -> Any:
     if isinstance(values, ConstantColumn):
         (value,) = _escape_texts([values.value])
         return pa.repeat(pa.scalar(value, arrow_type), values.size)
+    # pyarrow takes no two-dimensional arrays as the cells of a column.
     if pa.types.is_list(arrow_type) and any(isinstance(cell, np.ndarray) for cell in values):
         return _nested_array(pa, values, arrow_type)
     try:

@@ -1,6 +1,7 @@
-"""Which entries of a ledger its category is about: those that as many replicas lack as it implies.
+"""Which entries of a ledger its category of violation is about: those that enough bookies lack.
 
-Entries without a replica are those that all W bookies lack, below the ack quorum W - A + 1 do.
+Each entry should be on W bookies (the write quorum). All of them lack an entry that has no replica;
+at least W - A + 1 lack one below the ack quorum A.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ def describe_entries(
 ) -> str:
     """Return the affected entries of a ledger, from its rows of `violations`, as a text.
 
-    `health` has the quorums: without it, entries that any bookie lacks are affected.
+    `health` has the quorums: without it, entries that any bookie lacks are affected. Fewer ranges
+    are listed beside a long name.
     """
     if any(row["missing"] is None for row in violations):
         return _describe_bounds(violations)
     missing = [entry_range for row in violations for entry_range in row["missing"]]
     ranges = np.array(missing, np.int64).reshape(-1, 2)
     affected = covered_at_least(ranges, _min_missing_replicas(category, violations[0], health))
-    if not len(affected):  # an audit may count unanswered replicas as lost, without a row here
+    # None are if an audit counts replicas as lost whose bookie gave no answer and has no row here.
+    if not len(affected):
         affected = covered_at_least(ranges, 1)
     entries = Availability.from_ranges(affected)
     max_runs = 2 if is_name_long and entries.range_count > 3 else 5
@@ -61,7 +64,8 @@ def _min_missing_replicas(category: str, ledger: dict[str, Any], health: pa.Tabl
 
 
 def covered_at_least(ranges: Int64Array, min_count: int) -> Int64Array:
-    """Return the inclusive id ranges that lie in at least `min_count` of n ranges. O(n log n).
+    """Return the (first, last) ranges of ids that lie in at least `min_count` of the given ranges,
+    int64[n, 2] both. O(n log n).
 
     >>> covered_at_least(np.array([[0, 9], [5, 12], [13, 13]]), 2).tolist()
     [[5, 9]]

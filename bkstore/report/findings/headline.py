@@ -55,7 +55,8 @@ def why_not_judged(facts: Facts) -> str:
 
 
 def _ledgers_of_class(facts: Facts, name: str) -> int:
-    """Return how many ledgers are of a class, by the table that has more of them."""
+    """Return how many ledgers are of a class, by the table that has more: of health or violations.
+    """
     in_health = facts.health.by_class.get(name, 0) if facts.health else 0
     return max(in_health, (facts.violations or {}).get(name, 0))
 
@@ -78,11 +79,11 @@ def _lost_topics(facts: Facts) -> str:
         return ""
     lost_entries = facts.topics.amounts.lost_entries
     others = int((lost_entries > 0).sum()) - 1
-    if others < 0:
+    if others < 0:  # no topic lost any
         return ""
     most = int(lost_entries.argmax())
     topic = facts.topics.names[most]
-    if len(topic) > _MAX_TOPIC:  # names begin alike
+    if len(topic) > _MAX_TOPIC:  # cut the start, in which names differ least
         topic = f"\u2026{topic[1 - _MAX_TOPIC :]}"
     text = f"{topic} lost {counted(int(lost_entries[most]), 'entry', 'entries')}"
     return f" ({text}, {counted(others, 'more topic')} too)" if others else f" ({text})"
@@ -108,6 +109,7 @@ def _at_risk_clauses(facts: Facts) -> list[str]:
 
 
 def _unread_clauses(facts: Facts) -> list[str]:
+    """Return clauses on bookies and pieces of data that could not be read."""
     clauses = []
     if facts.unread_bookies:
         noun = "bookie" if facts.bookies == 1 else "bookies"

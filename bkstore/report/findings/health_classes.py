@@ -37,7 +37,8 @@ def class_ranks(health: pa.Table) -> Int64Array:
     """
     import pyarrow.compute as pc
 
-    # From the mildest class to the worst: later assignments take precedence.
+    # From the mildest class to the worst: later assignments take precedence. `not_judged` has the
+    # bookies outside of the dump, or why no replica was counted; then `replicas_due` is null.
     classes = np.full(health.num_rows, HEALTH_CLASSES.index("sound"), np.int64)
     with_reason = pc.is_valid(health.column("not_judged")).to_numpy()
     uncounted = pc.is_null(health.column("replicas_due")).to_numpy()

@@ -31,6 +31,7 @@ def explain_ledger_counts(tables: Tables) -> list[str]:
     bookie_ids = np.unique(id_pairs(bookie_table), axis=0)
     metadata_ids = id_pairs(health)
     absent = ~_is_among(metadata_ids, bookie_ids)
+    # Those of the bookies, less those that the metadata have too.
     unknown = int(len(bookie_ids) - (len(metadata_ids) - absent.sum()))
     if not unknown and not absent.any():
         pronoun = "it" if health.num_rows == 1 else "each of them"
@@ -59,7 +60,8 @@ def _why_absent(health: pa.Table, absent: npt.NDArray[np.bool_]) -> str:
 
 
 def unindexed_ledgers_note(tables: Tables) -> list[str]:
-    """Return a sentence about ledgers that are counted although no index has an entry of them."""
+    """Return a sentence about ledgers that are counted although no index has an entry of them, or
+    an empty list."""
     if "bytes_by_ledger" not in tables:
         return []
     table = tables["bytes_by_ledger"]

@@ -21,8 +21,8 @@ _NOT_LACKING = len(DURABILITY_CLASSES)
 
 class Amounts(NamedTuple):
     """Numbers of ledgers or of topics, a value in each array for each of them: bytes of records,
-    entries without any replica, missing replicas, and the index of the worst category in
-    `DURABILITY_CLASSES`, or one more than the last."""
+    entries without any replica, missing replicas, and the rank: the index of the worst category in
+    `DURABILITY_CLASSES`, or one more than the last if no replica is missing."""
 
     sizes: Int64Array
     lost_entries: Int64Array
@@ -40,7 +40,7 @@ class Amounts(NamedTuple):
         return np.lexsort((-self.sizes, -self.missing_replicas, -self.lost_entries, self.ranks))
 
     def take(self, indexes: Int64Array) -> Amounts:
-        """Return the numbers of some."""
+        """Return the numbers of the items at these indexes."""
         return Amounts(*(values[indexes] for values in self))
 
 
@@ -99,7 +99,8 @@ def gather_topics(tables: Tables, owners: LedgerOwners | None) -> Topics | None:
     listed = [tables[each] for each in ("bytes_by_ledger", "ledger_health") if each in tables]
     if not owners or not listed:
         return None
-    # One row for each ledger that has an owner, whichever of the tables it is in.
+    # One row for each ledger with a topic, whichever of the tables it is in. `numbers` has the
+    # index of its owner in `owners.owners`, -1 for none.
     pairs = np.concatenate([id_pairs(table) for table in listed])
     numbers = owners.numbers_of(pairs[:, 0], pairs[:, 1])
     topic_names = np.array([owner.name_by("topic") or "" for owner in owners.owners], object)
@@ -111,7 +112,7 @@ def gather_topics(tables: Tables, owners: LedgerOwners | None) -> Topics | None:
     if not len(ledgers):
         return None
     of_ledgers = _amounts_of_ledgers(tables, keys)
-    # Then one for each topic: owners of a topic are its subscriptions and schemas.
+    # Then one for each topic, which includes its subscriptions and schemas, owners of their own.
     names, topic_of_ledger = np.unique(topic_names[numbers], return_inverse=True)
     of_topics = _sum_amounts(of_ledgers, topic_of_ledger, len(names))
     counts = np.bincount(topic_of_ledger, minlength=len(names))
@@ -119,7 +120,8 @@ def gather_topics(tables: Tables, owners: LedgerOwners | None) -> Topics | None:
 
 
 def _amounts_of_ledgers(tables: Tables, keys: Any) -> Amounts:
-    """Return the numbers of the ledgers with these keys, sorted; zero for what no table has."""
+    """Return the numbers of the ledgers with these `ledger_keys`, which ascend; zero for what no
+    table has."""
     amounts = Amounts.zeros(len(keys))
     if "bytes_by_ledger" in tables:
         table = tables["bytes_by_ledger"]
@@ -147,7 +149,7 @@ def _find_rows(table: pa.Table, keys: Any) -> tuple[Int64Array, Any]:
 def _sum_amounts(amounts: Amounts, topic_of_ledger: Int64Array, topics: int) -> Amounts:
     """Return the sums of the ledgers' numbers by topic, and the worst rank of each."""
     sums = Amounts.zeros(topics)
-    for total, values in zip(sums[:-1], amounts[:-1]):
+    for total, values in zip(sums[:-1], amounts[:-1]):  # all but the ranks
         np.add.at(total, topic_of_ledger, values)
     np.minimum.at(sums.ranks, topic_of_ledger, amounts.ranks)
     return sums

@@ -52,7 +52,8 @@ def worst_ledgers(tables: Tables, max_ledgers: int) -> list[Risk]:
     """
     if "violations" not in tables:
         return worst_by_health(tables, max_ledgers)
-    # Only categories of missing replicas: each ledger has the rank of its worst row.
+    # Keep rows of categories of missing replicas (rank 0 is the worst), then find each ledger's
+    # worst rank and sum of missing replicas.
     table = tables["violations"]
     rank = category_ranks(table)
     is_missing_some = rank < len(DURABILITY_CLASSES)
@@ -60,7 +61,7 @@ def worst_ledgers(tables: Tables, max_ledgers: int) -> list[Risk]:
     ledgers, ledger_of_row = _number_ledgers(table)
     worst_rank = np.full(len(ledgers), len(DURABILITY_CLASSES), np.int64)
     np.minimum.at(worst_rank, ledger_of_row, rank)
-    missing = np.zeros(len(ledgers), np.float64)  # a sum of counts below 2^63 each
+    missing = np.zeros(len(ledgers), np.float64)  # the sum of 64-bit counts may exceed 64 bits
     np.add.at(missing, ledger_of_row, number_column(table, "missing_entries"))
     chosen = np.lexsort((-missing, worst_rank))[:max_ledgers]  # ties by id
     return [
@@ -106,7 +107,7 @@ def worst_by_health(tables: Tables, max_ledgers: int) -> list[Risk]:
 def worst_holes(table: pa.Table, max_ledgers: int) -> list[Risk]:
     """Return the ledgers with the most holes, summed over bookies: the likeliest losses."""
     ledgers, ledger_of_row = _number_ledgers(table)
-    hole_counts = np.zeros(len(ledgers), np.float64)  # a sum of counts below 2^63 each
+    hole_counts = np.zeros(len(ledgers), np.float64)  # the sum of 64-bit counts may exceed 64 bits
     np.add.at(hole_counts, ledger_of_row, number_column(table, "holes"))
     chosen = np.argsort(-hole_counts, kind="stable")[:max_ledgers].tolist()
     rows_of_chosen = (np.flatnonzero(ledger_of_row == ledger) for ledger in chosen)
@@ -124,7 +125,8 @@ def _number_ledgers(table: pa.Table) -> tuple[Int64Array, Int64Array]:
 
 
 def _describe_holes(rows: list[dict[str, Any]]) -> Risk:
-    """Return a ledger's risk from its rows of `holes`, one per bookie; several lack replicas."""
+    """Return a ledger's risk from its rows of `holes`, one per bookie."""
+    # Several bookies may lack the same entry: their sum is of replicas.
     noun = ("replica", "replicas") if len(rows) > 1 else ("entry", "entries")
     holes = sum(row["holes"] or 0 for row in rows)
     off_stripe = sum(row["off_stripe"] or 0 for row in rows)

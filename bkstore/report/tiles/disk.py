@@ -50,7 +50,8 @@ class Ranking(NamedTuple):
 
 
 class DiskTile(NamedTuple):
-    """The content of the tile; without entry logs, only `lead` has a text."""
+    """The content of the tile; without entry logs, only `lead` has a text. `orphans` are the number
+    of orphan ledgers, as text, and their bytes."""
 
     lead: str
     bar: Bar | None = None

@@ -72,6 +72,7 @@ def _sum_up(amounts: Amounts, noun: str) -> str:
 
 
 def _topic_line(topics: Topics, topic: int, largest: int) -> TopicLine:
+    """Return the line of the topic with this index; its bar is relative to the largest topic."""
     size, lost_entries, missing_replicas, rank = (int(each[topic]) for each in topics.amounts)
     ledger_count = int(topics.ledger_counts[topic])
     others = ledger_count - _MAX_LEDGERS

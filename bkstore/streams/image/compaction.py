@@ -35,14 +35,15 @@ def compact_event(
 ) -> dict[str, Any] | None:
     """Return the "compact" event of a plan for `StreamImage.apply`, None if nothing can be joined.
 
-    `loaded` has the ranges of the plan's objects. The new object takes the smallest order id. A
-    stream whose slices do not join (because of a hole, a stream object or another node's slice)
-    becomes stream objects, one per contiguous piece. Unreadable slices before a stream's start are
-    dropped. Lookups cover the same offsets before and after.
+    `loaded` has the ranges of the plan's objects. The new stream set object takes the smallest
+    order id, and has each stream whose slices join to one piece. If they do not (because of a hole,
+    a stream object or another node's slice), each piece becomes a stream object. Unreadable slices
+    before a stream's start are dropped. Lookups cover the same offsets before and after.
 
-    A new object takes up to `max_streams` streams, and all pieces that this node does not own
-    throughout: stream objects are found no matter who owns their offsets. The event therefore takes
-    the first run of the plan's objects that can be joined and leaves the rest for another round.
+    Two limits can exclude objects: the new one has at most `max_streams` streams, and pieces that
+    the node owns only in part must stay in a stream set object, as a stream object is found no
+    matter who owns its offsets. The event replaces the first neighbors in the plan that can become
+    one object; the others are left for another round.
     Raises `InvalidArgument` for an outdated plan and for objects not in `loaded`. O(n log n).
     """
     ids = plan.object_ids
@@ -51,7 +52,8 @@ def compact_event(
         stop = _find_stop(ids, first, loaded, max_streams)
         folded = Fold(image, plan.node_id, [loaded[object_id] for object_id in ids[first:stop]])
         if folded.usable_count > 1:
-            removed = ids[first : first + folded.usable_count]  # folded again, without the rest
+            # Fold again without the objects that cannot be joined with these.
+            removed = ids[first : first + folded.usable_count]
             folded = Fold(image, plan.node_id, [loaded[object_id] for object_id in removed])
             return _make_event(image.node(plan.node_id), removed, folded, new_id)
     return None

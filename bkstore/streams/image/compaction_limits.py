@@ -34,10 +34,11 @@ def plan_compactions(
 ) -> list[CompactionPlan]:
     """Return the compactions that bring nodes, or the cluster, below their limit of objects.
 
-    Loads no objects. A list that is too long is split into groups of neighbors of about equal size,
-    so that no object is rewritten again and again. `target` is the share of the limit to shrink to.
-    For the cluster's limit, the longest lists come first. Groups have up to `max_objects`, so a
-    very long list takes several rounds. Raises `InvalidArgument`. O(objects).
+    Loads no objects. A node's list that is too long is split into groups of neighbors of about
+    equal size, each to become one object, so that no object is rewritten again and again. `target`
+    is the share of the limit to shrink to. For the cluster's limit, the longest lists are shortened
+    first. Groups have up to `max_objects`, so a very long list takes several rounds. Raises
+    `InvalidArgument`. O(objects).
     """
     instance(StreamImage)("image", image)
     for name, limit in (("per_node", per_node), ("per_cluster", per_cluster)):

@@ -1,4 +1,8 @@
-"""Events that turn an image into the next one. Names and fields are those of the golden data."""
+"""Events that turn an image into the next one. Names and fields are those of the golden data.
+
+The parts of an image are the mappings of `ImageParts`: streams, nodes, stream objects, and the
+ranges (offsets by stream) of each object. A stream set object has slices of many streams.
+"""
 
 from __future__ import annotations
 
@@ -175,8 +179,8 @@ def _trim(parts: ImageParts, event: _Event) -> _Change:
 
 
 def _move(parts: ImageParts, event: _Event) -> _Change:
-    """Return the parts after a stream moved to another node: its last range, which tells the node
-    that owns these offsets, is closed, and one of the event's node is opened behind it."""
+    """Return the parts after a stream moved to the event's node: the range of the previous owner is
+    closed at an offset, and a range of the new owner begins there."""
     stream = _get_stream(parts, read_number(event, "stream_id"))
     closed_at, node_id = read_number(event, "closed_at"), read_number(event, "node_id")
     if not stream.ranges:
@@ -194,8 +198,8 @@ def _move(parts: ImageParts, event: _Event) -> _Change:
 
 
 def _check_added(parts: ImageParts, added_ranges: _AddedRanges) -> None:
-    """Raise `InvalidArgument` if slices of the added objects overlap others, or are out of order.
-    These are the checks of `check_slices`, but only for the streams of the added objects."""
+    """Raise `InvalidArgument` if slices of the added objects overlap others, or do not ascend with
+    the order ids of their node's objects. Only the streams of the added objects are checked."""
     streams = np.unique(np.concatenate([ranges.streams for _, ranges in added_ranges]))
     new_ids, slices = {object_id for object_id, _ in added_ranges}, []
     for node in parts.nodes.values():
@@ -217,7 +221,7 @@ def _columns_of_streams(
         ranges = parts.objects.get(object_id)
         if ranges is None or not len(ranges) or not stream_ids.size:
             continue
-        # The row where each wanted stream is, if the object has it: its streams ascend.
+        # The object's streams ascend: find the row of each wanted one, and keep those that match.
         rows = np.minimum(ranges.streams.searchsorted(stream_ids), len(ranges) - 1)
         matching_rows = rows[ranges.streams[rows] == stream_ids]
         if matching_rows.size:

@@ -1,8 +1,9 @@
 """Fold: slices of neighboring stream set objects, joined where that cannot change an answer.
 
-Two slices may be joined if the second begins at the end of the first, at an offset that the node
-itself owns: a lookup would continue there anyway. A piece may become a stream object, which is
-found no matter who owns its offsets, only if the node owns all of it.
+A slice is the range of offsets that an object has of one stream. Two slices may be joined if the
+second begins at the end of the first, at an offset that the node itself owns: a lookup would
+continue there anyway. The result, a piece, may become a stream object, which is found no matter who
+owns its offsets, only if the node owns all of it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class Fold:
-    """The slices of neighbors joined to pieces: `streams`, `starts`, `ends`, sorted in that order.
+    """Slices of neighboring objects joined to pieces: `streams`, `starts`, `ends` have one item a
+    piece, sorted by stream and start.
 
     Unreadable slices before a stream's start are dropped. `is_only_piece` is true for the only
     piece of a stream. `usable_count` is how many objects, from the first on, may become one.
@@ -38,10 +40,11 @@ class Fold:
         order = np.lexsort((starts, streams))
         order = order[ends[order] > self._start_offsets(streams[order])]
         streams, starts, ends = streams[order], starts[order], ends[order]
-        # Slices that join are one piece; it begins at each slice that does not join the one before.
+        # A piece begins at each slice that does not join the one before it.
         piece_starts = np.flatnonzero(~self._find_joins(streams, starts, ends))
         self.streams, self.starts = streams[piece_starts], starts[piece_starts]
-        # It ends with the slice before the next piece, the last one with the last slice.
+        # It ends with the slice before the next piece, the last piece with the last slice. The cut
+        # to the number of pieces matters only if there are none.
         piece_stops = np.append(piece_starts[1:], len(ends))[: len(piece_starts)]
         self.ends = ends[piece_stops - 1]
         _, piece_streams, counts = np.unique(self.streams, return_inverse=True, return_counts=True)
@@ -63,7 +66,7 @@ class Fold:
         ends, in the same stream, at an offset that this node owns."""
         joins = np.zeros(len(streams), np.bool_)
         joins[1:] = (streams[1:] == streams[:-1]) & (starts[1:] == ends[:-1])
-        # The owner of the offset matters only in streams that other nodes own in part.
+        # Only in streams that other nodes own in part, look up the owner of the offset.
         for row in np.flatnonzero(joins & self._has_other_owners_per_row(streams)).tolist():
             stream = self._get_stream(streams[row])
             joins[row] = stream is None or stream.node_at(starts.item(row)) == self._node_id
@@ -84,11 +87,14 @@ class Fold:
         return first is None or first.start != 0 or first.node_id != self._node_id
 
     def _count_usable(self, object_indexes: Int64Array, object_count: int) -> int:
-        """Return how many of the objects, from the first on, may become one. A new object has one
-        range a stream, so a stream in several pieces goes into stream objects; but a piece that the
-        node does not own all of must stay in a stream set object. So the objects end before the one
-        with the second piece of such a stream. `object_indexes` has the object of each piece."""
-        # Pieces of streams in several pieces, which other nodes own in part.
+        """Return how many of the objects, from the first on, may become one.
+
+        A stream set object has one range a stream, so a stream in several pieces must go into
+        stream objects. A piece that the node owns only in part is not allowed there, so its stream
+        must not have a second piece: the usable objects end before the one in which that begins.
+        `object_indexes` has for each piece the index of the object in which it begins.
+        """
+        # Pieces that cannot become stream objects: one of several, and owned only in part.
         is_fixed = ~self.is_only_piece & self._has_other_owners_per_row(self.streams)
         for row in np.flatnonzero(is_fixed).tolist():
             stream = self._get_stream(self.streams[row])
@@ -96,7 +102,7 @@ class Fold:
             is_fixed[row] = stream is not None and not _owns_range(
                 self._node_id, stream, start, end
             )
-        # End before the object with the second piece of such a stream.
+        # End before the object with the second piece of the stream of such a piece.
         for stream_id in np.unique(self.streams[is_fixed]).tolist():
             _first_piece, second_piece, *_ = np.flatnonzero(self.streams == stream_id)
             object_count = min(object_count, int(object_indexes[second_piece]))

@@ -53,6 +53,7 @@ def read_numbers(document: Any, key: str) -> list[int]:
     """Return the list of 64-bit numbers under `key`; raises `InvalidArgument` if there is none."""
     items = read_rows(document, key)
     for index, value in enumerate(items):
+        # As a JSON object with one key, so that an error names the index.
         read_number({f"{key}[{index}]": value}, f"{key}[{index}]")
     return items
 

@@ -55,9 +55,10 @@ def check_ascending(node: Node, slices: list[Int64Array]) -> None:
 
 
 def _sort_slices(slices: list[Int64Array]) -> Int64Array:
-    """Return all columns in one array, sorted by stream and start."""
+    """Return all `slice_columns` in one array int64[5, n], sorted by stream and start."""
     table = np.concatenate(slices, axis=1)
-    return table[:, np.lexsort((table[1], table[0]))]
+    streams, starts, *_ = table
+    return table[:, np.lexsort((starts, streams))]
 
 
 def check_disjoint(slices: list[Int64Array]) -> None:

@@ -67,8 +67,8 @@ class _Chain:
             node = self._context.image.node(node_id)
             self._search_of_node[node_id] = NodeSearch(node, self._context)
         search = self._search_of_node[node_id]
-        is_first = not self.objects  # of the answer: only that one may begin before the offset
-        found_slice = search.find(self._next_offset, may_begin_before=is_first)
+        # Only the first object of the answer may begin before the offset.
+        found_slice = search.find(self._next_offset, may_begin_before=not self.objects)
         return None if found_slice is None else AnswerObject("SSO", *found_slice)
 
 

@@ -19,7 +19,11 @@ from bkstore.streams.lookup.stats import WaveTrace
 
 
 class NodeSearch:
-    """A cursor in a node's list of objects. A position is an index in that list."""
+    """A search with a cursor, a position (index) in a node's list of objects.
+
+    A wave is several objects that are loaded at the same time. A preload is a wave, or a part of
+    one, of objects far from the cursor: their slices tell where to continue.
+    """
 
     def __init__(self, node: Node, context: SearchContext) -> None:
         """Begin a search in a node's list of objects, with nothing known of their contents."""
@@ -44,8 +48,8 @@ class NodeSearch:
         """Return the next object of the node whose slice of the stream begins at `offset`, None if
         there is none. With `may_begin_before`, the slice may also begin before it and contain it.
 
-        The cursor is a position in the node's list of objects. Each pass of the loop loads the
-        object there or moves the cursor forward. Raises the exception of a failed load.
+        Each pass of the loop loads the object of the cursor or moves the cursor forward. Raises the
+        exception of a failed load.
         """
         self._advance_cursor(offset)
         while self._cursor < len(self._node):
@@ -70,14 +74,15 @@ class NodeSearch:
         """Move the cursor forward to the last object known to begin at or before the offset."""
         context, is_first = self._context, not self._has_advanced
         self._has_advanced = True
-        # "load-all" has no index; "sparse-index" asks its own once only, as the real system does.
+        # "load-all" has no index; "sparse-index" asks its own once only, as AutoMQ does.
         if context.strategy == "load-all" or (context.strategy == "sparse-index" and not is_first):
             return
         # From the slices known so far.
         target = self._cursor
-        starts_up_to_offset = bisect_right(self._known_starts, (offset, len(self._node)))
+        starts_up_to_offset = self._count_known_starts(offset)
         if starts_up_to_offset:
-            target = max(target, self._known_starts[starts_up_to_offset - 1][1])
+            _, position = self._known_starts[starts_up_to_offset - 1]
+            target = max(target, position)
         # From the index that the lookups share.
         if context.strategy == "sparse-index" or context.index is not None:
             index_position = self._find_in_index(offset)
@@ -88,6 +93,11 @@ class NodeSearch:
         context.stats.skipped += target - self._cursor if is_first else 0
         context.stats.jumps += not is_first and target > self._cursor
         self._cursor = target
+
+    def _count_known_starts(self, offset: int) -> int:
+        """Return how many of the known slices begin at or before the offset."""
+        # No position reaches the length of the list: this pair is after all with the same start.
+        return bisect_right(self._known_starts, (offset, len(self._node)))
 
     def _find_in_index(self, offset: int) -> int | None:
         """Return the position of the last object that begins at or before the offset, by the index
@@ -100,8 +110,9 @@ class NodeSearch:
         return None if object_id is None else self._node.positions.get(object_id)
 
     def _find_in_offset_index(self, index: OffsetRangeIndex, offset: int) -> int | None:
-        """Return the position from the index. It may have entries of objects that are not in this
-        image: they are skipped, and removed if the newest image lacks the object too."""
+        """Return the position of the last object that begins at or before the offset, by an index
+        that also serves lookups on other images. Entries of objects that this image lacks are
+        skipped, and removed if the newest image lacks the object too."""
         context, key = self._context, (self._context.stream, self._node.node_id)
         index_entry = index.floor(*key, offset)
         while index_entry is not None:
@@ -149,11 +160,11 @@ class NodeSearch:
     # -- loading
 
     def _load_next(self, offset: int) -> None:
-        """Load a wave of objects, all at the same time: far-off ones if a preload is due, otherwise
-        those from the cursor on. A preload of far-off objects narrows the search down. If it is
-        "eager", it has no wave of its own, but adds objects to those of the search."""
+        """Load a wave of objects: far-off ones if a preload is due, otherwise those from the cursor
+        on. With the option "eager", a preload has no wave of its own: its objects are loaded
+        together with those from the cursor on."""
         preload = self._context.options.preload
-        # With "miss", a wave of far-off objects follows each wave of the search.
+        # With "miss", waves of the search and of far-off objects take turns until a slice is found.
         if preload == "miss" and self._preload_due and self._may_preload():
             self._preload_due = False
             self._preload_count += 1
@@ -168,10 +179,11 @@ class NodeSearch:
         preload_positions = []
         if preload == "eager" and self._may_preload():
             self._preload_count += 1
-            last_near = self._end_of_known_run(search_positions[-1])
+            # Spread the preload over the list behind the objects that are or will be known.
+            last_near = self._skip_known(search_positions[-1])
             preload_positions = self._choose_preload_positions(after=last_near)
         self._load_wave(search_positions, preload_positions)
-        # The options may let waves grow by their number, or after each one that misses.
+        # The size of the next wave may depend on the number of waves, or of those that missed.
         self._wave_count += 1
         hit = any(self._slice_covers(position, offset) for position in search_positions)
         self._misses_in_a_row = 0 if hit else self._misses_in_a_row + 1
@@ -200,15 +212,16 @@ class NodeSearch:
             max_count = options.wave_size(self._wave_count, self._misses_in_a_row)
         if options.cut_waves:
             # Stop before the first object known to begin after the offset.
-            starts_up_to_offset = bisect_right(self._known_starts, (offset, end))
+            starts_up_to_offset = self._count_known_starts(offset)
             if starts_up_to_offset < len(self._known_starts):
-                end = min(end, self._known_starts[starts_up_to_offset][1])
-        candidates = range(self._cursor, max(end, self._cursor + 1))
+                _, first_after = self._known_starts[starts_up_to_offset]
+                end = min(end, first_after)
+        candidates = range(self._cursor, max(end, self._cursor + 1))  # at least the cursor's object
         unknown = (position for position in candidates if not self._resolve_without_load(position))
         return list(islice(unknown, max_count))
 
-    def _end_of_known_run(self, position: int) -> int:
-        """Return the last position of the known run right after `position`, itself without one."""
+    def _skip_known(self, position: int) -> int:
+        """Return the position before the next object behind `position` that must be loaded."""
         while position + 1 < len(self._node) and self._resolve_without_load(position + 1):
             position += 1
         return position
@@ -218,7 +231,7 @@ class NodeSearch:
         or in a tail read (of a stream's end) a block at the end of the list."""
         options, count = self._context.options, len(self._node)
         if self._context.is_tail_read:
-            # Each preload takes the block before that of the preload before it.
+            # The first preload takes the last block of the list, each further one that before it.
             end = count - options.tail * (self._preload_count - 1)
             candidates: Iterable[int] = range(max(end - options.tail, after + 1, 0), max(end, 0))
         else:

@@ -1,4 +1,4 @@
-"""Loader: loads objects in a bounded thread pool, a wave at once, never an object twice at once."""
+"""ObjectLoader: loads several objects at once by threads, and no object twice at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from bkstore.streams.lookup.object_reader import ObjectReader
 
 
 class LoadedWave(NamedTuple):
-    """The results of loads that were waited for together; `joined_count` were already running."""
+    """The results, by object id, of loads that were waited for together. `joined_count` of the
+    loads were already running for other lookups."""
 
     loaded: dict[int, ObjectRanges]
     failures: dict[int, BaseException]

@@ -65,8 +65,8 @@ class ImageReader:
 
     def load(self, object_id: int, image: StreamImage | None = None) -> ObjectRanges:
         """Return an object's ranges from `image`, or from the reader's own image, after the latency
-        that was asked for. Raises `LoadFailed` if this load is to fail."""
-        with self._lock:
+        of `__init__`. Raises `LoadFailed` if this load is one of its failures."""
+        with self._lock:  # of the count, and of the random numbers that choose failures
             self.loads += 1
             must_fail = self._load_fails(object_id)
         latency = self._latency(object_id) if callable(self._latency) else self._latency

@@ -27,8 +27,10 @@ class FoundSlice(NamedTuple):
 class SearchContext:
     """The image, the stream, and the means to find its objects.
 
-    `index` and `probe` are None if the strategy does not use them. `is_gone` returns whether an
-    object has left the newest image: one that only this lookup's image lacks may be newer.
+    A tail read asks for offsets up to the stream's end. `index` (start offset to object) and
+    `probe` (of the objects' bloom filters) are None if the strategy does not use them. `is_gone`
+    returns whether the newest image lacks an object: one that only this lookup's image lacks may be
+    newer.
     """
 
     image: StreamImage

@@ -68,7 +68,7 @@ class SparseRangeIndex:
                 entries.objects.insert(index, object_id)
                 self.entries += 1
                 if len(entries.starts) > 2 * _KEPT_AT_ENDS:
-                    self._streams_with_middle.setdefault(stream)  # if it is in, it keeps its place
+                    self._streams_with_middle.setdefault(stream)  # does not move a known stream
                 while self.entries > self._max_entries:
                     self._evict_next()
 
@@ -94,8 +94,8 @@ class SparseRangeIndex:
             return entries.objects[count - 1] if entries and count else None
 
     def _evict_next(self) -> None:
-        """Remove one entry of the stream whose turn it is. It is the one behind those kept at the
-        stream's start, so that the middle goes first; a stream with no middle loses its last."""
+        """Remove one entry of the stream whose turn it is: the first behind those kept at its
+        start, so that the middle goes first, or its last entry if it has no more than these."""
         stream = next(iter(self._streams_with_middle or self._entries_of_stream))
         entries = self._entries_of_stream[stream]
         index = min(_KEPT_AT_ENDS, len(entries.starts) - 1)
@@ -108,7 +108,7 @@ class SparseRangeIndex:
         self._dequeue_if_short(stream, entries)
 
     def _dequeue_if_short(self, stream: int, entries: _Entries) -> None:
-        """Take a stream out of the orders of eviction where it has too few entries for them."""
+        """Remove a stream from those with middle entries, or altogether, if it has none left."""
         if len(entries.starts) <= 2 * _KEPT_AT_ENDS:
             self._streams_with_middle.pop(stream, None)
         if not entries.starts:

@@ -37,11 +37,12 @@ class StreamLookup(Closeable):
 
     Each strategy after ``partial`` includes the one before it:
 
-    ``load-all``      loads all objects of a node at once
-    ``sparse-index``  loads all from a position that a `SparseRangeIndex` gives, as AutoMQ does
-    today ``partial``       loads some at a time ``preload``       also loads far-off objects after
-    a miss ``index``         also takes a start position from an `OffsetRangeIndex`, filled by loads
-    ``bloom``         also skips objects whose filter says that they lack the stream
+    - ``load-all`` loads all objects of a node at once
+    - ``sparse-index`` loads all from a position that a `SparseRangeIndex` gives, as AutoMQ does
+    - ``partial`` loads some at a time
+    - ``preload`` also loads far-off objects after a miss
+    - ``index`` also takes a start position from an `OffsetRangeIndex`, which loads fill
+    - ``bloom`` also skips objects whose filter says that they lack the stream
 
     `StreamLookup` objects over the same objects may share `index` and `filters`. A query works on
     the image that was newest when it began. Threads: safe. Fork: closed in the child.
@@ -126,7 +127,8 @@ class StreamLookup(Closeable):
             sparse_index.remove(removed_ids)
         for object_id in image.added_since(old_image):
             ranges, node_id = image.objects.get(object_id), image.node_of[object_id]
-            if ranges is not None:  # not loaded: a real node indexes the objects that it uploads
+            # The ranges come from the image, without a load: a real node knows what it uploaded.
+            if ranges is not None:
                 if node_id not in self._sparse_of_node:
                     self._sparse_of_node[node_id] = SparseRangeIndex(self.options.sparse_bytes)
                 self._sparse_of_node[node_id].add(object_id, ranges)
@@ -138,7 +140,7 @@ class StreamLookup(Closeable):
             self.index.put_object(node_id, object_id, ranges.streams, ranges.starts)
         if self.strategy == "bloom":
             self.filters.build(object_id, ranges.streams)
-        # Checked last: an update from now on evicts the object by itself.
+        # Checked after the object was added: an update that comes later evicts it by itself.
         if self._is_gone(object_id):
             self._evict_objects({object_id})
 
@@ -172,7 +174,7 @@ class StreamLookup(Closeable):
             if type(value) is not int:
                 check_integer(value, name)
         started, stats = self._clock(), QueryStats()
-        result = "error"
+        result = "error"  # what the totals count if an exception follows
         try:
             self._loader.check_open()
             answer = self._answer_lookup(stream, start, end, limit, stats)
