@@ -73,13 +73,15 @@ def run(args: argparse.Namespace) -> int:
             for ledger in ledgers
         ]
         bookie.check_unchanged()
+    # If no ledger was chosen, `choice.report` says so: no second message.
     write_output(args, AVAILABILITY, tables, reports_no_rows=lambda: False)
     return code if choice is None else choice.report(code, is_empty=not ledgers)
 
 
 def expected_entries(entry_range: str | None, stripe: str | None) -> Availability | None:
-    """Return the entries that --missing-from and --stripe select, None without --missing-from;
-    raises `InvalidArgument` for --stripe alone or if either is malformed."""
+    """Return the entries that should be here: those of --missing-from, of them with --stripe those
+    of one bookie of an ensemble; None without --missing-from. Raises `InvalidArgument` for --stripe
+    alone, or if either is malformed."""
     if entry_range is None:
         if stripe is not None:
             raise InvalidArgument(

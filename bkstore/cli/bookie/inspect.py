@@ -133,8 +133,8 @@ def _read_storage_flags(bookie: BookieDir, findings: list[Finding]) -> int | Non
 
 
 def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:
-    """Return the number of fenced ledgers; append to `findings` odd and unreadable states, but only
-    one finding of damage per ledger, and none twice."""
+    """Return the number of fenced ledgers; append to `findings` odd and unreadable states. A ledger
+    of which damage was found already gets no further finding of damage."""
     fenced = 0
     for ledger_id in bookie.index.list_readable_ledgers().ledgers:
         try:

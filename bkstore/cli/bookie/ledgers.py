@@ -68,7 +68,8 @@ def _read_bookie(
     directory: Path,
     _: ShowProgress | None,
 ) -> Generator[Table, None, list[Finding]]:
-    """Yield the tables of one bookie; return the findings."""
+    """Yield the tables of one bookie, only `chosen` ledgers unless that is None; return the
+    findings. One bookie shows no progress."""
     findings: list[Finding] = []
     with open_bookie(args, directory) as bookie:
         parts = ledger_tables(bookie, findings, scope, chosen)
@@ -79,7 +80,8 @@ def _read_bookie(
 
 
 def _with_explicit_lac_entries(table: Table) -> Table:
-    """Return `ledgers` with the entry id that each explicit LAC names, null if it names none."""
+    """Return the table with a column of the entry id that each explicit LAC names, null if it names
+    none, and all columns in the order of `LEDGER_LIST`."""
     bodies = table.columns["explicit_lac"]
     entries = [explicit_lac_or_none(body) if body else None for body in bodies]
     columns = {**table.columns, "explicit_lac_entry": entries}

@@ -179,14 +179,15 @@ def _payloads(records: list[JournalRecord], digest_types: DigestTypes) -> list[b
 def _record_rows(
     file: _Journal, scan: JournalScan, findings: list[Finding]
 ) -> Iterator[tuple[tuple[Any, ...], JournalRecord]]:
-    """Yield the cells of each record of a file but its payload, and the record; append a finding
-    for consecutive records with the same problem."""
+    """Yield the cells of each record of a file but its payload, and the record; append one finding
+    for consecutive records with the same problem (`DamageRuns` joins them)."""
     file_cells = (file.path.name, file.dir_index, file.journal_id, scan.version)
     damage_runs = DamageRuns(findings)
     for offset, record_bytes in scan:
         try:
             record = decode_record(record_bytes)
         except CorruptionError as error:
+            # The error counts from the record's first byte, which follows its length.
             damage_runs.add(Finding.of(error.relocate(file.path, offset + _LENGTH_BYTES)))
             continue
         problem = _find_problem(record, scan.version)
@@ -202,6 +203,7 @@ def _find_problem(
 ) -> tuple[Literal["damage", "oddity"], str] | None:
     """Return (severity, message) of a readable record that is wrong, None if it is fine."""
     kind = record.kind
+    # Some kinds are allowed only from a version of the file on, the others from the first.
     if version < SPECIAL_VERSIONS.get(kind, 1):
         return "damage", f"{kind} record in a file of version {version}: no bookie can read it"
     oddity = None

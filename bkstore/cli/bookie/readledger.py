@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     choice = read_ledger_choice(args) if describe_filters(args) else None
     password = password_from_args(args)
     findings: list[Finding] = []
-    notes: dict[str, None] = {}  # ordered
+    notes: dict[str, None] = {}  # on digest types, each once, in order
     with open_bookie(args) as bookie, opened_digests(args.metadata) as read_digest:
         if choice is None or choice.ledgers is None:
             ledgers = [ledger_from_args(args)]
@@ -114,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
             if digest.note:
                 notes[digest.note] = None
 
+        # Of a ledger that the index does not have, a message below tells more than "no entries".
         known_ledgers = [each for each in ledgers if _may_be_known(bookie, each, findings)]
         tables = chain.from_iterable(map(ledger_tables, ledgers))
         write_output(
@@ -165,7 +166,7 @@ class _LedgerDigest:
         self.coder: Coder | None = None
         self.note: str | None = None
         self._password = password
-        self._unverified: DigestTrial | None = None
+        self._unverified: DigestTrial | None = None  # the type, if its digests cannot be verified
 
     @property
     def size(self) -> int:
@@ -183,7 +184,7 @@ class _LedgerDigest:
         """Take the digest type from the ledger's metadata, if they have it."""
         if digest_type is None:
             return
-        password = self._password if self._password is not None else password
+        password = self._password if self._password is not None else password  # options precede
         if digest_type == "HMAC" and password is None:
             self._unverified = DigestTrial("HMAC", is_verified=False)
             self.note = f"digest type HMAC, from the metadata: {_NOT_VERIFIED}"
@@ -209,6 +210,7 @@ class _LedgerDigest:
             self.note = f"digest type {trial.digest_type}, by the sizes of the records: {reason}"
 
 
+# The indexes of these columns in a row.
 _LOG_COLUMN, _POSITION_COLUMN, _BYTES_COLUMN, _DIGEST_COLUMN = map(
     ENTRY_RECORDS.names.index, ("log_id", "position", "bytes", "digest_ok")
 )
@@ -270,7 +272,8 @@ def _pulsar_rows(
     digest: _LedgerDigest,
     pulsar_rows: PulsarEntryRows,
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of `PULSAR_ENTRIES` for records with these rows of `ENTRY_RECORDS`."""
+    """Return the rows of `PULSAR_ENTRIES` for records with these rows of `ENTRY_RECORDS`: the
+    columns that both have, up to `bytes` and `digest_ok`, and those of the messages."""
     record_places = [(log_name(row[_LOG_COLUMN]), row[_POSITION_COLUMN]) for row in rows]
     columns = pulsar_rows.columns(batch, digest.known_size, record_places)
     return [
@@ -311,7 +314,7 @@ class _DigestMismatches:
 
     def __init__(self, ledger: LedgerId, findings: list[Finding]) -> None:
         self._ledger = ledger
-        self._runs = DamageRuns(findings)
+        self._runs = DamageRuns(findings)  # joins what is reported batch by batch
         self._first: Finding | None = None  # of the entries not reported yet
         self._entries: list[int] = []
         self._last_position = 0

@@ -73,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
             check_unchanged_at_end(tables, bookie),
             reports_no_rows=lambda: chosen is None or bool(ledgers_in_logs),
         )
+        # A ledger without records is not unknown if the index has it.
         is_indexed = False
         if ledger is not None and bookie is not None and not ledgers_in_logs:
             is_indexed = index_has_ledger(bookie, ledger)

@@ -61,7 +61,7 @@ def _cached_metadata(
             continue
         try:
             cache = bookie.metadata_cache(dir_index)
-        except DirectoryInUse:
+        except DirectoryInUse:  # the bookie runs: what was read may have changed
             raise
         except BkstoreError as error:  # the logs themselves were read without it
             findings.append(Finding.of(error))

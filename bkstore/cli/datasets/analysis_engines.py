@@ -46,6 +46,7 @@ def start_engine(purpose: str, engine_name: str, master: str = LOCAL_MASTER) -> 
     from bkstore.spark.analysis import SparkEngine
     from bkstore.spark.session import local_session
 
+    # Of Spark on this machine, a quick start is better than faster code after some minutes.
     fast_start = master == "local" or master.startswith("local[")
     with local_session(purpose, master, fast_start=fast_start) as spark:
         spark.sparkContext.setLogLevel("FATAL")  # failures are reported in one line

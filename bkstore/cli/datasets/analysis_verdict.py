@@ -92,6 +92,7 @@ def is_dump_complete(inputs: Inputs) -> bool:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    # The bookies of the chosen ledgers' ensembles: the JSON of a ledger has their ids as texts.
     facts = chosen.table.column("facts_json")
     bookies = [
         bookie
@@ -102,6 +103,7 @@ def is_dump_complete(inputs: Inputs) -> bool:
         return False
     findings = dump.read("findings")
     damage = findings.filter(pc.equal(findings.column("severity"), "damage"))
+    # Damage that names no ledger counts if it is of these bookies, other damage by its ledger.
     is_general = pc.is_null(damage.column("ledger_id"))
     of_bookies = damage.filter(is_general).column("bookie")
     if pc.any(pc.is_in(of_bookies, value_set=pa.array(bookies, pa.string()))).as_py():

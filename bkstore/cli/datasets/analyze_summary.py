@@ -56,6 +56,7 @@ def _count_ledgers(table: pa.Table) -> str:
 
 
 def _summarize_violations(table: pa.Table, _: Inputs) -> _Summary:
+    """Summarize the ledgers of each category of missing replicas, and the missing replicas."""
     if not table.num_rows:
         return _Summary(finding=False, text="none")
     names, categories = (table.column(name).to_pylist() for name in ("qualified_name", "category"))
@@ -110,6 +111,8 @@ def _summarize_homeless(table: pa.Table, _: Inputs) -> _Summary:
 
 
 def _summarize_health(table: pa.Table, _: Inputs) -> _Summary:
+    """Summarize how many ledgers were judged, and why the others were not. Metadata that cannot be
+    used are a finding."""
     expected_counts = table.column("replicas_due").to_pylist()
     reasons = table.column("not_judged").to_pylist()
     # A reason concerns a part of a ledger if its replicas could be counted, else all of it.

@@ -98,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_counts(out: Path, result: DumpResult, since: Path | None) -> None:
-    """Print the rows of each table, and the pieces that were reused."""
+    """Print the rows of each table, and how many pieces (parts of a bookie that are dumped one by
+    one) were taken from an interrupted or an earlier dump."""
     counts = ", ".join(
         format_count(count, "entry" if table == "entries" else table.removesuffix("s"), table)
         for table, count in result.rows.items()

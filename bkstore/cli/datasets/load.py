@@ -91,6 +91,7 @@ def _load_locally(args: argparse.Namespace) -> LoadResult:
 
 
 def _load_with_spark(args: argparse.Namespace) -> LoadResult:
+    """Load with Spark, for dumps that take one process many minutes."""
     require_packages("load with Spark", "pyspark", "pandas", "pyarrow")
     from bkstore.offline.load.dump_rows import open_load_source
     from bkstore.spark.load import load as spark_load

@@ -61,14 +61,17 @@ def run_analyses(args: argparse.Namespace) -> int:
     findings, 3 if losses were looked for but there was nothing to check."""
     # Validate the arguments, and open the dumps.
     owners = owner_filter_from_args(args)
-    ages = (grace_milliseconds(args), args.as_of)
-    options = Options(args.top, args.by, args.pinned, args.group_by, owners, *ages)
+    grace = grace_milliseconds(args)
+    options = Options(
+        args.top, args.by, args.pinned, args.group_by, owners, grace=grace, as_of=args.as_of
+    )
     chosen = _chosen_analyses(args)
     _check_columns(args.columns, chosen)
     _check_targets(args)
     engine_name = choose_engine("analyze", args.engine, report=args.report is not None)
     if engine_name == "local" and args.master is not None:
         raise InvalidArgument("--master requires --engine spark")
+    # Analyses return all rows unless `_limit_rows` decides otherwise; --top then cuts the results.
     all_rows = replace(options, top=None, by=None)
     inputs = open_inputs(args.dump, args.metadata, args.other, all_rows, _pulsar_copy(args, chosen))
     chosen = _select_possible(chosen, inputs, asked=args.only is not None)
@@ -130,6 +133,7 @@ def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
 def _select_possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[Analysis]:
     """Return the analyses that the inputs allow, and print which are left out, or raise
     `InvalidArgument` if they were `asked` for by name."""
+    # With --topic and the like, only those that can be limited to some ledgers (`chooses_by`).
     if inputs.options.owners:
         names = [analysis.name for analysis in chosen if analysis.chooses_by is None]
         if names and asked:
@@ -152,8 +156,9 @@ def _select_possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> 
 def _limit_rows(
     args: argparse.Namespace, chosen: list[Analysis], inputs: Inputs, options: Options
 ) -> list[tuple[Analysis, Inputs]]:
-    """Return each analysis with its inputs, which have `options` for the top rows only, unless all
-    rows are needed: for the summary, or as a finding of `NEEDS_ALL_ROWS` may be in any row."""
+    """Return each analysis with its inputs. They have the `options` of --top, so that other rows
+    are not computed, unless all rows are needed: for the summary, and for the analyses of
+    `NEEDS_ALL_ROWS`, whose finding may be in any row."""
     top_inputs = inputs if _has_summary(args) else replace(inputs, options=options)
     needed = (inputs if analysis.name in NEEDS_ALL_ROWS else top_inputs for analysis in chosen)
     return list(zip(chosen, needed))
@@ -191,6 +196,7 @@ def _table_path(out: Path, analysis_name: str, file_format: str) -> Path:
 
 
 def _print_results(args: argparse.Namespace, tables: _Tables, lines: list[SummaryLine]) -> None:
+    """Print the summary, or with --only, unless --out has them, the tables."""
     if _has_summary(args):  # findings first; Parquet is the format of --out alone
         rows = sorted(lines, key=lambda line: not line.finding)
         output_format = args.format if args.format not in (None, "parquet") else "table"

@@ -79,7 +79,7 @@ def _check_attachment(text: str) -> str:
 
 
 def _attached_dumps(texts: list[str]) -> dict[str, Any]:
-    """Return the location of each attached dump by its name."""
+    """Return the location of each attached dump by its name, a schema of DuckDB."""
     attached: dict[str, Any] = {}
     for text in texts:
         schema, _, location = text.partition("=")
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _result_schema(arrow_schema: pa.Schema) -> Schema:
-    """Return the schema of a result; a name that occurs before gets a number."""
+    """Return the schema of a result; a repeated name gets a number: ``n``, ``n_2``."""
     columns: dict[str, Column] = {}
     for field in arrow_schema:
         label, number = field.name, 2

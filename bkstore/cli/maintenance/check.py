@@ -106,7 +106,9 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _CheckArguments:
-    """The arguments of `Check`, read once for all directories: password, metadata, ids."""
+    """The arguments of `Check`, read once for all directories. `ledger` and `log_id` limit the
+    check to one, `ledgers` to those that the filters choose; `live_ledgers` are those of the
+    metadata."""
 
     digest_type: str | None
     password: bytes | None
@@ -130,9 +132,16 @@ class _CheckArguments:
 
     def make_check(self, bookie: BookieDir) -> Check:
         """Return the check of a bookie."""
-        part = (self.ledger, self.log_id)
-        secret = (self.digest_type, self.password)
-        return Check(bookie, *secret, *part, self.live_ledgers, self.jobs, ledgers=self.ledgers)
+        return Check(
+            bookie,
+            self.digest_type,
+            self.password,
+            self.ledger,
+            self.log_id,
+            self.live_ledgers,
+            self.jobs,
+            ledgers=self.ledgers,
+        )
 
 
 def _read_bookie(

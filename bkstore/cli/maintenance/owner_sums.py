@@ -25,7 +25,8 @@ def owner_numbers(args: argparse.Namespace, choice: LedgerChoice | None) -> Owne
 
 
 def owner_table(numbers: OwnerNumbers, shares: Iterable[BookieShares], *, has_total: bool) -> Table:
-    """Return the usage of each owner; the total of several follows with `has_total`."""
+    """Return the usage of each owner, summed over the `shares` that owners have of each bookie; the
+    total of several owners follows with `has_total`."""
     sums = UsageByOwner(numbers)
     for each in shares:
         sums.add(each)
@@ -36,6 +37,7 @@ def owner_table(numbers: OwnerNumbers, shares: Iterable[BookieShares], *, has_to
 
 
 def _row(usage: OwnerUsage) -> tuple[str | int | None, ...]:
+    """Return the row of an owner in `USAGE_BY_OWNER`."""
     counts = (usage.ledgers, usage.entries, usage.replicas, usage.bookies)
     sizes = (usage.bytes, usage.live_bytes, usage.bytes - usage.live_bytes)
     pinned = (usage.logs, usage.pinned_logs, usage.pinned_bytes)

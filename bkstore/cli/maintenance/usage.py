@@ -157,13 +157,14 @@ def run(args: argparse.Namespace) -> int:
     choice = read_ledger_choice(args)
     if live_ledgers is None and choice is not None:
         live_ledgers = set(choice.owners.ledgers())
-    numbers = owner_numbers(args, choice)
+    numbers = owner_numbers(args, choice)  # the owners to sum up by, None for other rows
     fleet = Fleet(args.directories, partial(_read_bookie, args, live_ledgers, numbers), args.jobs)
     schema, counter = _requested_schema(args), RowCounter()
     is_screen = output_format_from_args(args) == "table"
     with work_progress("log" if fleet.is_single else "bookie") as show_progress:
         tables = fleet.tables(show_progress)
-        tables = counter.count(_with_owners(args, tables, fleet, choice, numbers, is_screen))
+        tables = _with_owners(args, tables, fleet, choice, numbers, has_total=is_screen)
+        tables = counter.count(tables)
         if is_screen:
             has_total = args.by == "bookie" and not (fleet.is_single or args.detail)
             tables = for_screen(tables, exact=args.bytes, has_total=has_total)
@@ -181,13 +182,14 @@ def _with_owners(
     fleet: Fleet[_Outcome],
     choice: LedgerChoice | None,
     numbers: OwnerNumbers | None,
+    *,
     has_total: bool,
 ) -> Iterator[Table]:
     """Yield the tables; without ledger metadata (`choice` and `numbers` are None) unchanged.
 
     Of tables of ledgers only rows of the chosen ledgers are kept, with columns of their owners. If
-    rows stand for owners, a table of their sums over all directories follows (`has_total`: with a
-    total)."""
+    rows stand for owners, the only table has their sums over all directories, and with `has_total`
+    a total."""
     from bkstore.cli.maintenance.owner_sums import keep_chosen, owner_table
     from bkstore.cli.owners.owner_columns import add_owners
 

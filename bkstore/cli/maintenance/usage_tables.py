@@ -25,6 +25,7 @@ from bkstore.tables import (
 )
 
 _ROWS_PER_TABLE = 1 << 12
+# The cells of `USAGE` that are totals of a bookie's logs.
 _total_cells = attrgetter(
     *("logs", "file_bytes", "record_bytes", "live_bytes", "garbage_bytes", "other_bytes"),
     *("pinned_logs", "pinned_bytes", "removable_logs", "compactable_logs", "damaged_logs"),

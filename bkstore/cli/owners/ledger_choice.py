@@ -33,9 +33,12 @@ class LedgerChoice:
         return None if self.chosen is None else frozenset(self.chosen.ledgers())
 
     def report(self, code: int, *, is_empty: bool) -> int:
-        """Print what cannot be read, and that the filters chose nothing, or, with `is_empty`,
-        nothing that is stored here; return the exit code of a command whose own is `code`: 1 or 3
-        for these, which findings and failures precede."""
+        """Print the ledgers whose metadata cannot be read, and with `is_empty` (the command had
+        nothing to show) whether the filters match no ledger, or only ledgers that are not here.
+
+        Return the command's exit code: `code`, or if that is 0, 1 for metadata that cannot be read,
+        else 3 if filters were given and there was nothing to show.
+        """
         for line in self.unreadable:
             print_stderr(line)
         if self.unreadable and not code:

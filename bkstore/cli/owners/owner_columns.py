@@ -50,10 +50,11 @@ def add_owners(tables: Iterable[Table], owners: LedgerOwners) -> Iterator[Table]
 
     `tables` have columns `scope_id` and `ledger_id`.
     """
+    # The cells of each owner by its number, the index in `owners.owners`; -1 has those for none.
     cells_by_number = [_owner_cells(owner) for owner in (*owners.owners, UNKNOWN_OWNER)]
     for table in tables:
         scope_ids, ledger_ids, has_ledger = _ids(table)
-        numbers = np.full(len(table), -1, np.int64)  # the last: unknown
+        numbers = np.full(len(table), -1, np.int64)
         numbers[has_ledger] = owners.numbers_of(scope_ids, ledger_ids)
         rows = [cells_by_number[number] for number in numbers.tolist()]
         cells = zip(*rows) if rows else ([] for _ in _NAMES)
@@ -66,7 +67,7 @@ def _owner_cells(owner: LedgerOwner) -> tuple[str | int | None, ...]:
 
 
 def _ids(table: Table) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return the scopes and ledgers of the rows that have them, and the numbers of these rows."""
+    """Return the scopes and ledgers of the rows that have them, and the indexes of these rows."""
     ledgers = _listed(table.columns["ledger_id"])
     scopes = _listed(table.columns["scope_id"])
     rows = np.array([row for row, each in enumerate(ledgers) if each is not None], np.int64)

@@ -63,7 +63,7 @@ def refuse_owner_filters(parser: Parser, reason: str) -> None:
 
 def _check_filters(parser: Parser, args: argparse.Namespace) -> None:
     """End with a usage error for a filter without metadata, or beside the id of a ledger."""
-    for option in list(_given_filters(args))[:1]:
+    for option in list(_given_filters(args))[:1]:  # one is enough for the message
         if args.metadata is None:
             parser.error(f"argument --{option}: requires --metadata METADATA")
         takes_id = hasattr(args, "ledger_id")

@@ -44,8 +44,8 @@ class PulsarEntryRows:
         digest_size: int | None,
         record_places: list[tuple[str, int]],
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield the columns of each record; `digest_size` None = not known. `record_places` are its
-        entry log and its position there."""
+        """Yield the columns of each record; `digest_size` None = not known. `record_places` are the
+        entry log of each record and its position there."""
         ends = batch.offsets + batch.sizes
         starts = np.minimum(batch.offsets + self._header_size, ends)
         if digest_size is None:

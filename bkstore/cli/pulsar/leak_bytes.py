@@ -37,6 +37,7 @@ class LeakBytes:
         stored = {each.ledger for each in every_ledger if each.stored is not None}
         wanted = {each.ledger for each in shown}
         logs = (log for path in paths for log in self._logs(path))
+        # A log that has none of the ledgers that stay is freed as a whole.
         self._sums = sum_bytes(logs, wanted, stored - self._deletable)
 
     def _logs(self, path: Path) -> Iterator[LedgersOfLog]:

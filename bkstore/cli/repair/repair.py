@@ -139,6 +139,7 @@ def _apply_plan(
     args: argparse.Namespace, repairer: Repairer, plan: RepairPlan, reported: list[Violation]
 ) -> RepairPlan:
     """Repair what is planned. If that is interrupted, what was done until then is printed first."""
+    # Underreplicated marks of other ledgers are removed only if all ledgers were looked at.
     chooses_ledgers = args.report is not None or bool(owner_filter_from_args(args))
     with work_progress("replica") as show_progress:
         try:

@@ -71,7 +71,8 @@ def _property_rows(database: ChosenDatabase, options: ViewOptions) -> Iterator[_
 
 
 def _largest_sequence(database: ChosenDatabase, file_name: str) -> int | None:
-    """Return what the manifest has as a table's largest sequence, None if it does not list it."""
+    """Return a table's largest sequence number in the manifest, None if that does not list the
+    table. In an ingested file it is the number of all rows, which have none of their own."""
     sequences = {table.file_name: table.largest_sequence for table in database.files.tables()}
     return sequences.get(file_name)
 

@@ -165,11 +165,13 @@ def columns_that_fit(
     """
     names = list(widths)
     removable = [name for name in screen.drop_first if name in names]
+    # Leave out as few of these as let the columns `uncut` keep their widths.
     for dropped in range(len(removable) + 1):
         kept = [name for name in names if name not in removable[:dropped]]
         least = (widths[n] if n in uncut else min_width(n, widths[n], screen) for n in kept)
         if line_width(least) <= room:
             return kept
+    # If that is not enough, cut all that may be cut, and leave out one column after the other.
     removable += [name for name in reversed(names[1:]) if name not in removable]
     for name in removable:
         if line_width(min_width(each, widths[each], screen) for each in names) <= room:

@@ -164,7 +164,8 @@ class Screen:
         wrapped = self._screen_columns.wrap
         if wrapped in texts and self._out.is_terminal:
             room = self._room_to_wrap(texts)
-            # If there is too little room beside the other columns, wrapped texts go below the row.
+            # If there is too little room beside the other columns, wrapped texts go below the row;
+            # see `_MIN_WRAP_WIDTH`. The first batch decides that.
             if self._wanted_columns is None:
                 lines = 1 if room < _MIN_WRAP_WIDTH else 2
                 is_narrow = 2 * room < self._out.width or lines == 1
@@ -183,6 +184,7 @@ class Screen:
         widths = {name: max_width([name, *cells]) for name, cells in texts.items()}
         widths.pop(self._screen_columns.wrap, None)
         room = self._out.width
+        # The columns that may be cut come last (False < True).
         for name in sorted(widths, key=lambda each: each in self._cut_columns):
             if name in self._cut_columns:
                 half = max(room // 2 - len(COLUMN_GAP), MIN_CUT_WIDTH, len(name))
@@ -255,12 +257,13 @@ class Screen:
         return list(map(to_text, plain_values(values)))
 
     def _write_rows(self, texts: dict[str, list[str]], texts_below: list[str]) -> None:
+        """Write rows under the last header: cells that are too wide are cut, or widen a column."""
         # The columns that may be cut come last (False < True), and get the space that is left.
         for name in sorted(texts, key=lambda each: each in self._cut_columns):
             if name in self._cut_columns:
                 others = line_width(room for each, room in self._widths.items() if each != name)
                 room = self._out.width - others - len(COLUMN_GAP)
-                if name == [*self._widths][-1]:
+                if name == [*self._widths][-1]:  # may be narrower than its header was
                     room = max(room, min_width(name, self._widths[name], self._screen_columns))
                     self._widths[name] = min(self._widths[name], room)
                 else:
@@ -311,7 +314,7 @@ class Screen:
             self._widths = {"field": max_width(names), "value": max_width(values)}
             self._write_header()
         self._record_count += 1
-        columns = pad_cells(fields, self._widths["field"], False), values
+        columns = pad_cells(fields, self._widths["field"], right=False), values
         self._out.stream.writelines(COLUMN_GAP.join(line).rstrip() + "\n" for line in zip(*columns))
 
     def _field_text(self, row: Mapping[str, Any], name: str, room: int) -> str:
@@ -329,8 +332,8 @@ class Screen:
 
 
 def _wrap_column(texts: dict[str, list[str]], wrapped: str, room: int) -> dict[str, list[str]]:
-    """Return the cells of each column with those of the column `wrapped` split into lines of `room`
-    characters beside the others, whose cells are empty in the further lines."""
+    """Return the cells of each column, with a cell for each line: those of the column `wrapped` are
+    split into lines of `room` characters, the others are empty in all lines but the first."""
     lines_of_cells = [wrap_text(text, room) for text in texts[wrapped]]
     result = {}
     for name, cells in texts.items():

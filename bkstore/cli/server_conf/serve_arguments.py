@@ -22,7 +22,7 @@ def complete_arguments(args: argparse.Namespace) -> ServerSettings:
     the conf's settings, none for a directory. ``none`` turns off the conf's metadata or admin."""
     from bkstore.network.settings import ServerSettings
 
-    settings = ServerSettings()
+    settings = ServerSettings()  # of no conf
     if args.directory.is_file():
         settings = ServerSettings.read(args.directory)
     for name in ("storage", "host", "port", "checkpoint_interval", "metadata"):

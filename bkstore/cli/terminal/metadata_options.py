@@ -95,6 +95,7 @@ def opened_digest_types(args: argparse.Namespace) -> Iterator[DigestTypes]:
 
     if args.digest_type is None:
         with opened_digests(args.metadata) as read_digest:
+            # Only the type: it tells how many bytes the digest takes.
             yield DigestTypes(lambda ledger: read_digest(ledger)[0])
         return
     if args.metadata is not None:
@@ -113,6 +114,7 @@ def print_digest_types(digest_types: DigestTypes, args: argparse.Namespace) -> N
     if types:
         counts = join_words([f"{each} ({format_count(n, 'ledger')})" for each, n in types.items()])
         print_stderr(f"digest types, {source}: {counts}")
+    # Ledgers whose type is neither in the metadata nor found by trial.
     if digest_types.untold:
         lowest, count = min(digest_types.untold), len(digest_types.untold)
         subject = f"ledger {lowest}"

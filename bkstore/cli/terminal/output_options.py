@@ -124,8 +124,8 @@ def write_output(
     reports_no_rows: Callable[[], bool] = lambda: True,
 ) -> None:
     """Write tables in the format and to the destination that the arguments ask for. If they have no
-    rows, stderr gets the schema's message, such as "no entries", unless `reports_no_rows` returns
-    False, as for commands that give a reason themselves. It is called after the last table."""
+    rows, stderr gets the schema's message, such as "no entries". Commands that print a reason
+    themselves pass a `reports_no_rows` that returns False; it is called after the last table."""
     form = output_format_from_args(args)
     has_several_bookies = len(getattr(args, "directories", ())) > 1
     varied = _COLUMNS_OF_BOOKIES if has_several_bookies else ()

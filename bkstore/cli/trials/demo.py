@@ -102,7 +102,8 @@ def run(args: argparse.Namespace) -> int:
             bookie.refuse_output(report_path)
         scratch = stack.enter_context(scratch_directory("demo"))
         step = _StepPrinter()
-        cluster = None if bookies else _make_cluster(scratch, step)  # which knows its losses
+        # A generated cluster records what it has lost, which the audit and analyses must find.
+        cluster = None if bookies else _make_cluster(scratch, step)
         if cluster is not None:
             bookies = [stack.enter_context(BookieDir(path)) for path in cluster.bookies.values()]
         step.print(f"Which entries are where, from the indexes alone\n{_LEGEND}")
@@ -238,11 +239,12 @@ def _print_audit(cluster: DemoCluster, bookies: Sequence[BookieDir], step: _Step
 
 
 def _violation_row(violation: Violation, cluster: DemoCluster) -> tuple[Any, ...]:
+    """Return the row of `_VIOLATION_SCHEMA`; null is what the violation does not name."""
     scope, ledger, owner = None, None, None
     if violation.ledger is not None:
         (scope, ledger), owner = violation.ledger.signed, _owner_name(cluster, violation.ledger)
     missing = violation.missing or Availability()
-    ranges = missing.ranges()
+    ranges = missing.ranges()  # a row (first, last) each
     first, last = (int(ranges[0, 0]), int(ranges[-1, 1])) if len(ranges) else (None, None)
     return scope, ledger, owner, violation.bookie, len(missing), first, last
 

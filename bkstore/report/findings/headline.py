@@ -55,8 +55,8 @@ def why_not_judged(facts: Facts) -> str:
 
 
 def _ledgers_of_class(facts: Facts, name: str) -> int:
-    """Return how many ledgers are of a class, by the table that has more: of health or violations.
-    """
+    """Return how many ledgers are of a class, by `ledger_health` or `violations`, whichever has
+    more."""
     in_health = facts.health.by_class.get(name, 0) if facts.health else 0
     return max(in_health, (facts.violations or {}).get(name, 0))
 
