@@ -83,6 +83,7 @@ def add_connection_options(parser: Parser) -> None:
 
 
 def _add_connection_options(parser: Parser, live: argparse._ArgumentGroup) -> None:
+    """Add the options of connections to the group `live`, and that of the pace to the others."""
     add = live.add_argument
     add(
         "--timeout",

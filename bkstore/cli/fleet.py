@@ -226,7 +226,7 @@ def _spill_rows(read: ReadBookie[Any], directory: Path, path: Path) -> _SpilledR
             while True:
                 try:
                     table = next(tables)
-                except StopIteration as end:
+                except StopIteration as end:  # its value is what `read` returns
                     return _SpilledRows(path, sizes, end.value)
                 data = pickle.dumps(table, pickle.HIGHEST_PROTOCOL)
                 append_spill(path, data, OS_FILES)

@@ -237,7 +237,7 @@ def _read_pulsar(args: argparse.Namespace, damaged: list[str]) -> dict[str, str]
     read_at = int(time.time() * 1000)
     with opened_pulsar(args.pulsar or default_pulsar_location(args.metadata)) as nodes:
         values = list(read_all_nodes(nodes))
-        if nodes.read_at is not None:  # a copied folder states when it was read
+        if nodes.read_at is not None:  # when the copy was made
             read_at = nodes.read_at
         is_complete = nodes.is_complete
     damaged += [str(value) for _, value in values if isinstance(value, CorruptionError)]

@@ -78,6 +78,7 @@ def admin_settings_from_args(args: argparse.Namespace) -> AdminSettings | None:
 
 
 def _read_token(path: Path | None) -> str | None:
+    """Return the token in a file, None without a file; raises `InvalidArgument` for a bad one."""
     if path is None:
         return None
     from bkstore.cli.terminal.secrets import read_secret

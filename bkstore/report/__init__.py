@@ -31,7 +31,8 @@ def write_report(target: Path, tables: Tables, *, title: str, source: Mapping[st
     `other` (the manifest of the dump that `comparison` compares with), `engine` and `made_at`
     (texts for the foot of the page), `all_rows` (where all rows of a table are, by table name),
     `owners` (a `LedgerOwners`: the topics of ledgers, which the page then names beside them), and
-    `directories` (true if the dump was made for this page alone, so that nobody knows it).
+    `directories` (true if the dump was made for this page alone: the page then names directories,
+    not a dump).
 
     The page refers to nothing outside it. The same arguments give the same bytes. Cost: some passes
     over the number columns of each table, and a sort for the rows that are shown. Raises

@@ -50,6 +50,7 @@ def _rows_of_dirs(kind: str, dirs: list[Path], is_wanted: Callable[[str], bool])
 
 
 def _file_row(kind: str, dir_index: int, path: Path) -> FileRow:
+    """Return the row of a file in directory number `dir_index`."""
     try:
         size = path.stat().st_size
     except OSError as error:

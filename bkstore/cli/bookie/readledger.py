@@ -105,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
             findings += listing.findings
 
         def ledger_tables(ledger: LedgerId) -> Iterator[Table]:
+            """Yield the rows of a ledger, whose digest type is given, in the metadata, or found."""
             digest = _LedgerDigest(password)
             if args.digest_type is not None:
                 digest.coder = Coder(args.digest_type, password)

@@ -65,6 +65,7 @@ def _unchecked_reason(inputs: Inputs) -> str:
     """Return why no entry was checked: perhaps the metadata are those of other bookies."""
     dumped = {*inputs.dump.bookies}
     ensembles: set[str] = set()
+    # `facts_json` has of each ledger what analyses need of its metadata.
     if inputs.metadata is not None:
         for text in inputs.metadata.table.column("facts_json").to_pylist():
             for _, ensemble in LedgerFacts.from_json(text).segments:

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         result = run_rewrite(args, convert)
     except CorruptionError as error:
-        if Path(error.file or "").is_relative_to(args.source):  # not of what is being written
+        if Path(error.file or "").is_relative_to(args.source):  # of SRC, not of DST
             print_stderr(
                 "bkstore rebuild-index makes an index from the entry logs, without this one"
             )

@@ -217,7 +217,8 @@ def _read_bookie(
     directory: Path,
     show_progress: ShowProgress | None,
 ) -> Generator[Table, None, _Outcome]:
-    """Yield the tables of one bookie; return the outcome."""
+    """Yield the tables of one bookie; return the outcome. With `numbers` (owners to sum up by)
+    there are no tables, but the outcome has the owners' shares."""
     from bkstore.cli.maintenance.usage_tables import TABLES_BY_KIND
     from bkstore.offline.usage import Usage, bookie_shares
 

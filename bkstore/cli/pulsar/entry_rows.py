@@ -84,7 +84,7 @@ class PulsarEntryRows:
         publish_time = int(headers.publish_time[row])
         compression = int(headers.compression[row])
         checksum, is_intact = int(headers.checksum[row]), None
-        if checksum >= 0:
+        if checksum >= 0:  # -1 = the producer wrote none
             is_intact = verify_checksum(buffer, metadata_offset, end, checksum)
         return (
             format_milliseconds(publish_time),
@@ -111,7 +111,7 @@ class PulsarEntryRows:
                 )
             ),
             bytes(buffer[payload_offset:end]) if self._with_payload else None,
-        )
+        )  # the columns of `PULSAR_ENTRIES` from `published` on, in its order
 
     def _add_finding(
         self, entry_id: int, record_place: tuple[str, int], offset: int, reason: str

@@ -30,6 +30,7 @@ class LeakBytes:
         every_ledger: Iterable[ClassifiedLedger],
         shown: Iterable[ClassifiedLedger],
     ) -> None:
+        """Read the entry logs, and sum up the bytes of the ledgers that are `shown`."""
         self.findings: list[Finding] = []
         self._is_known = bool(paths)
         shown = list(shown)
@@ -41,6 +42,7 @@ class LeakBytes:
         self._sums = sum_bytes(logs, wanted, stored - self._deletable)
 
     def _logs(self, path: Path) -> Iterator[LedgersOfLog]:
+        """Yield the entry logs of a dump or of a bookie's directory, with the bytes by ledger."""
         from bkstore.offline.diff import is_dump
 
         if is_dump(path):

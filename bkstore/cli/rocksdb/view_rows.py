@@ -90,6 +90,7 @@ def _rows(database: ChosenDatabase, options: ViewOptions) -> Iterator[_Row]:
         findings: list[Finding] = []
         rows = read_live_rows(database.files.path, findings, options.live, options.ledger)
         yield from _table_rows(database, None, rows, options)
+        # Some of these may have been found when the database was opened.
         add_unreported(database.files.findings, findings)
 
 

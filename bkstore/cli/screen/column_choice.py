@@ -74,6 +74,7 @@ class ColumnChoice:
     def update(self, table: Table) -> list[str]:
         """Take a table of at least one row into account, and return the columns to show."""
         single_values: dict[str, str] = {}  # of this table
+        # A caption has columns with one value, until a table has several or another one.
         for name in self.screen.caption:
             value = _single_value(table, name)
             if value is None or self.constant_values.get(name, value) != value:

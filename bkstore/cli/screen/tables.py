@@ -76,6 +76,7 @@ class ScreenStream:
     """
 
     def __init__(self, stream: IO[str]) -> None:
+        """Find out the width, whether styles are supported, and which characters."""
         self.stream = stream
         self.is_terminal = stream.isatty()
         self.width = DEFAULT_WIDTH
@@ -107,6 +108,7 @@ class Screen:
     def __init__(
         self, stream: IO[str], schema: Schema, requested: RequestedColumns = _DEFAULT_COLUMNS
     ) -> None:
+        """Begin a table of this schema; nothing is written before the first batch."""
         self._out = ScreenStream(stream)
         self._schema = schema
         self._shows_default = requested.is_default

@@ -134,7 +134,8 @@ def _not_judged_clauses(facts: Facts) -> list[str]:
 
 
 def _holes_clause(facts: Facts) -> str:
-    """Return the end of a sentence about holes, which need no metadata."""
+    """Return the end of a sentence about holes, which need no metadata: entries that are missing in
+    the pattern (stripe) that a ledger's other entries on the bookie show."""
     if facts.ledgers_with_holes is None:
         return ""
     if not facts.ledgers_with_holes:

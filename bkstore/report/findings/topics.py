@@ -78,6 +78,7 @@ class Topics:
         return [self._describe_ledger(row) for row in rows[order[:max_ledgers]].tolist()]
 
     def _describe_ledger(self, row: int) -> LedgerAmounts:
+        """Return the ledger with this index in the arrays of ledgers."""
         ledger = LedgerId.from_signed(*self._ledgers[row].tolist())
         size, lost_entries, missing_replicas, rank = (
             int(values[row]) for values in self._amounts_of_ledgers
@@ -104,6 +105,7 @@ def gather_topics(tables: Tables, owners: LedgerOwners | None) -> Topics | None:
     pairs = np.concatenate([id_pairs(table) for table in listed])
     numbers = owners.numbers_of(pairs[:, 0], pairs[:, 1])
     topic_names = np.array([owner.name_by("topic") or "" for owner in owners.owners], object)
+    # Keep the ledgers whose owner is known and states a topic, or an application without one.
     is_named = numbers >= 0
     is_named[is_named] = topic_names[numbers[is_named]] != ""
     pairs, numbers = pairs[is_named], numbers[is_named]

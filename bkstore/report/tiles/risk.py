@@ -112,7 +112,8 @@ def _link_to_losses(facts: Facts, shown_ledgers: int) -> tuple[str, str]:
 
 
 def _holes_tile(facts: Facts, tables: Tables) -> RiskTile:
-    """Return the tile for a dump without judged ledgers, which shows holes if they are known."""
+    """Return the tile for a dump without judged ledgers, which shows holes if they are known:
+    entries missing in the pattern (stripe) that a ledger's other entries on a bookie show."""
     reason = f"Not judged: {why_not_judged(facts)}."
     if "holes" not in tables:
         return RiskTile("Lost or at risk", lead=reason)

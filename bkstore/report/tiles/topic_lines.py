@@ -90,6 +90,7 @@ def _topic_line(topics: Topics, topic: int, largest: int) -> TopicLine:
 
 
 def _ledger_line(ledger: LedgerAmounts) -> LedgerLine:
+    """Return the line of a ledger, below that of its topic."""
     return LedgerLine(
         str(ledger.ledger),
         _describe_content(ledger.owner),

@@ -73,6 +73,7 @@ class StreamLookup(Closeable):
         observer: LookupObserver | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """Prepare look-ups on `image`, whose objects `reader` loads; nothing is loaded yet."""
         self.strategy = check_strategy("strategy", strategy)
         self.options = _check_options("options", options) or LookupOptions()
         self.index = OffsetRangeIndex() if index is None else index
