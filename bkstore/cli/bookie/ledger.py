@@ -48,7 +48,7 @@ def _location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:
     for start in range(0, max(entries.size, 1), ROWS_PER_TABLE):  # one table if it is empty
         rows = slice(start, start + ROWS_PER_TABLE)
         row_locations = locations[rows]
-        columns = (
+        columns = (  # of `LOCATIONS`, in its order
             entries[rows],
             dir_indexes[rows],
             log_ids_of(row_locations),

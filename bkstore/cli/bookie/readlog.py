@@ -131,7 +131,7 @@ def _record_table(log: LogFile, batch: LogBatch, digest_types: DigestTypes | Non
     """Return the rows of records, with payloads if there are `digest_types`."""
     count = len(batch)
     lacs, lengths = batch.lac_and_length()
-    columns = (
+    columns = (  # of `LOG_RECORDS`, in its order
         ConstantColumn(log.dir_index, count),
         ConstantColumn(log.log_id, count),
         ConstantColumn(Path(log.path).name, count),

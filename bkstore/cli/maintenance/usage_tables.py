@@ -50,7 +50,7 @@ def _by_bookie(bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Ro
     """Yield the one row of a bookie."""
     _complete_totals(usage.logs())
     ledgers, index_parts = usage.ledgers(), usage.index()
-    # Bytes of location rows: if those of one part are unknown, so is their sum.
+    # Bytes of rows of locations (the part "ledgers" has states): if one is unknown, so is the sum.
     row_bytes = [part.row_bytes for part in index_parts if part.part != "ledgers"]
     known_row_bytes = [size for size in row_bytes if size is not None]
     yield (

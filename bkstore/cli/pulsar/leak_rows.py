@@ -27,7 +27,7 @@ def leak_row(
     ledger: ClassifiedLedger, now: int, stored_bytes: StoredBytes | None
 ) -> tuple[Any, ...]:
     """Return a ledger's row of the table `LEAKS`; `stored_bytes` None = not known."""
-    stored = ledger.stored
+    stored = ledger.stored  # what BookKeeper has of it; None: a dangling ledger
     state = length = version = ctime = age_days = None
     if stored is not None:
         state, length = stored.state, stored.length

@@ -166,7 +166,7 @@ def _write_bookies(args: argparse.Namespace, job: RescueJob, store: MetadataStor
     from bkstore.rescue.outputs.registration import register
 
     bookies = args.new_bookies
-    if isinstance(bookies, int):
+    if isinstance(bookies, int):  # so many of the bookies that the ledgers were on
         bookies = old_bookies(job.wanted.metadata.values())[:bookies]
     get_instance_id = getattr(store, "instance_id", lambda: None)
     with staged_output(args.out) as staging:

@@ -58,7 +58,7 @@ def make_cluster(top: Path) -> DemoCluster:
     with Cluster.open(top / "cluster", 3, ["sorted", "interleaved", "db"]) as cluster:
         ledger_ids = [handle.ledger for handle in _write_ledgers(cluster)]
         lost = _lose_replicas(cluster, ledger_ids)
-        orphan = ledger_ids[5]
+        orphan = ledger_ids[5]  # one that lost nothing
         cluster.delete_ledger(orphan)
         owners = read_owners(cluster.store)
         paths = {bookie_id: cluster.path_of(bookie_id) for bookie_id in cluster.bookies}
