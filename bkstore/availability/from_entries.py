@@ -1,7 +1,8 @@
 """Sequence groups from sorted ids and from presence masks, at the speed of memory. A stripe is
 guessed from the first ids or positions and proved with one comparison, so that a regular ledger
 costs one pass; irregular input is grouped run by run. The private functions return ordered and
-disjoint rows, which `grouping.canonicalize` and `canonicalize_parts` make canonical."""
+disjoint rows, which `grouping.canonicalize` and `canonicalize_parts` make canonical: equal for
+equal sets."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ def merge_groups(parts: Sequence[Groups]) -> Groups:
 
 
 def interleave(pieces: Sequence[Groups], keep_masks: Sequence[BoolArray]) -> Groups:
-    """Return rows of equally long pieces: row 0 of each piece, then row 1, and so on, as far as
-    the piece's mask keeps the row."""
+    """Return the rows of several equally long `Groups` (the pieces) in turn: row 0 of each piece,
+    then row 1 of each, and so on, without the rows that a piece's mask does not keep."""
     keep = np.stack(keep_masks, axis=1).ravel()
     interleaved_columns = (np.stack(columns, axis=1).ravel() for columns in zip(*pieces))
     return Groups(*(column[keep] for column in interleaved_columns))

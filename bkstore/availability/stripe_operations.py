@@ -1,5 +1,6 @@
 """Set operations on stretches of ids where each operand has one pattern: empty, solid or periodic.
-The result is not always a single pattern: `combine_patterns` reports where it is not."""
+A stretch is a range of ids in which no group of an operand begins or ends. The result is not always
+a single pattern: `combine_patterns` reports where it is not."""
 
 from __future__ import annotations
 
@@ -82,8 +83,8 @@ def _complement(pattern: Pattern) -> Pattern:
 def _intersect_arcs(a: Pattern, b: Pattern) -> tuple[Pattern, BoolArray]:
     """Return the overlap of two periodic patterns of equal period, and where it is not a single
     pattern. Ids modulo the period are a circle, on which the sequences of a pattern are one arc:
-    counted from a's start, a is [0, a.size) and b is [shift, shift + b.size). That of b may wrap
-    around the circle, and then overlap a at both of its ends: in two arcs."""
+    counted from a's start, a is [0, a.size) and b is [shift, shift + b.size). The arc of b may wrap
+    around the circle, and then overlap both ends of a: in two arcs, which are no single pattern."""
     shift = (b.phase - a.phase) % a.period
     # The overlap from `shift` on, and that of the part of b that wraps, from a's start on.
     shifted_size = np.minimum(a.size, shift + b.size) - shift

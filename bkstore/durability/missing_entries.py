@@ -66,6 +66,7 @@ def has_expected_entries(
         return False
     # The bookie gets runs of W entries, one beginning every E entries. Either the run that begins
     # before `first` reaches it, or the next one must begin at `last` or before.
+    # From `first` to the next start of a run: entry e begins one if e + W - 1 is `index` modulo E.
     distance_to_run = (index - write_quorum + 1 - first) % ensemble_size
     return distance_to_run + write_quorum > ensemble_size or first + distance_to_run <= last
 

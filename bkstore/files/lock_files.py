@@ -107,8 +107,8 @@ def release_lock(fd: int) -> None:
 
 def has_posix_lock(path: StrPath, *, may_be_own: bool) -> bool:
     """Return whether a process holds a POSIX write lock on a file; False if it does not exist or
-    may not be read. A file that this process has open counts as locked, if its lock `may_be_own`,
-    and is not opened: closing any descriptor of a file drops all the process's locks on it."""
+    may not be read. With `may_be_own`, a file that this process has open counts as locked, and is
+    not opened again: closing any descriptor of a file drops all the process's locks on it."""
     try:
         if may_be_own and _is_open_in_this_process(check_regular(path)):
             return True

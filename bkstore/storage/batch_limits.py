@@ -31,7 +31,8 @@ def check_limits(max_count: int, max_size: int) -> tuple[int, int]:
 
 
 def check_fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
-    """Return a fencing read's master key, else None; raise `InvalidArgument` if it is missing."""
+    """Return the master key for a read that is to `fence` the ledger, None for any other read.
+    Raises `InvalidArgument` if a fencing read has no key."""
     key = None if master_key is None else bytes_like("master key", master_key)
     if fence and key is None:
         raise InvalidArgument("a fencing read needs the master key")

@@ -98,7 +98,9 @@ class Bookie(EntrySource, Closeable):
         self._files = files
         self._resources = resources
         self._deleted_since_checkpoint: set[LedgerId] = set()
+        """Deleted ledgers that a replay of the journals would still bring back."""
         self._unsynced_fences: set[LedgerId] = set()
+        """Fenced ledgers whose fence record is perhaps not durable yet."""
         self._fence_lock = Lock()
         self._checkpoint_lock = Lock()
         self._closed = False
@@ -215,7 +217,7 @@ class Bookie(EntrySource, Closeable):
         what `LedgerStorage.add_entry` raises; a refused record is not in the journal. Raises
         `WriteFailed` if the journal fails: then the record can be read until the bookie closes.
         """
-        if type(record) is not bytes or type(master_key) is not bytes:  # most are: no call for them
+        if type(record) is not bytes or type(master_key) is not bytes:  # others are converted
             record, master_key = bytes_like("record", record), bytes_like("master key", master_key)
         ledger_id, entry_id = self.storage.add_record(record, master_key, recovery)
         journal, position = self._journals.append(ledger_id, record, master_key)

@@ -108,7 +108,7 @@ def finish_compactions(
     finished = []
     for path, new_id, old_id in list_compacted_logs(currents):
         final_path = path.parent / log_name(new_id)
-        if not final_path.exists():
+        if not final_path.exists():  # the crash was between the two links of `publish`
             with convert_write_errors(final_path):
                 logger.files.link(path, final_path)
             with convert_sync_errors(path.parent):

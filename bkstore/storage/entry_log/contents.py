@@ -28,7 +28,7 @@ _MAX_PLAIN_RUNS = 8
 
 
 class _Rows(NamedTuple):
-    """Ids of records in log order, int64[n] each."""
+    """Ids of records in log order, int64[n] each; scope and ledger are the halves of an id."""
 
     scope_id: Int64Array
     ledger_id: Int64Array
@@ -132,6 +132,7 @@ def scan_contents(path: str, oddities: Iterable[Finding] = ()) -> LogContents:
 def _to_availability(groups: Int64Array) -> Availability:
     """Return the entries of groups that are canonical, or ordered and disjoint runs."""
     columns = Groups(*groups.T.copy())
+    # Groups with a period are those of an `Availability`, so canonical; so is a single run.
     if columns.period.any() or columns.first.size == 1:
         return Availability.from_canonical(columns)
     return Availability.from_half_open_ranges(columns.first, columns.ends)

@@ -106,7 +106,8 @@ class OpenLog:
             self.buffer = bytearray()
 
     def set_version_2(self) -> None:
-        """Change the log to version 2, which a record of a scope other than 0 needs."""
+        """Change the log to version 2, which a record needs if its ledger id has a scope (an upper
+        half) other than 0."""
         if self.version != entrylog.VERSION_2:
             with convert_write_errors(self.path):
                 # In the header the version, a 4-byte integer, follows the 4 bytes "BKLO".

@@ -1,7 +1,8 @@
 """Classifies the bytes at an offset of an entry log, and finds the next record after damage.
 
-Entry logs have no sync marks. A record is recognized by a plausible size and ids, by a chain of
-such records after it, and by a matching digest (of a type that needs no password). BookKeeper
+A frame is a record with its size before it. Entry logs have no sync marks: a record is recognized
+by a plausible size and ids, by a chain of such records after it, and by a matching digest (of a
+type that needs no password). The scope is the upper half of a 128-bit ledger id. BookKeeper
 (`DefaultEntryLogger`) trusts the size alone, and advances byte by byte if it is invalid.
 """
 

@@ -80,7 +80,7 @@ class LogBatch:
 
     def lac_and_length(self) -> tuple[Int64Array, Int64Array]:
         """Return the LAC and ledger length fields of the records, int64[n] each. They follow the
-        ids: 16 bytes, or 25 with a scope and the flags byte before it."""
+        ids: 16 bytes, or 25 in version 2, with flags and a scope (upper half of the ledger id)."""
         field_offsets = self.position - self.buffer_offset + np.where(self.scope_id == 0, 16, 25)
         return read_int64s(self.buffer, field_offsets), read_int64s(self.buffer, field_offsets, 8)
 
@@ -313,6 +313,7 @@ def _read_ledgers_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetad
     ledger_count = len(metadata.ledgers)
     if ledger_count != header.ledger_count or ledger_count == 0:
         mapped = format_count(ledger_count, "ledger")
+        # An offset inside the header would show an error of the header (`read_log_metadata`).
         reason = f"ledgers map has {mapped}, the header says {header.ledger_count}"
         raise CorruptionError(None, max(header.map_offset, HEADER_SIZE), reason)
     bytes_before_map = header.map_offset - HEADER_SIZE

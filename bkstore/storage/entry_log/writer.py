@@ -149,8 +149,8 @@ class EntryLogger(Closeable):
         rolls: it goes to a new log. Without `roll` the limit is that of all logs, 2^31-1 bytes."""
         with self._lock:
             limit = self._size_limit if roll else MAX_LOG_BYTES
-            # Fast path: there is one log for all ledgers (key None), and it has room. Scope 0 needs
-            # no version 2.
+            # Fast path: there is one log for all ledgers (key None), and it has room. A ledger id
+            # with a scope (an upper half) needs a log of version 2 first.
             log = None if self._per_ledger or self._sync_failure else self._active.get(None)
             if log is not None and ledger.scope == 0:
                 location = log.try_add(ledger, record, limit)

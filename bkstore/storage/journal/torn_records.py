@@ -61,7 +61,7 @@ def find_blank_sectors(offset: int, record: JournalRecord) -> list[int]:
     """Return the offsets of the later sectors in which a record has nothing but zeros, `offset`
     being that of its length field; none for fence records: a torn one reads as another kind."""
     # The body of an entry ("add") is the whole record. Before other bodies are ledger id, kind and
-    # body length: 20 bytes, or 29 with flags and a scope.
+    # body length: 20 bytes, or 29 with flags and a scope (upper half of a 128-bit ledger id).
     header_size = 0 if record.kind == "add" else 20 if record.ledger.scope == 0 else 29
     return _find_blank_sectors(offset, offset + SIZE_FIELD_BYTES + header_size, record.body)
 

@@ -268,7 +268,8 @@ class JournalWriter(Closeable):
             fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             with self._fail_on_error(convert_write_errors, path):
-                # Zeros at its end extend the file. Written first: the header may overlap them.
+                # Zeros at the end of the preallocated space extend the file. They are written first
+                # because the header may overlap them.
                 if self._preallocation_step:
                     zeros = bytes(self._alignment)
                     self._files.pwrite(fd, zeros, self._preallocation_step - self._alignment)

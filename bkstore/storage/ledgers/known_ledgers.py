@@ -1,7 +1,8 @@
 """KnownLedgers: the ledgers of a storage, their entry ids and states, flushed or not.
 
 BookKeeper's counterparts are the parts of `LedgerStorage` that touch no record: `LedgerCache`,
-`LedgerMetadataIndex` and the entry lists, which BookKeeper's db storage does not have.
+`LedgerMetadataIndex` and the entry lists, which BookKeeper's db storage does not have. A ledger in
+limbo may have lost entries: whether an absent one existed is unknown.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class KnownLedgers(EntrySource):
             return ledger_id, path, path.states.get(ledger_id)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the known ledgers in unsigned order, unflushed ones too."""
+        """Return the known ledgers in unsigned order, unflushed ones too: of one `scope` (the upper
+        half of an id), or all if it is None."""
         self._check_open()
         ledger_ids: list[LedgerId] = []
         for path in self.write_paths:

@@ -44,8 +44,9 @@ class LacTracker:
         self._lacs[ledger_id] = NO_ENTRY
 
     def load_before_add(self, ledger_id: LedgerId) -> None:
-        """Load the stored LACs before an add; a damaged one counts as -1: it must not prevent adds,
-        nor hide the other one. After a crash, index rows may point past the end of a log."""
+        """Load the stored LACs before an add: that of the last entry, and the explicit one. If one
+        cannot be read, it counts as -1, so that it neither prevents the add nor hides the other:
+        after a crash, the index row of the last entry may point past the end of its log."""
         if ledger_id in self._lacs:
             return
         lac = NO_ENTRY

@@ -2,6 +2,9 @@
 
 BookKeeper checks each record alone (`LedgerDescriptorImpl.addEntry`, `BookieImpl`). Here a batch is
 checked with array operations and per ledger; it stops at the record at which single adds would.
+
+A ledger id has two halves, scope and number; BookKeeper's own have scope 0. A ledger in limbo may
+have lost entries, and perhaps its fence.
 """
 
 from __future__ import annotations

@@ -337,7 +337,8 @@ class BookieDir(Closeable):
 
         The digest is not verified (`bkstore.formats.entry.decode` does that). Raises
         `NoSuchLedger`, `NoSuchEntry`, `CorruptionError` if the log has no such record there, and
-        `DataUnknown` if a ledger in limbo lacks the entry. One or two reads of the log.
+        `DataUnknown` if the ledger is in limbo (it may have lost entries) and lacks this one. One
+        or two reads of the log.
         """
         return self._record_reader.read_entry(LedgerId.of(ledger), entry)
 

@@ -21,9 +21,10 @@ def ledger_tables(
     scope: int | None = None,
     chosen: Collection[LedgerId] | None = None,
 ) -> Iterator[Table]:
-    """Yield the `ledgers` table of a bookie in parts, in unsigned order of ids; of the `chosen`
-    ledgers only, unless that is None. Reads every ledger's index once. Damage becomes a finding and
-    nulls in the row; ledgers that it hides are left out."""
+    """Yield the `ledgers` table of a bookie in parts, in unsigned order of ids: of one `scope` (the
+    upper half of the ids) and of the `chosen` ledgers only, unless these are None. Reads every
+    ledger's index once. Damage becomes a finding and nulls in the row; ledgers that it hides are
+    left out."""
     listing = bookie.index.list_readable_ledgers(scope)
     findings += listing.findings
     ledger_ids = listing.ledgers

@@ -1,7 +1,7 @@
 """Reads a bookie's stored records offline, through the index, from the entry logs, for `BookieDir`.
 
 The rules are those of `LedgerStorage`: an absent entry raises `NoSuchEntry`, or `DataUnknown` if
-its ledger is in limbo; an unreadable one is damage.
+its ledger is in limbo (it may have lost entries); an unreadable one is damage.
 """
 
 from __future__ import annotations

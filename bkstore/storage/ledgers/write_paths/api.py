@@ -116,7 +116,7 @@ class WritePath(Closeable):
         try:
             with self.noting_failure():
                 self.index.delete_many(ledger_ids)
-        finally:
+        finally:  # after an error too: the index may have deleted some of them
             for ledger_id in ledger_ids:
                 self.after_delete(ledger_id)
                 if self.options.compat is None:  # BookKeeper lets a ledger's own log stay open

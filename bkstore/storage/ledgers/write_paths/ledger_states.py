@@ -1,7 +1,8 @@
 """LedgerStates: master keys, fences, limbo and explicit LACs, changed in memory first.
 
 As in BookKeeper, a flush writes them: to the header of an index file (`FileInfo`), or to rows of
-the `ledgers` database (`LedgerMetadataIndex`). Until then only the journal has them durably.
+the `ledgers` database (`LedgerMetadataIndex`). Until then only the journal has them durably. A
+ledger in limbo may have lost entries; the scope is the upper half of a ledger id.
 """
 
 from __future__ import annotations

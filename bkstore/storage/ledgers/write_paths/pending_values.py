@@ -210,7 +210,7 @@ class PendingValues(EntrySource, Generic[_T]):
             if self.duplicates == "last":
                 table.replace(entry_id, value)
             return False
-        else:
+        else:  # a new entry that comes late
             table.is_ordered = False
             table.lowest = min(table.lowest, entry_id)
         table.values[entry_id] = value
@@ -247,7 +247,8 @@ class PendingValues(EntrySource, Generic[_T]):
     # -- as an entry source
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the ledgers that have pending values, sorted; of one scope if it is given."""
+        """Return the ledgers that have pending values, sorted; if a `scope` (the upper half of a
+        ledger id) is given, only those of it."""
         scope = check_scope(scope)
         return sorted(
             ledger_id
