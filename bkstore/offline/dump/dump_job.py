@@ -213,7 +213,7 @@ def _open_and_plan(argument: _BookieArgument, settings: _PlanSettings) -> _Plann
     try:
         with source.open() as bookie:
             return _plan(bookie, settings)
-    except InvalidArgument:
+    except InvalidArgument:  # the caller's mistake: it ends the dump
         raise
     except BkstoreError as error:
         bookie_id = source.bookie_id or escape_surrogates(Path(path).resolve().name)
@@ -250,7 +250,8 @@ def _read_failure(bookie_id: str, finding: Finding) -> Finding:
 
 
 def _check_distinct_names(bookie_ids: list[str]) -> None:
-    """Raise `InvalidArgument` if two bookies would have the same file names."""
+    """Raise `InvalidArgument` if two bookies would have the same file names, on file systems that
+    ignore case, too."""
     names = Counter(file_name(bookie_id).casefold() for bookie_id in bookie_ids)
     alike = [each for each in bookie_ids if names[file_name(each).casefold()] > 1]
     if alike:
@@ -332,7 +333,8 @@ class _DumpRun:
             self._check_unchanged(plan)
 
     def _resume_piece(self, task: PieceTask, partial: PartialDump) -> bool:
-        """Return whether an earlier run has written the piece."""
+        """Take the result of an interrupted run for the piece; return whether there is one. A
+        running bookie's pieces are read again."""
         result = None if task.piece.live else partial.find_piece(task.piece, task.fingerprint)
         if result is not None:
             self._note_result(task, result)
@@ -342,7 +344,8 @@ class _DumpRun:
     def _keep_piece(
         self, task: PieceTask, partial: PartialDump, earlier: EarlierDump | None, files: Files
     ) -> bool:
-        """Return whether the dump `since` has the piece, whose files are then linked or copied."""
+        """Link or copy the files of the piece from the dump `since`, `earlier`; return whether it
+        has the piece."""
         kept_piece = None if earlier is None else earlier.find_piece(task.piece)
         if kept_piece is not None:
             kept_piece.place_files(partial.work, files)
@@ -371,6 +374,7 @@ class _DumpRun:
             self.outcomes[bookie_id].failure = _read_failure(bookie_id, outcome.finding)
 
     def _report_rows(self, task: PieceTask, rows: int) -> None:
+        """Report the progress of the dump: `task` has now read `rows` rows."""
         piece = task.piece
         self._entry_rows[piece.name] = rows
         self._running_weight[piece.name] = min(rows, piece.weight)  # a weight is an estimate
@@ -382,7 +386,7 @@ class _DumpRun:
             )
 
     def _check_unchanged(self, plan: BookiePlan) -> None:
-        """Record that a bookie's files changed while they were read."""
+        """If a bookie's files changed while they were read, make that its failure."""
         outcome = self.outcomes[plan.bookie_id]
         if outcome.failure is None:
             try:
@@ -427,7 +431,7 @@ class _DumpRun:
                 outcome.rows[file.table] = outcome.rows.get(file.table, 0) + file.rows
                 path = dump_file_path(file.table, piece.bookie_id, piece.number)
                 tables[file.table].append(file_to_json(path, piece.bookie_id, file))
-        # Pieces beside each other may meet the same damage, and so did the plan.
+        # Neighboring pieces, and planning, may find the same damage: it is listed once.
         outcome.findings = list(dict.fromkeys([*findings, *plan.findings]))
 
     def _write_findings(

@@ -121,7 +121,8 @@ def entries_schema(piece: DumpPiece) -> Schema:
 
 
 class _IndexPiece:
-    """Writes `entries`, `groups` and `ledgers` of one range of ledgers."""
+    """Writes `entries`, `groups` and `ledgers` of one range of ledgers. `targets` are the writers
+    of the tables, by name."""
 
     def __init__(
         self,
@@ -141,13 +142,15 @@ class _IndexPiece:
         self.doubtful_ledgers: set[LedgerId] = set()  # damage may have hidden entries of these
         self._named_logs = np.empty(0, np.int64)  # ids, ascending and distinct
         self.schema = entries_schema(piece).to_arrow()
-        # Bookie ids and nulls, of the longest batch so far: `_entries_table` slices them.
+        # A column of the bookie id and one of nulls, as long as the longest batch so far:
+        # `_entries_table` slices them.
         self.constant_columns: tuple[Any, Any] | None = None
 
     def write(self, report: ReportRows) -> None:
         """Write the piece's entries, then its groups and ledgers, which are known after all
-        entries."""
+        entries. `report` is called with the number of rows so far."""
         groups = self.targets["groups"]
+        # The collector also fills `summaries`: the entry count, first and last entry by ledger.
         group_collector = GroupCollector(self.piece.bookie_id, groups.write, self.summaries)
         for rows in self.index.rows(self.findings):
             self._note_logs(log_ids_of(rows.location))
@@ -171,8 +174,9 @@ class _IndexPiece:
         self._named_logs = np.union1d(self._named_logs, log_ids[is_first])
 
     def _recheck_doubtful_ledgers(self) -> None:
-        """Clear the doubtful ledgers that, read one by one, have just the entries written."""
-        # Of those that damage overlaps, without rows too: all of them may be lost.
+        """Find the ledgers of which damage has hidden entries: those whose keys it overlaps, unless
+        reading the ledger alone gives as many entries as were written."""
+        # Ledgers without a written row are among them: damage may hide all of their rows.
         self.doubtful_ledgers.update(self.index.doubtful_ledgers())
         for ledger_id in sorted(self.doubtful_ledgers):
             try:
@@ -184,6 +188,7 @@ class _IndexPiece:
             written_count, _, _ = self.summaries.get(ledger_id, _EMPTY_SUMMARY)
             if entry_count == written_count:
                 self.doubtful_ledgers.discard(ledger_id)
+        # A ledger that a finding of damage names has lost entries in any case.
         damage = (f for f in self.findings if f.severity == "damage")
         self.doubtful_ledgers.update(f.ledger for f in damage if f.ledger is not None)
 
@@ -203,6 +208,7 @@ class _IndexPiece:
             pa.array(log_ids_of(rows.location)),
             pa.array(positions_of(rows.location)),
         ]
+        # Without `with_lengths`, lengths are null; without messages, only lengths are written.
         if self.lengths is None:
             arrays.append(nulls)
         else:
@@ -236,7 +242,8 @@ class _IndexPiece:
             self.findings += oddities
         except BkstoreError as error:
             finding = Finding.of(error, ledger_id)
-            # A bad header stops entries and state alike, a damaged block the states of many.
+            # The damage may be known: a bad header of an index file hides the entries as well, and
+            # a damaged block the states of many ledgers, with a finding that names none of them.
             if known_findings.isdisjoint((finding, replace(finding, ledger=None))):
                 self.findings.append(finding)
         state_fields: tuple[Any, ...] = (None,) * 4

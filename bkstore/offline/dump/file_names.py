@@ -19,6 +19,7 @@ def file_name(bookie_id: str) -> str:
     name = name if name[:1].isalnum() else f"b{name}"
     if len(name.encode()) <= _MAX_NAME_BYTES:
         return name
+    # The digest and the hyphen before it take 17 bytes.
     digest = hashlib.sha256(bookie_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{name.encode()[: _MAX_NAME_BYTES - 17].decode(errors='ignore')}-{digest}"
 

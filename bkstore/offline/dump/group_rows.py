@@ -73,6 +73,7 @@ class GroupCollector:
             ConstantColumn(self._bookie_id, sum(group_counts)),
             np.repeat(ids[:, 0], group_counts),
             np.repeat(ids[:, 1], group_counts),
+            # The four columns of groups: first, last, size, period.
             *(np.concatenate(parts) for parts in zip(*(groups for _, groups in self._unwritten))),
         )
         self._write_table(Table(GROUPS, dict(zip(GROUPS.names, columns))))

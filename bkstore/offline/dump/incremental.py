@@ -43,6 +43,7 @@ def source_digest(piece: DumpPiece, log_ids: Sequence[Sequence[int]]) -> str:
 
     Cost: a `stat` a file. Raises `ReadFailed` if the system refuses one.
     """
+    # The rows of a piece of logs come from all of its logs, lengths from those that locations name.
     named_logs = [log for log in piece.logs if _is_in(log.log_id, log_ids)]
     read_logs = piece.logs if piece.kind == "logs" else named_logs if piece.with_lengths else ()
     content = (
@@ -56,9 +57,10 @@ def source_digest(piece: DumpPiece, log_ids: Sequence[Sequence[int]]) -> str:
         piece.first_ledger,
         piece.stop_ledger,
         [ledger for ledger, _ in piece.files],
-        # `dir_index` of a row is the directory that has its log.
+        # With index files, `dir_index` of a row is the directory that has its log.
         [(log.log_id, log.dir_index) for log in named_logs] if piece.layout == "idx" else [],
         [(log.dir_index, os.path.basename(log.path)) for log in read_logs],
+        # Size and modification time, without the path, which differs in a copy.
         [stat[1:] for stat in stat_files([log.path for log in read_logs])],
         list(_stat_index_files(piece)),
     )
@@ -133,6 +135,7 @@ class EarlierDump:
         self._index_pieces: dict[str, dict[_CutIndex, _EarlierPiece]] = {}  # by bookie
         self._log_pieces: dict[str, _EarlierPiece] = {}  # by digest
         try:
+            # The manifest's objects of files, by path.
             tables = manifest["tables"].values()
             objects = {file["path"]: file for table in tables for file in table["files"]}
             for record in records:
@@ -142,7 +145,8 @@ class EarlierDump:
             raise CorruptionError(str(self._path / SOURCES), None, reason) from None
 
     def _add_piece(self, record: Any, objects: Mapping[str, Any]) -> None:
-        """Keep a piece of the earlier dump: logs by digest, index pieces by first ledger."""
+        """Keep a piece of the earlier dump: one of logs by its digest, one of an index by bookie,
+        directory and first ledger, as its digest needs `log_ids` (`find_piece`)."""
         files = {table: objects[path] for table, path in record["files"].items()}
         piece = _EarlierPiece(record["digest"], record["log_ids"], files)
         if record["kind"] == "logs" and piece.digest is not None:
@@ -180,6 +184,8 @@ class EarlierDump:
         changed, if it is read live, or if its files are not as the manifest says."""
         if piece.live:
             return None
+        # A piece is unchanged if its digest is. That of an index piece depends on the logs that its
+        # rows name, which are known from the earlier dump.
         if piece.kind == "logs":
             kept = self._log_pieces.get(source_digest(piece, []))
         else:

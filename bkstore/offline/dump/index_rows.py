@@ -38,8 +38,9 @@ class PieceIndex(Closeable):
         self.index.close()
 
     def ledgers(self) -> list[LedgerId]:
-        """Return the ledgers of the range, in order, without those that another directory owns, and
-        those that damage hides (`hidden_ledgers`)."""
+        """Return the ledgers of the range, in order. Ledgers that belong to another directory, by
+        their id modulo the number of directories, and those that damage hides (`hidden_ledgers`)
+        are left out."""
         piece = self._piece
         return [
             ledger_id
@@ -58,7 +59,8 @@ class PieceIndex(Closeable):
         return [n for n in ledgers if n not in listed and listing.may_include(n)]
 
     def listing_damage(self) -> list[Finding]:
-        """Return the damage that may hide ledgers of the range."""
+        """Return the damage that may hide ledgers of the range: of each finding the index knows the
+        lowest and the highest ledger that it may hide, `unknown`."""
         listing, piece = self.index.list_readable_ledgers(), self._piece
         return [
             finding
@@ -76,8 +78,9 @@ class PieceIndex(Closeable):
             yield rows._replace(dir_index=_find_dirs(self._log_dirs, log_ids_of(rows.location)))
 
     def doubtful_ledgers(self) -> list[LedgerId]:
-        """Return the ledgers of the range from which `rows` may have left out some, in order:
-        damage overlaps their keys. For index files there are none: each finding names a ledger."""
+        """Return the ledgers, in order, of which `rows`, once exhausted, may have left out some
+        because damage overlaps their keys. For index files there are none: each finding of damage
+        there names its ledger."""
         if not isinstance(self.index, _RangeIndex) or not any(self.index.unknown_keys):
             return []
         return self.index.find_doubtful(self.ledgers())
@@ -85,9 +88,10 @@ class PieceIndex(Closeable):
     def _range_rows(
         self, index: _RangeIndex, findings: list[Finding], batch: int
     ) -> Iterator[IndexBatch]:
+        """Yield the rows of a RocksDB index, all with the number of the piece's directory."""
         piece = self._piece
         for rows in index.scan_range(piece.first_ledger, piece.stop_ledger, batch, findings):
-            if piece.directory_count > 1:  # drop misplaced rows, as `PartitionedIndex.scan` does
+            if piece.directory_count > 1:  # drop rows of ledgers that belong to other directories
                 home_dirs = rows.ledger_id.view(np.uint64) % np.uint64(piece.directory_count)
                 if not (home_dirs == piece.dir_index).all():
                     rows = IndexBatch(*(column[home_dirs == piece.dir_index] for column in rows))
@@ -97,7 +101,8 @@ class PieceIndex(Closeable):
 
 
 def _first_directory_of_logs(logs: Iterable[LogFile]) -> tuple[Int64Array, Int64Array]:
-    """Return log ids, ascending, and the number of the first directory that has each."""
+    """Return log ids, ascending, and the number of the first directory that has each: a log may be
+    linked into several."""
     directory_of_log: dict[int, int] = {}
     for log in logs:
         directory_of_log.setdefault(log.log_id, log.dir_index)
@@ -134,6 +139,7 @@ class _RangeIndex(RocksIndex):
         """Return those of some sorted ledgers that may have keys in `unknown_keys`, in order."""
         first_scoped = bisect_left(ledger_ids, 1, key=itemgetter(0))  # the first of scope >= 1
         doubtful: set[LedgerId] = set()
+        # `locations` has the ledgers of scope 0, `locations-128` all others.
         for has_scope, ranges in enumerate(self.unknown_keys):
             of_database = ledger_ids[first_scoped:] if has_scope else ledger_ids[:first_scoped]
             for start, stop in ranges:
@@ -147,8 +153,9 @@ class _RangeIndex(RocksIndex):
         batch: int,
         findings: list[Finding],
     ) -> Iterator[IndexBatch]:
-        """Yield the rows of ledgers from the first to before `stop_ledger` (None: to the end)."""
-        for has_scope in (False, True):  # databases of scope 0, then those of all other scopes
+        """Yield the rows of ledgers from the first to before `stop_ledger` (None: to the end), some
+        `batch` at a time. Damage is appended to `findings`, its keys to `unknown_keys`."""
+        for has_scope in (False, True):  # the database of scope 0, then that of all other scopes
             locations = self._find_locations(has_scope)
             if locations is None:
                 continue
@@ -156,7 +163,8 @@ class _RangeIndex(RocksIndex):
             has_ended = stop_ledger is not None and not stop_ledger.scope and has_scope
             if begins_later or has_ended:
                 continue
-            # The range begins and ends in this pair of databases, or spans it to its own ends.
+            # Where the range does not begin or end in this database, read from its first key, or to
+            # its last one.
             first_key, stop_key = b"", None
             if bool(first_ledger.scope) == has_scope:
                 first_key = ledger_key(first_ledger)

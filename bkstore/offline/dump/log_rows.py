@@ -43,9 +43,9 @@ def find_missing_logs(piece: DumpPiece, log_ids: Sequence[Sequence[int]]) -> lis
     """Return a finding for each entry log that the piece's locations name, but that is in no
     directory; `log_ids` are the named logs, as inclusive ranges.
 
-    None if the piece has no logs at all, as in a copy of the index alone. None for a running
-    bookie: it removes logs after a compaction, and creates new ones. None if lengths are read from
-    the logs: the entries without a length are findings then.
+    There are no findings if the piece has no logs at all, as in a copy of the index alone; for a
+    running bookie, which removes logs after a compaction and creates new ones; and if lengths are
+    read from the logs, as the entries without a length are findings then.
     """
     if not piece.logs or piece.live or piece.with_lengths:
         return []
@@ -62,7 +62,7 @@ def _is_closed(log: LogFile) -> bool | None:
     try:
         header = decode_header(header_bytes)
     except (CorruptionError, UnsupportedLayout):  # the scan reports it
-        return None if header_bytes else False
+        return None if header_bytes else False  # an empty file is a log that was just created
     return header.version > 0 and header.map_offset > 0
 
 

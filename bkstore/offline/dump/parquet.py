@@ -121,6 +121,7 @@ class ParquetTableWriter:
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        """Complete the file and make it durable; remove it after an error, here or in the block."""
         is_complete = False
         try:
             if exc_type is None:

@@ -119,6 +119,7 @@ class PartialDump(StagingDirectory):
         """Publish exactly the files `paths`, and `texts` by their names, as OUT, durably."""
         files, kept_names = self._files, set(paths)
         with convert_write_errors(self.staging_path):
+            # Remove the files of pieces that this dump does not have.
             for path in sorted(self.data.rglob("*"), reverse=True):  # content before its folder
                 if path.is_dir():
                     with suppress(OSError):  # not empty

@@ -68,10 +68,11 @@ class DumpSource(NamedTuple):
 class DumpPiece:
     """One task: a range of ledgers (`kind` "index") or some entry logs (`kind` "logs").
 
-    `first_ledger` is the lowest ledger, `stop_ledger` the end of the range (None: no end), `files`
-    its index files. `index_dirs` are the directories of the index: all for index files, for RocksDB
-    number `dir_index` of `directory_count`. `logs` are read, or locations may point into them.
-    `with_messages`: the headers of Pulsar's messages are read, beside the lengths of records.
+    The range is from `first_ledger` to before `stop_ledger` (None: no end), with these index
+    `files` (none for RocksDB). `index_dirs` are the directories of the index: all for index files,
+    for RocksDB number `dir_index` of `directory_count`. `logs` are the logs of a "logs" piece, or
+    those that locations may point into. `weight` estimates the work, in rows. `with_lengths`,
+    `with_messages`: the lengths of records, or also the headers of Pulsar's messages, are read.
     """
 
     bookie_id: str
@@ -177,7 +178,8 @@ def _idx_pieces(
 
 
 def _max_entries(path: str) -> int:
-    """Return an upper bound of the entries in an index file; holes of the file have none."""
+    """Return an upper bound of the entries in an index file, which has 8 bytes for each. Holes of
+    the file, which are in its size but not in its blocks of 512 bytes, have no entries."""
     try:
         info = os.stat(path)
     except OSError as error:
@@ -195,7 +197,8 @@ def _rocks_pieces(
     parts = index.parts if isinstance(index, PartitionedIndex) else [index]
     number = 0
     for dir_index, database in enumerate(parts):
-        # Only the ledgers that belong to this directory: another's rows here are leftovers.
+        # Only the ledgers that belong to this directory, by their id modulo the number of
+        # directories: rows of other ledgers here are leftovers.
         listed = database.list_readable_ledgers().ledgers
         ledgers = [n for n in listed if n.ledger % len(parts) == dir_index]
         weights = _weigh_ledgers(database, ledgers, currents[dir_index])
@@ -223,7 +226,9 @@ def _rocks_pieces(
 
 
 def _weigh_ledgers(database: EntryIndex, ledgers: Sequence[LedgerId], current: Path) -> list[int]:
-    """Return weights from last entry ids, scaled down to the rows that fit into the database."""
+    """Return the weight of each ledger: `_LEDGER_WEIGHT`, and its rows as estimated by its last
+    entry id. If there are gaps in ledgers, that is too much: the rows are scaled down to as many as
+    fit into the database's files."""
     rows = []
     for ledger in ledgers:
         try:
@@ -246,13 +251,17 @@ def _cut_index(
     piece_rows: int,
     cuts: Sequence[LedgerId],
 ) -> Iterator[tuple[int, int, LedgerId, LedgerId | None]]:
-    """Yield (start, stop, first ledger, ledger before which it ends) of slices of the ledgers, cut
-    at `cuts`, which an earlier dump had, and where a slice has more than twice `piece_rows`."""
-    # The parts between the earlier cuts: their indexes in `ledgers`, and their first ledgers.
+    """Cut the ledgers, which are in order, into a slice for each piece; yield (start, stop, first
+    ledger, ledger before which it ends) of each slice ``ledgers[start:stop]``.
+
+    `cuts` are the first ledgers of an earlier dump's pieces. The slices are cut there again, so
+    that pieces without changes are the same, and where one has more than twice `piece_rows`."""
+    # The parts between the earlier cuts: their indexes in `ledgers`, and their first ledgers. A
+    # part begins at its cut, even if that ledger is gone by now.
     earlier = [ledger for ledger in cuts if ledger > _LOWEST_LEDGER]
     bounds = [0, *(bisect_left(ledgers, ledger) for ledger in earlier), len(ledgers)]
     firsts: list[LedgerId | None] = [_LOWEST_LEDGER, *earlier, None]
-    for (start, stop), (first, last) in zip(pairwise(bounds), pairwise(firsts)):
+    for (start, stop), (first, next_first) in zip(pairwise(bounds), pairwise(firsts)):
         part_weights = weights[start:stop]
         # A part stays one piece, as in the earlier dump, unless it has grown too much.
         target = piece_rows if not cuts or sum(part_weights) > 2 * piece_rows else sum(part_weights)
@@ -262,7 +271,7 @@ def _cut_index(
                 start + part_start,
                 start + part_stop,
                 ledgers[start + part_start] if part_start else first or _LOWEST_LEDGER,
-                last if is_last else ledgers[start + part_stop],
+                next_first if is_last else ledgers[start + part_stop],
             )
 
 
@@ -279,7 +288,8 @@ def _split_evenly(weights: Sequence[int], target: int) -> Iterator[tuple[int, in
 
 
 def _log_pieces(bookie: BookieDir) -> Iterator[DumpPiece]:
-    """Yield the pieces of entry logs; one without logs, if there are none, for the empty tables."""
+    """Yield the pieces of entry logs, each of one directory. If there are no logs, yield one piece
+    without any: it writes the empty tables."""
     pieces: list[tuple[LogFile, ...]] = []
     for _, group in groupby(bookie.entry_logs, key=lambda log: log.dir_index):
         logs = tuple(group)

@@ -57,7 +57,8 @@ class RecordColumns(NamedTuple):
 
 
 class _LogColumns:
-    """The columns of one log's rows, 0 where unknown, and the codes of the reasons."""
+    """The columns of one log's rows, 0 where unknown. `codes` are the codes of the reasons why a
+    length is unknown, `message_codes` those of messages; 0: it is known."""
 
     def __init__(self, row_count: int) -> None:
         self.lengths, self.codes, self.publish_times, self.messages, self.message_codes = (
@@ -74,6 +75,7 @@ class RecordLengths:
 
     def __init__(self, logs: Iterable[LogFile], *, with_messages: bool = False) -> None:
         self._published = PublishedMessages() if with_messages else None
+        # How much of each record is read at first: its header, or also that of a message.
         self._head_bytes = HEAD_BYTES if with_messages else V2_HEADER
         # Of several logs of one directory and id, the first one counts.
         self._paths = {(log.dir_index, log.log_id): log.path for log in reversed(list(logs))}
@@ -101,6 +103,7 @@ class RecordLengths:
             if row_numbers.size:
                 log_rows = IndexBatch(*(column[row_numbers] for column in rows))
                 in_log = self._columns_in_log(log_rows)
+                # Put the values of this log where its rows are in the batch.
                 for name, column in vars(columns).items():
                     column[row_numbers] = getattr(in_log, name)
         self._add_findings(rows, columns.codes)
@@ -124,7 +127,8 @@ class RecordLengths:
         return findings
 
     def _add_findings(self, rows: IndexBatch, codes: Int64Array) -> None:
-        """Add findings on the rows without a length, by the codes of the reasons."""
+        """Add findings on the rows whose code in `codes` is that of a reason, not 0: consecutive
+        entries of a ledger with the same reason become one finding."""
         unknown = np.flatnonzero(codes)
         if not unknown.size:
             return
@@ -132,7 +136,7 @@ class RecordLengths:
         codes, rows = codes[unknown], IndexBatch(*(column[unknown] for column in rows))
         start = 0
         for ledger, entries, locations in rows.by_ledger():
-            ledger_codes = codes[start : start + entries.size]
+            ledger_codes = codes[start : start + entries.size]  # rows are in the order of ledgers
             start += entries.size
             for code in np.unique(ledger_codes).tolist():
                 entry_ids = entries[ledger_codes == code]
@@ -154,6 +158,7 @@ class RecordLengths:
         return count
 
     def _reason_code(self, path: str, reason: str, lacking: str = "length") -> int:
+        """Return the code of a reason, a new one if it is new; `lacking` is what is unknown."""
         next_code = len(self._code_of_reason) + 1
         return self._code_of_reason.setdefault((path, f"no {lacking}: {reason}"), next_code)
 
@@ -169,6 +174,7 @@ class RecordLengths:
         try:
             file = self._open_file(path)
             log_size = os.fstat(file.fd).st_size
+            # Leave out rows whose location is not in the log.
             starts = positions_of(rows.location)
             is_inside = starts >= HEADER_SIZE + SIZE_FIELD_BYTES
             is_inside &= starts + V1_HEADER <= log_size
@@ -176,6 +182,7 @@ class RecordLengths:
                 size = format_count(log_size, "byte")
                 reason = f"location points past the end of the log ({size})"
                 codes[~is_inside] = self._reason_code(path, reason)
+            # Read the heads of the records of the other rows, some megabytes at a time.
             inside_rows = np.flatnonzero(is_inside)
             for heads in _read_records(file.fd, starts, inside_rows, self._head_bytes):
                 row_numbers = heads.row_numbers
@@ -187,7 +194,7 @@ class RecordLengths:
                     codes[row_numbers[sizes == 0]] = code
                 if self._published is not None:
                     self._read_messages(file, rows, heads, columns)
-        except OSError as error:
+        except OSError as error:  # the rows not read yet, of length 0, have this reason
             finding = Finding.of(read_error(error, path))
             codes[lengths == 0] = self._reason_code(path, finding.detail.removeprefix(f"{path}: "))
         except SystemRefused:
@@ -199,8 +206,8 @@ class RecordLengths:
     def _read_messages(
         self, file: OpenFile, rows: IndexBatch, heads: RecordHeads, columns: _LogColumns
     ) -> None:
-        """Set the columns of messages of some records whose length is known; reads more of those
-        whose header is longer than what was read."""
+        """Set the columns of messages in `columns`, for the records in `heads` whose length is
+        known. Where a message's header is longer than the head, more of the record is read."""
         assert self._published is not None
         head_bytes = self._head_bytes
         pending = [heads]
@@ -217,12 +224,14 @@ class RecordLengths:
             for problem in np.unique(decoded.problem[decoded.problem > 0]).tolist():
                 code = self._reason_code(file.path, EntryProblem(problem).reason, "message")
                 columns.message_codes[row_numbers[decoded.problem == problem]] = code
-            # Until they are read, and if their headers are too long, these have no message.
+            # `needed` is how many bytes of the record have its header, if they were not read. Until
+            # they are, and for good if they are too many, this is the reason.
             code = self._reason_code(file.path, "its header was not read to the end", "message")
             columns.message_codes[row_numbers[decoded.needed > 0]] = code
             is_short = decoded.needed <= _MAX_HEAD_BYTES
             unread = row_numbers[(decoded.needed > 0) & is_short]
             if unread.size:
+                # Grow by a factor at least: a header's length may become known step by step.
                 needed_bytes = int(decoded.needed[is_short].max())
                 head_bytes = min(max(8 * head_bytes, needed_bytes), _MAX_HEAD_BYTES)
                 pending += _read_records(file.fd, positions_of(rows.location), unread, head_bytes)
@@ -249,7 +258,8 @@ def _read_sizes(heads: RecordHeads, rows: IndexBatch, limits: Int64Array) -> Int
 
 
 def _of_known_length(heads: RecordHeads, lengths: Int64Array) -> RecordHeads:
-    """Return the records whose length is known, with their ends."""
+    """Return the records whose length is known, with their ends in `data`; what was read beyond the
+    end of a record is no longer `available`."""
     known = np.flatnonzero(lengths[heads.row_numbers])
     row_numbers, offsets = heads.row_numbers[known], heads.offsets[known]
     ends = offsets + lengths[row_numbers]
@@ -260,8 +270,8 @@ def _of_known_length(heads: RecordHeads, lengths: Int64Array) -> RecordHeads:
 def _read_records(
     fd: int, all_starts: Int64Array, row_numbers: Int64Array, head_bytes: int
 ) -> Iterator[RecordHeads]:
-    """Yield the first `head_bytes` or more of the records of the rows `row_numbers`, whose ends are
-    not known yet (0)."""
+    """Yield the first `head_bytes` or more of the records of the rows `row_numbers`, with ends of
+    0: not known yet. `all_starts` are the positions of the records of all rows, ascending."""
     starts = all_starts[row_numbers]
     if not starts.size:
         return
