@@ -46,6 +46,7 @@ class StagingDirectory:
         return self.staging_path / f"{prefix}-{os.getpid()}-{os.urandom(4).hex()}"
 
     def __enter__(self) -> Self:
+        """Lock the staging directory, and make the directories of this run."""
         with convert_write_errors(self.staging_path):
             self._lock = acquire_staging_lock(self.staging_path, self._kind, self._files)
             try:
@@ -155,7 +156,8 @@ def _open_lock_file(staging_path: Path, kind: str, files: Files) -> int:
 
 
 def _stamp_lock_file(fd: int, staging_path: Path, kind: str) -> None:
-    """Write into the lock file what is staged, or check it if it is written already."""
+    """Write into the lock file, open as `fd`, which `kind` of output is staged here; raise
+    `InvalidArgument` if it says another kind."""
     stamp = f"{STAMP_PREFIX}\t{kind}\n".encode("ascii")
     old_stamp = os.pread(fd, len(stamp) + 1, 0)
     if old_stamp == stamp:

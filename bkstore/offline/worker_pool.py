@@ -88,6 +88,7 @@ class WorkerPool(Generic[_Task, _Result]):
         return busy
 
     def _find_or_start_worker(self) -> _Worker:
+        """Return a worker without a task, a new one if all have one."""
         for worker in self._workers:
             if worker.task is None:
                 return worker
@@ -185,6 +186,7 @@ def run_worker(fd: int) -> None:
     received: SimpleQueue[Any] = SimpleQueue()
 
     def listen() -> None:
+        """Put what the caller sends into `received`; end the process when the caller is gone."""
         try:
             while True:
                 received.put(pipe.recv())

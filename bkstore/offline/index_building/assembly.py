@@ -46,7 +46,8 @@ def build_index(
     states: Mapping[LedgerId, LedgerState],
     files: Files = OS_FILES,
 ) -> None:
-    """Build the index in these directories from its files and the states; durable on return.
+    """Build the index in these directories from the finished files of its rows, which are moved
+    there, and the ledger states; durable on return.
 
     Raises `WriteFailed`, and `BkstoreError` if a file is missing or its size has changed.
     """
@@ -55,7 +56,7 @@ def build_index(
     for dir_index, current in enumerate(index_dirs):
         with convert_write_errors(current):
             files.makedirs(current)
-        # Files and states of ledger L are of directory L mod n.
+        # Directory number L mod n of n has the rows and the state of ledger L.
         dir_files = [table_file for table_file in table_files if table_file.directory == dir_index]
         count = len(index_dirs)
         dir_states = {
@@ -85,7 +86,8 @@ def _open_with_rows(
 ) -> EntryIndex:
     """Move the files into a ``current/``, and open its index for writing.
 
-    `states` are the ledgers that will be added: databases for scopes are made if any has one.
+    `states` are the ledgers whose states will be added. If one of them or of the files has a scope,
+    databases for such ledgers are made, too.
     """
     if layout == "idx":
         for table_file in table_files:
@@ -109,7 +111,8 @@ def _open_with_rows(
 
 
 def _move_tree(source: Path, current: Path, files: Files) -> None:
-    """Move the index files of one tree into another, which has none of their ledgers."""
+    """Move the index files of a tree below `source` to `current`, which has none of their ledgers,
+    durably."""
     with convert_read_errors(source):
         tree = scan_trees([source])
     changed: set[Path] = set()

@@ -26,7 +26,8 @@ def check_storable(states: Mapping[LedgerId, LedgerState], layout: str, verb: st
 
 
 def put_states(index: EntryIndex, states: Mapping[LedgerId, LedgerState], per_flush: int) -> None:
-    """Store the states that the index does not have yet, durably; flush after each `per_flush`."""
+    """Store the states that the index does not have yet, durably. It is flushed after every
+    `per_flush` states, which bounds what it holds in memory."""
     count = 0
     for ledger_id, state in states.items():
         if _has_state(index, ledger_id, state):

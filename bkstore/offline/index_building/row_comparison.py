@@ -24,35 +24,31 @@ def compare_rows(
     that differs, is missing, or is one too many. Memory: a batch of each.
     """
     count = 0
-    for ours, theirs in _align_batches(iter(expected), iter(actual), path, origin):
-        for expected_column, found_column in zip(ours[1:], theirs[1:]):  # all but the directory
-            if not np.array_equal(expected_column, found_column):
-                row = int(np.flatnonzero(expected_column != found_column)[0])
-                reason = (
-                    f"{_describe_row(theirs, row)} is here, {_describe_row(ours, row)} in {origin}"
-                )
-                raise CorruptionError(path, None, reason)
-        count += ours.entry_id.size
+    for expected_rows, rows in _align_batches(iter(expected), iter(actual), path, origin):
+        for expected_column, column in zip(expected_rows[1:], rows[1:]):  # all but the directory
+            if not np.array_equal(expected_column, column):
+                row = int(np.flatnonzero(expected_column != column)[0])
+                here, there = _describe_row(rows, row), _describe_row(expected_rows, row)
+                raise CorruptionError(path, None, f"{here} is here, {there} in {origin}")
+        count += rows.entry_id.size
     return count
 
 
 def _align_batches(
     expected: Iterator[IndexBatch], actual: Iterator[IndexBatch], path: Path, origin: str
 ) -> Iterator[tuple[IndexBatch, IndexBatch]]:
-    """Yield the rows of both in batches of equal size; raise if one has more rows."""
-    ours, theirs = next(expected, None), next(actual, None)
-    while ours is not None and theirs is not None:
-        size = min(ours.entry_id.size, theirs.entry_id.size)
-        yield _slice_rows(ours, 0, size), _slice_rows(theirs, 0, size)
+    """Yield the expected and the actual rows in batches of equal size; raise if one has more."""
+    left, right = next(expected, None), next(actual, None)
+    while left is not None and right is not None:
+        size = min(left.entry_id.size, right.entry_id.size)
+        yield _slice_rows(left, 0, size), _slice_rows(right, 0, size)
         # Keep what is left of the longer batch, and read on in place of the shorter one.
-        ours = _slice_rows(ours, size) if ours.entry_id.size > size else next(expected, None)
-        theirs = _slice_rows(theirs, size) if theirs.entry_id.size > size else next(actual, None)
-    if ours is not None:
-        raise CorruptionError(path, None, f"{_describe_row(ours, 0)} is in {origin}, but not here")
-    if theirs is not None:
-        raise CorruptionError(
-            path, None, f"{_describe_row(theirs, 0)} is here, but not in {origin}"
-        )
+        left = _slice_rows(left, size) if left.entry_id.size > size else next(expected, None)
+        right = _slice_rows(right, size) if right.entry_id.size > size else next(actual, None)
+    if left is not None:
+        raise CorruptionError(path, None, f"{_describe_row(left, 0)} is in {origin}, but not here")
+    if right is not None:
+        raise CorruptionError(path, None, f"{_describe_row(right, 0)} is here, but not in {origin}")
 
 
 def _slice_rows(rows: IndexBatch, start: int, stop: int | None = None) -> IndexBatch:

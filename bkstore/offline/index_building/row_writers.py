@@ -94,7 +94,8 @@ class TableWriter(RowWriter):
 
     def add(self, directory: int, rows: IndexBatch) -> None:
         """Write the next rows of a directory; a table file ends when it is full."""
-        unscoped = int(np.count_nonzero(rows.scope_id == 0))  # they come first
+        # Rows of scope 0 come first; those of other scopes are in table files of their own.
+        unscoped = int(np.count_nonzero(rows.scope_id == 0))
         for part, has_scope in ((slice(unscoped), False), (slice(unscoped, None), True)):
             part_rows = IndexBatch(*(column[part] for column in rows))
             if part_rows.entry_id.size:
@@ -120,7 +121,9 @@ class TableWriter(RowWriter):
         self._finish_file()
         self._file_kind = file_kind
         path = self._folder / f"{len(self._finished):05d}.sst"
-        self._writer = TableFileWriter(path, 3 if file_kind[1] else 2, self._files)
+        _directory, has_scope = file_kind
+        key_columns = 3 if has_scope else 2  # the scope, if it is not 0, ledger and entry
+        self._writer = TableFileWriter(path, key_columns, self._files)
         return self._writer
 
     def _finish_file(self) -> None:
@@ -172,7 +175,7 @@ class TreeWriter(RowWriter):
                 self._begin_file(ledger)
             try:
                 self._index.put_many(ledger, entries, locations)
-            except InvalidArgument as error:
+            except InvalidArgument as error:  # too many holes: name the ledger, and a way out
                 raise InvalidArgument(f"ledger {ledger}: {error}: {self._advice}") from error
         self._row_count += rows.entry_id.size
 

@@ -30,10 +30,12 @@ _LOWEST_LEDGER = LedgerId(0, 0)
 
 
 class ComparedRange(NamedTuple):
-    """A share of a file, and the ledgers of the same range in the ledger directory `dir_index`.
+    """What one task compares: a share of a file of the dump, `read`, with the rows of the same range
+    of ledgers in the index of the ledger directory `dir_index`.
 
     The first share of a file begins where the file before ended, the last of all ends with the
-    directory. `ledgers` have an index file. Without `read`, the dump has no rows of the directory.
+    directory. `ledgers` are those with an index file, in the range of all shares of the file; empty
+    for RocksDB. If `read` is None, the dump has no rows of the directory.
     """
 
     dir_index: int
@@ -58,7 +60,7 @@ def plan_comparison(
         # Cut each file of the directory into shares of about `rows` rows.
         ends = {f.path: f.ledger_range.last for f in files.sorted_files if f.ledger_range}
         tasks = plan_sorted_tasks([files.sorted_files], rows)
-        # Each task reads one share of a file of the one dump.
+        # As there is one dump, each task reads one share of one file.
         reads = [read for task in tasks for (read,) in task.reads_per_dump]
         # The ranges of the files, made adjacent, span all ledgers: rows too many are found as well.
         after_ledger, start = None, 0
@@ -92,7 +94,7 @@ def compare_range(source: LoadSource, layout: str, data: Path, compared: Compare
         with opened_parquet(compared.read.path) as file:
             file_part = locate_part(compared.read, row_groups(file.metadata))
         if file_part == NO_PART:
-            return 0  # the file has fewer shares than it was cut into
+            return 0  # the file can be split into fewer parts than there are shares
         after_ledger, last_ledger = file_part.after_ledger, file_part.last_ledger
     # Of index files only those of these ledgers are read.
     start = 0 if after_ledger is None else bisect_right(compared.ledgers, after_ledger)

@@ -48,6 +48,7 @@ def group_by_directory(source: LoadSource) -> list[DirectoryFiles]:
     if nonempty and not is_declared:
         return [DirectoryFiles(sorted_files=[], unsorted_files=nonempty)]
     files_by_directory: list[list[DumpFile]] = [[] for _ in range(source.directories)]
+    # A dump's file has ledgers of one directory, L mod n, so the first one shows which.
     for file in nonempty:
         if file.ledger_range is not None:
             files_by_directory[file.ledger_range.first.ledger % source.directories].append(file)

@@ -127,7 +127,8 @@ def _open_with_manifest(folder: DumpFolder, bookie: str | None) -> LoadSource:
 
 
 def _open_folder(dump: Path, bookie: str | None, directories: int) -> LoadSource:
-    """Return the source of a folder without a manifest: its files' rows show bookies and layout."""
+    """Return the source of a folder without a manifest. Which bookies it has, and their layouts, is
+    found by reading columns of all files."""
     paths: dict[str, list[Path]] = {}
     row_counts: dict[Path, int] = {}
     for schema in (ENTRIES, LEDGERS):
@@ -136,8 +137,7 @@ def _open_folder(dump: Path, bookie: str | None, directories: int) -> LoadSource
             raise not_a_dump_error(dump, f"{MANIFEST} and no {schema.name}/")
         paths[schema.name] = _parquet_files(folder)
         row_counts |= {path: _check_footer(str(path), schema) for path in paths[schema.name]}
-    # The files may have rows of several bookies: those of other ones are skipped when they are
-    # read.
+    # The files may have rows of several bookies: those of the others are skipped by reading.
     ids = {value for listed in paths.values() for value in _distinct_values(listed, "bookie")}
     chosen = _choose_bookie(dump, sorted(ids), bookie)
     files = [
@@ -188,7 +188,8 @@ def _check_footer(path: str, schema: Schema, rows: int | None = None) -> int:
 def _read_batches(
     path: str | Path, columns: Sequence[str], validate: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the file's rows; `validate` if text is converted, which may be invalid UTF-8."""
+    """Yield the file's rows. With `validate`, invalid text (not UTF-8) raises here, not where it is
+    converted."""
     with opened_parquet(str(path)) as file:
         for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False):
             if validate:
@@ -259,7 +260,7 @@ def _check_rows(source: LoadSource, path: str, batch: pa.RecordBatch) -> IndexBa
         if column.null_count:
             raise CorruptionError(path, None, f"null in column {column_name}")
         columns[column_name] = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    dir_index, scope, ledger, entry, log_id, position = columns.values()
+    dir_index, scope, ledger, entry, log_id, position = columns.values()  # as `ENTRY_COLUMNS`
     location = log_id << np.int64(32) | position
     for rule, is_bad in (
         ("ledger ids in scope 0 are at most 2^63-1", (scope == 0) & (ledger < 0)),

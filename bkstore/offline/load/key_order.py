@@ -29,9 +29,10 @@ RUN_ROWS = 1 << 20
 
 @dataclass
 class DirectoryRows:
-    """What is known of one directory's rows, by a pass over them or the manifest (`is_declared`).
+    """What is known of one directory's rows: by the manifest (`is_declared`), or a pass over them.
 
-    `rows` counts them, `last_key` is the last one's (scope, ledger, entry), and `files` have them.
+    `rows` counts them, `is_sorted` is whether they are in key order as they are read from `files`,
+    and `last_key` is the (scope, ledger, entry) of the last one that the pass has read.
     """
 
     rows: int = 0
@@ -47,8 +48,8 @@ class DirectoryRows:
 
 
 def survey_order(source: LoadSource) -> list[DirectoryRows]:
-    """Return of each directory's rows how many there are, in which files, and whether they are in
-    key order: as the manifest declares, or if it does not declare all files, by reading all rows.
+    """Return for each directory how many rows it has, in which files, and whether these are in key
+    order. The manifest declares that; if it does not for all files, all rows are read.
 
     Reading takes about 40 ns a row. Raises `CorruptionError` for invalid rows.
     """

@@ -1,7 +1,8 @@
 """Load a dump into a new index: `entries` and `ledgers` of one bookie, RocksDB or index files.
 
-A `LoadEngine` writes the rows as pieces (`offline.index_building`), which are assembled, compared
-with the dump and published. `LocalLoadEngine` runs in one process; Spark's is `bkstore.spark.load`.
+A `LoadEngine` writes the rows as pieces, RocksDB table files or trees of index files, which
+`offline.index_building` assembles; the index is compared with the dump, then published.
+`LocalLoadEngine` runs in one process; Spark's is `bkstore.spark.load`.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class LocalLoadEngine:
         return compare_rows(self._read_rows(job), index.scan(), data)
 
     def _read_rows(self, job: LoadJob) -> Iterator[IndexBatch]:
+        """Yield the rows that were written, again, and report how many were compared."""
         row_count = 0
         for ordered_rows in self._ordered_rows:
             for batch in ordered_rows:
@@ -218,7 +220,7 @@ def _compare_index(engine: LoadEngine, job: LoadJob, data: Path, result: LoadRes
         if rows != result.rows:
             raise CorruptionError(data, None, f"has {rows} rows, {result.rows} were written")
         compare_states(index, states, data)
-        # A ledger without a state gets an index file by its rows, but is not in `ledgers`.
+        # The index has the ledgers with a state. Index files list a ledger that has rows only, too.
         indexed = set(index.ledgers())
         may_have_more = job.layout == "idx"
         if not (indexed >= states.keys() if may_have_more else indexed == states.keys()):

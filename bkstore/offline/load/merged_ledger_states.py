@@ -22,6 +22,7 @@ def read_states(source: LoadSource, findings: list[Finding]) -> dict[LedgerId, L
     lost, and has no master key; this is a finding.
     """
     states: dict[LedgerId, LedgerState] = {}
+    # Lost states of ledgers that follow each other are one finding.
     runs = DamageRuns(findings, noun="ledgers")
     for row in read_ledgers(source):
         ledger = row["name"]
@@ -44,8 +45,8 @@ def _state_of_row(row: Mapping[str, Any]) -> LedgerState:
 
 
 def _merge_states(ledger_id: LedgerId, one: LedgerState, other: LedgerState) -> LedgerState:
-    """Return one state of two of the same ledger: fenced, or in limbo (it may have lost entries),
-    if either is; the higher explicit LAC; the master key that one of them has."""
+    """Return one state for two of the same ledger: fenced if one of them is, and in limbo (entries
+    may be lost) if one is, with the higher explicit LAC and the master key that is known."""
     keys = {key for key in (one.master_key, other.master_key) if key}
     if len(keys) > 1:
         raise InvalidArgument(f"ledger {ledger_id} has two master keys: rows of different bookies?")
@@ -59,6 +60,7 @@ def _lac_sort_key(body: bytes | None) -> tuple[int, bytes]:
     if body is None:
         return -2, b""
     try:
-        return decode_explicit_lac(body)[1], body
+        _ledger, lac = decode_explicit_lac(body)
+        return lac, body
     except CorruptionError:  # a client may have sent anything
         return -2, body

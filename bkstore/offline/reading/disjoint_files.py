@@ -47,7 +47,8 @@ def group_by_bookie(files: Iterable[DumpFile]) -> dict[str, list[DumpFile]]:
 
 
 def split_repeating(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
-    """Return (files `split_disjoint` or without rows, files that may repeat rows). O(n log n)."""
+    """Split the files of several bookies into those whose rows are distinct, and those that may
+    repeat a row of another file, as they are not known to share no ledger. O(n log n)."""
     repeating: list[DumpFile] = []
     for bookie_files in group_by_bookie(files).values():
         _, overlapping_files = split_disjoint(bookie_files)

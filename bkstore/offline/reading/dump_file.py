@@ -68,9 +68,9 @@ def check_footer(
     `columns` are given, text columns may have Arrow's type large_string.
     """
     actual, declared = file.schema_arrow, schema.to_arrow()
-    # All columns: exactly those that are declared, in order.
     if schema.name == ENTRIES.name and actual.names == ENTRIES_WITH_MESSAGES.names:
         declared = ENTRIES_WITH_MESSAGES.to_arrow()
+    # All columns: exactly those that are declared, in order.
     if columns is None:
         unexpected = [f"{column.name} {column.type}" for column in actual if column not in declared]
         missing = [column.name for column in declared if column.name not in actual.names]
@@ -97,7 +97,7 @@ def _wrong_columns_error(location: str, schema: Schema, reason: str) -> Unsuppor
 
 
 def has_only_bookie(footer: pq.FileMetaData, bookie: str) -> bool:
-    """Return whether statistics prove that all rows are of this bookie, and none is null."""
+    """Return whether the footer's statistics prove that all rows are of this bookie, none null."""
     column = _column_numbers(footer).get("bookie")
     if column is None:
         return not footer.num_row_groups
@@ -120,7 +120,8 @@ def has_nulls(footer: pq.FileMetaData, column_name: str) -> bool:
 
 
 def row_groups(footer: pq.FileMetaData) -> tuple[RowGroup, ...]:
-    """Return a file's row groups, with end ledgers if it has their columns; 10 us per group."""
+    """Return a file's row groups, each with its first and last ledger if the file has the columns
+    of ledger ids, and statistics show them; 10 us per group."""
     columns = _column_numbers(footer)
     groups = []
     for group in range(footer.num_row_groups):
@@ -139,6 +140,7 @@ def check_row_groups(
     """Raise `CorruptionError` if statistics show that a file is not sorted, though its manifest
     says so, or that it has ledgers outside of `ledger_range`. O(row groups).
     """
+    # The first and last ledgers of the row groups, by number of the group, where they are known.
     known_ends = [
         (number, group.first, group.last)
         for number, group in enumerate(groups)

@@ -71,6 +71,7 @@ def remote_file_system(location: str) -> tuple[Any, str]:
         system_and_path: tuple[Any, str] = fs.FileSystem.from_uri(f"{scheme_name}:{after_scheme}")
         return system_and_path
     except pa.ArrowInvalid as error:
+        # For a scheme that pyarrow does not know, try fsspec.
         if "nrecognized filesystem type" not in str(error):
             raise InvalidArgument(f"{location}: {_first_line(error)}") from None
     try:

@@ -38,10 +38,12 @@ def locate_part(read: FileRead, groups: Sequence[RowGroup]) -> FilePart:
     of how many). An unsorted file is cut by row groups, a sorted one between ledgers. Raises
     `CorruptionError` if the file's statistics contradict the declared order."""
     share, shares = read.share
+    # A sorted file may have a `ledger_range`, although the read takes its rows as unsorted ones.
     if read.is_sorted or read.ledger_range is not None:
         check_row_groups(read.path, groups, read.ledger_range)
     if not read.is_sorted:
         return FilePart(len(groups) * share // shares, len(groups) * (share + 1) // shares)
+    # Share n ends with the ledger splits[n], the last share with that of the read.
     splits = _split_ledgers(groups, shares) if shares > 1 else []
     if share > len(splits):  # the file can be split into fewer parts than there are shares
         return NO_PART

@@ -86,7 +86,8 @@ def run_starts(*columns: Int64Array) -> Int64Array:
 class OrderCheck:
     """Verifies batch by batch that rows are sorted, and finds the first that is out of order.
 
-    Columns are scope, ledger and, if it has one, the third sort column. Costs some 5 ns per row.
+    Rows are sorted by scope, ledger and, if the table has one, a third column (`SORTED_BY`), such
+    as the entry id. Without it a ledger has one row. Costs some 5 ns per row.
     """
 
     def __init__(self) -> None:
@@ -113,6 +114,7 @@ class OrderCheck:
         return _first_unsorted(scope, ledger, third)
 
     def _continues_ledger(self, third: Int64Array | None) -> bool:
+        """Return whether rows of the last ledger may follow: whether the third column ascends."""
         if third is None or self._last_third is None:
             return False  # a second row of a ledger, which may have only one
         return int(third[0]) > self._last_third

@@ -33,7 +33,8 @@ def encode_manifest(
     findings: Iterable[tuple[str, Finding]],
     options: Mapping[str, Any],
 ) -> bytes:
-    """Return the manifest's bytes. `tables` has the files of each table in order."""
+    """Return the manifest's bytes. `bookies` and `tables` have the objects of the bookies, and of
+    each table's files in order; `findings` has each finding with the id of its bookie."""
     finding_objects = [{"bookie": name, **finding_to_json(finding)} for name, finding in findings]
     document = {
         "kind": _KIND,
@@ -91,7 +92,7 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
 
 
 def finding_from_json(json_object: Mapping[str, Any]) -> Finding:
-    """Return the finding of `finding_to_json`."""
+    """Return the finding from an object that `finding_to_json` made."""
     ledger = None
     if json_object["ledger_id"] is not None:
         ledger = LedgerId.from_signed(json_object["scope_id"], json_object["ledger_id"])

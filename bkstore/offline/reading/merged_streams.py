@@ -27,8 +27,8 @@ def merge_sorted_streams(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterato
         for stream in waiting:
             stream.fill()
         last_ledgers = [s.last_ledger for s in waiting if s.last_ledger is not None]
-        # Each stream has all its rows of the ledgers before its last waiting one: what is before
-        # the lowest of these is complete in all streams.
+        # A stream may have more rows of its last waiting ledger, but none of the ledgers before it.
+        # So the ledgers before the lowest of the last ledgers are complete in all streams.
         limit = min(last_ledgers, default=None)
         batches = [batch for stream in waiting if (batch := stream.take_before(limit)) is not None]
         if batches:
@@ -73,7 +73,8 @@ class _Stream:
         self._set_waiting(batch)
 
     def _set_waiting(self, batch: pa.RecordBatch) -> None:
-        """Take a batch, and note its last ledger unless the stream has ended."""
+        """Make a batch the waiting rows. Its last ledger may go on in the next batch: `last_ledger`
+        stays None if there is none, as the rows are complete then."""
         self._waiting = batch
         scope, ledger = (batch.column(name).to_numpy() for name in LEDGER_COLUMNS)
         self._ledger_columns = scope, ledger

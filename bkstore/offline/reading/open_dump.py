@@ -72,10 +72,10 @@ class Dump:
         self._check_once(f"{table} without rows", [f for f in self.files[table] if not f.rows])
 
     def _check_once(self, label: str, files: Sequence[DumpFile]) -> None:
-        """Check the footers of the files of a label, unless it was done before."""
+        """Check the footers of files, unless it was done before; `label` says which files."""
         if label not in self._checked:
             with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-                deque(pool.map(check_file, files), 0)
+                deque(pool.map(check_file, files), 0)  # wait for all, raise the first error
             self._checked.add(label)
 
     def read(self, table: str) -> pa.Table:
@@ -134,6 +134,7 @@ def open_dump(location: str | os.PathLike[str] | DumpFolder) -> Dump:
 
 
 def _parse_files(folder: DumpFolder, manifest: Mapping[str, Any], table: str) -> Iterator[DumpFile]:
+    """Yield the files of a table; raises for a manifest that is invalid there."""
     for file_object in manifest["tables"][table]["files"]:
         path = folder.locate_file(file_object["path"], MANIFEST)
         rows = file_object["rows"]

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class FileRead(NamedTuple):
-    """A share of a file, (number, of how many), and the ledgers to read from it: those above
+    """What to read of a file: a `share` (number, of how many), and of its ledgers those above
     `after_ledger`, up to and including `last_ledger` (None: unbounded). `rows` is the row count of
     the whole file, None if not known. `bookie` is None if the file may have several. `ledger_range`
     is the range in the manifest.
@@ -45,7 +45,8 @@ class FileRead(NamedTuple):
 
 
 class ReadTask(NamedTuple):
-    """What is read together, some `rows`: the reads of one table, or of the same in two dumps."""
+    """What is read together: `reads_per_dump` has the reads of a table of one dump, or of the same
+    table of each of two. The rows of `excluded_ledgers`, which one could not read, are dropped."""
 
     reads_per_dump: tuple[tuple[FileRead, ...], ...]
     excluded_ledgers: tuple[LedgerId, ...] = ()
@@ -68,7 +69,8 @@ def plan_sorted_tasks(
     """Return tasks of about `rows` rows over sorted files of one bookie in one or more dumps.
 
     Each dump's files must be `split_disjoint`. All rows of a ledger, of all dumps, are in one task.
-    Several dumps are cut only where files end; a single dump is also cut inside files.
+    Several dumps are cut only where files end; a single dump is also cut inside files. The tasks
+    leave out `excluded_ledgers`.
     """
     sorted_dumps = [sorted(files, key=lambda file: file.ledger_range or ()) for files in dumps]
     if len(sorted_dumps) == 1 and not excluded_ledgers:
@@ -116,6 +118,7 @@ def _ledger_range(file: DumpFile) -> LedgerRange:
 
 def _choose_last_ledgers(dumps: Sequence[Sequence[DumpFile]], rows: int) -> list[LedgerId]:
     """Return the last ledgers of all tasks but the last one: ends of files, `rows` rows apart."""
+    # The last ledger of each file, and its rows.
     ends = sorted((_ledger_range(file).last, file.rows) for files in dumps for file in files)
     last_ledgers: list[LedgerId] = []
     rows_of_task = 0
@@ -133,6 +136,7 @@ def _plan_reads(
     files: Sequence[DumpFile], after_ledger: LedgerId | None, last_ledger: LedgerId | None
 ) -> list[FileRead]:
     """Return the reads of sorted files for the ledgers above `after_ledger` up to `last_ledger`."""
+    # Skip the files that end before the range, and bound a read only where its file goes on.
     reads, start = [], 0
     if after_ledger is not None:
         start = bisect_right(files, after_ledger, key=lambda file: _ledger_range(file).last)

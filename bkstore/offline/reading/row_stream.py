@@ -72,10 +72,11 @@ def read_rows(
             if bookie_to_check is not None:
                 _verify_bookie(read.path, rows, bookie_to_check)
                 rows = rows.select(list(columns))
-            if not read.is_sorted or not rows.num_rows:
+            if not read.is_sorted or not rows.num_rows:  # a part of whole row groups
                 _verify_range(read, rows)
                 yield rows
                 continue
+            # Of sorted rows, take those of the ledgers of this part.
             keys = [_int64(read, rows, name) for name in sorted_by]
             _verify_order(read, order_check, keys)
             scope, ledger = keys[:2]
@@ -146,7 +147,8 @@ def _verify_range(read: FileRead, rows: pa.RecordBatch) -> None:
 
 
 def _select_rows(part: FilePart, scope: Int64Array, ledger: Int64Array) -> tuple[int, int]:
-    """Return (start, stop) of the rows of a sorted batch that are in the part's ledgers."""
+    """Return (start, stop) of the rows of a sorted batch whose ledgers are in the part: those above
+    its `after_ledger`, up to its `last_ledger`."""
     start, stop = 0, int(scope.size)
     if part.after_ledger is not None and ledger_pair_at(scope, ledger, 0) <= part.after_ledger:
         start = search_ledger(scope, ledger, part.after_ledger)

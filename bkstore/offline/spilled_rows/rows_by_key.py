@@ -94,12 +94,13 @@ class RowsByKey:
 def _sort_distinct(columns: Int64Array) -> Int64Array:
     """Sort rows by key, and keep the last one with the highest priority for each key."""
     ordered: Int64Array = columns.take(order_by_key(columns), axis=1)
-    starts, priority = key_starts(ordered), ordered[3]
+    starts, priority = key_starts(ordered), ordered[3]  # by `_COLUMNS`
     if starts.size == priority.size:
         return ordered
     # Rows of one key are adjacent now, in the order in which they were added.
     counts = np.diff(np.append(starts, priority.size))
-    # Of these, take the rows with their key's highest priority, and of these the last of each key.
+    # `counts` says how many each key has. Take the rows with the highest priority of their key, and
+    # of these the last one of each key.
     highest = np.flatnonzero(priority == np.repeat(np.maximum.reduceat(priority, starts), counts))
     key_number = np.repeat(np.arange(starts.size), counts)[highest]
     is_last = np.append(key_number[1:] != key_number[:-1], True)

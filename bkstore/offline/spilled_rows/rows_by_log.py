@@ -34,7 +34,8 @@ Segment = tuple[int, int, int]
 
 @dataclass
 class _Piece:
-    """One sorted piece: directory, number, first row and row count of each stretch in it."""
+    """The stretches that a sorted piece has rows of: the directory of each, its number in all logs
+    (the location, shifted right by `STRETCH_BITS`), its first row in the file and its row count."""
 
     dir_index: Int64Array
     stretch: Int64Array
@@ -87,12 +88,13 @@ class RowsByLog:
         """Return the (directory number, log id) that rows point into, sorted."""
         logs: set[tuple[int, int]] = set()
         for piece in self._pieces:
-            log_ids = piece.stretch >> (32 - STRETCH_BITS)  # the rest is the number in the log
+            log_ids = piece.stretch >> (32 - STRETCH_BITS)  # the lower bits count within the log
             logs.update(zip(piece.dir_index.tolist(), log_ids.tolist()))
         return sorted(logs)
 
     def segments(self, dir_index: int, log_id: int) -> list[Segment]:
-        """Return where one log's rows are in the file: (stretch, first row, count), in order."""
+        """Return where one log's rows are in the file: (stretch, first row, count), by stretch. A
+        stretch has a segment for each piece with rows of it."""
         segments: list[Segment] = []
         stretches_of_log = 1 << (32 - STRETCH_BITS)
         for piece in self._pieces:
@@ -103,7 +105,7 @@ class RowsByLog:
         return sorted(segments)
 
     def rows_of_log(self, dir_index: int, log_id: int) -> IndexBatch:
-        """Return all rows of one log, by location. Memory: 64 bytes a row."""
+        """Return all rows of one log as index rows, by location. Memory: 64 bytes a row."""
         row_blocks = LogRows(self.path, self.segments(dir_index, log_id)).read_rest()
         rows = np.concatenate([np.empty((0, _COLUMNS), np.int64), *row_blocks])
         scope, ledger, entry, position = map(np.ascontiguousarray, rows.T)
@@ -127,6 +129,7 @@ class LogRows:
 
     def read_up_to(self, position: int) -> Int64Array:
         """Return the next rows, up to `position`: int64[n, 4] of scope, ledger, entry, position."""
+        # Take the loaded rows up to `position`, and load further stretches that begin before it.
         parts = []
         while True:
             end = int(np.searchsorted(self._unread_positions, position, "right"))

@@ -32,8 +32,8 @@ Key = tuple[int, ...]
 
 @dataclass(frozen=True)
 class SortedRun:
-    """A file of `rows` sorted rows of `columns` int64 values. `samples` are the keys of every
-    `step`-th row, from the first one on."""
+    """A file of `rows` sorted rows of `columns` int64 values, row by row. `samples` are the keys of
+    every `step`-th row, from the first one on."""
 
     path: Path
     rows: int
@@ -88,6 +88,7 @@ def read_pieces(
 
 def _split_keys(runs: Sequence[SortedRun], piece_rows: int) -> list[Key]:
     """Return the first key of each piece but the first one, from the samples."""
+    # Each sample stands for the rows from it to the next one of its run.
     weighted = sorted(
         (key, min(run.step, run.rows - number * run.step))
         for run in runs
@@ -116,7 +117,7 @@ def _find_first_row(run: SortedRun, key: Key | None) -> int:
     """Return the index of the first row in a run whose key is at least `key` (None: the end)."""
     if key is None:
         return run.rows
-    # The samples tell in which part of the file the row is.
+    # The row is behind the last sample below `key`, at most at the next sample.
     sample = bisect_left(run.samples, key)
     low, high = max(sample - 1, 0) * run.step, min(sample * run.step, run.rows)
     if low == high:
