@@ -110,7 +110,8 @@ def tables_of_inputs(inputs: Inputs, text: str) -> dict[str, pa.Table]:
 
 
 def limit_to_owners(analysis: Analysis, inputs: Inputs) -> Inputs:
-    """Return the inputs, with the metadata of the chosen ledgers alone if that limits it."""
+    """Return the inputs. If the analysis is limited to chosen ledgers by its metadata, these are
+    the metadata of the chosen ledgers alone."""
     if analysis.chooses_by != "metadata" or not inputs.options.owners:
         return inputs
     return replace(inputs, metadata=inputs.chosen_metadata)
@@ -170,7 +171,7 @@ def top_rows(table: pa.Table, analysis: Analysis, options: Options) -> pa.Table:
 
 
 def _sort_rows(table: pa.Table, keys: list[tuple[str, str]], rows: int) -> pa.Table:
-    """Return the first rows of the table in this order."""
+    """Return the first `rows` rows of the table in this order."""
     import pyarrow.compute as pc
 
     order = pc.sort_indices(_sort_columns(table, [name for name, _ in keys]), sort_keys=keys)

@@ -69,7 +69,7 @@ class LocalEngine:
         """Run a kernel over sorted files directly, over other rows after DuckDB sorted them."""
         import pyarrow as pa
 
-        # Sorted files: no DuckDB. Without a plan, DuckDB has to sort all rows.
+        # Sorted files are read without DuckDB. Without a plan, DuckDB has to sort all rows.
         other = inputs.other if analysis.needs_other else None
         plan = job.sorted_reader.plan(inputs.dump, other, inputs.metadata, _UNLIMITED_ROWS)
         batches: list[pa.RecordBatch] = []
@@ -78,6 +78,7 @@ class LocalEngine:
                 batches += job.sorted_reader.run_task(task, threads=self._threaded)
         # All other rows: DuckDB sorts them, and the kernel reads its batches.
         if plan is None or plan.unsorted_files:
+            # A SQL text selects the rows, or they are those of the unsorted files.
             rows = _ErrorKeepingBatches(self._condensed_rows(job, plan))
             sql_text = job.input.sql_text or ""
             with rows.raising_own_error(), self._connect(inputs, sql_text) as connection:
@@ -86,7 +87,8 @@ class LocalEngine:
         return pa.Table.from_batches(batches, analysis.schema.to_arrow())
 
     def _condensed_rows(self, job: KernelJob, plan: SortedPlan | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of unsorted files condensed to groups, if the job has a first kernel."""
+        """Yield the rows of unsorted files, condensed to groups; none if the job has no condenser,
+        as DuckDB reads the files itself then."""
         if job.condenser is not None and plan is not None:
             for task in plan_unsorted_tasks(plan.unsorted_files, _UNLIMITED_ROWS):
                 yield from job.condenser.run_task(task, threads=self._threaded)

@@ -98,10 +98,11 @@ class Metadata:
 def _distinct_owners(
     table: pa.Table, names: list[str]
 ) -> tuple[npt.NDArray[np.int32], list[LedgerOwner]]:
-    """Return the owners by these columns, and for each row the number of its owner."""
+    """Return (for each row the number of its owner, the distinct owners by these columns)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    # Make a text of each row's owner, and look up a row of each distinct text only.
     columns = [pc.fill_null(table.column(each).cast(pa.string()), "") for each in names]
     keys = pc.binary_join_element_wise(*columns, "\0").combine_chunks().dictionary_encode()
     codes: npt.NDArray[np.int32] = keys.indices.to_numpy()
@@ -157,8 +158,8 @@ def read_metadata(source: MetadataStore | str | os.PathLike[str]) -> Metadata:
 
 
 def _ledger_rows(store: MetadataStore) -> Iterator[_Row]:
-    """Yield each ledger's row: of many ledgers at once, or one by one if a mark is damaged."""
-    # Only a `KeyValueStore` reads many at once; then the marks are needed before, all of them.
+    """Yield each ledger's row. If the store can read many ledgers at once, and all underreplicated
+    marks, which are needed before, can be read, it does; else ledgers are read one by one."""
     try:
         marks = store.underreplicated() or {} if isinstance(store, KeyValueStore) else None
     except CorruptionError:
@@ -177,7 +178,7 @@ def _ledger_rows(store: MetadataStore) -> Iterator[_Row]:
 
 
 def _make_row(versioned: Versioned, *, is_marked: bool) -> _Row:
-    """Return the row of a ledger whose metadata can be read."""
+    """Return the row of a ledger whose metadata can be read; `is_marked`: as underreplicated."""
     metadata = versioned.metadata
     facts = extract_facts(metadata, is_marked=is_marked)
     end = (metadata.last_entry_id, metadata.length) if metadata.closed else (None, None)

@@ -101,12 +101,14 @@ class SortedGroupScan:
         scope, ledger = (int64(facts, name) for name in LEDGER_COLUMNS)
         starts = run_starts(scope, ledger)
         keys = ledger_keys(scope[starts], ledger[starts])
-        # Read the groups of each bookie, owned by ledger number.
+        # Read the groups of each bookie, with the ledger numbers as their owners.
         groups_by_bookie = {
             bookie: _read_groups(bookie_reads, keys, threads)
             for bookie, bookie_reads in groupby(task.reads, key=lambda read: str(read.bookie))
         }
-        # Judge blocks of ledgers number `first` to `end` - 1, so that the arrays stay small.
+        # Judge block by block, so that the arrays stay small: a block is the ledgers from number
+        # `first` to `end` - 1. `fact_rows` are their metadata and unread rows, `owner` is the
+        # ledger's number of each of these rows.
         bounds = np.append(starts, facts.num_rows)
         for first, end in _split_blocks(groups_by_bookie.values(), keys.size):
             fact_rows = facts.slice(bounds[first], bounds[end] - bounds[first])
@@ -122,7 +124,9 @@ class SortedGroupScan:
 
 
 class _FactTable(NamedTuple):
-    """Sorted ledgers of the metadata, and in `table` the rows on ledger n, from `starts[n]` on."""
+    """The ledgers of the metadata, sorted and so numbered, and their `keys`. `table` has the rows
+    about ledger n from row `starts[n]` to before `starts[n + 1]`: its metadata, then the bookies
+    that could not read it."""
 
     ledgers: list[LedgerId]
     keys: LedgerKeys
@@ -131,7 +135,7 @@ class _FactTable(NamedTuple):
 
     @classmethod
     def of(cls, metadata: Metadata, ledger_files: Sequence[DumpFile]) -> _FactTable:
-        """Return `Judge` rows: each ledger's metadata, then the bookies that could not read it."""
+        """Return the rows about each ledger of the metadata that `Judge` needs besides groups."""
         import pyarrow as pa
 
         # Sort the metadata's ledgers.
@@ -154,8 +158,8 @@ class _FactTable(NamedTuple):
             for row, number in enumerate(unread_numbers.tolist())
             if number < keys.size and keys[number] == unread_keys[row]
         ]
-        # The rows are first all metadata, then all unread rows. A stable sort by ledger number
-        # puts each ledger's unread rows behind its metadata row.
+        # Make the rows: first all metadata, then all unread rows, each with its ledger's number. A
+        # stable sort by number puts each ledger's unread rows behind its metadata row.
         numbers = np.concatenate((np.arange(keys.size), unread_numbers[matched]))
         roles = np.repeat([METADATA_ROW, UNREAD_ROW], [keys.size, len(matched)])
         bookies = [""] * keys.size + [unread_bookies[row] for row in matched]
@@ -215,7 +219,8 @@ def _locate_files(files: Sequence[DumpFile], keys: LedgerKeys) -> list[_FileRang
 
 
 def _verify_ledger_range(file: DumpFile) -> None:
-    """Raise unless a file's ledgers are those in the manifest; may have to read the rows."""
+    """Raise unless a file's ledgers are in its range in the manifest. Reads the ledgers behind that
+    range: there are none, but the statistics, or else the rows, are verified on the way."""
     ledger_range = file.ledger_range
     read = plan_read(file, None if ledger_range is None else ledger_range.last)
     deque(read_validated_rows(read, _COLUMNS), 0)
@@ -266,8 +271,7 @@ def _estimate_groups(file_ranges: Sequence[_FileRange], ledger_count: int) -> _C
 def _read_groups(reads: Iterable[FileRead], keys: LedgerKeys, threads: bool) -> GroupsByOwner:
     """Return a bookie's groups by number of the ledger in `keys`; other ledgers are skipped."""
     batches = chain.from_iterable(read_validated_rows(read, _COLUMNS, threads) for read in reads)
-    groups_of_batches = [_number_groups(batch, keys) for batch in batches]
-    rows = concatenate_groups(groups_of_batches)
+    rows = concatenate_groups([_number_groups(batch, keys) for batch in batches])
     if (rows.owner[1:] >= rows.owner[:-1]).all():
         return rows
     # The bookie has several files with the same ledgers.
@@ -275,7 +279,8 @@ def _read_groups(reads: Iterable[FileRead], keys: LedgerKeys, threads: bool) -> 
 
 
 def _number_groups(batch: pa.RecordBatch, keys: LedgerKeys) -> GroupsByOwner:
-    """Return the groups by position of the ledger in `keys`, without those of other ledgers."""
+    """Return the groups in a batch whose ledgers are in `keys`; a group's owner is the position of
+    its ledger there."""
     scope, ledger = (int64(batch, name) for name in LEDGER_COLUMNS)
     # Rows of one ledger are adjacent: look each ledger up once, -1 if `keys` lacks it.
     starts = run_starts(scope, ledger)
@@ -289,7 +294,8 @@ def _number_groups(batch: pa.RecordBatch, keys: LedgerKeys) -> GroupsByOwner:
 
 
 def _split_blocks(groups: Iterable[GroupsByOwner], ledger_count: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of ledger numbers with about `_MAX_GROUPS` groups together, or of one ledger."""
+    """Yield half-open ranges of ledger numbers, of at least one ledger, with some `_MAX_GROUPS`
+    groups. `groups` are those of each bookie, by ledger number; a ledger costs some groups, too."""
     costs = np.full(ledger_count, _LEDGER_COST)
     for rows in groups:
         costs += np.bincount(rows.owner, minlength=ledger_count)

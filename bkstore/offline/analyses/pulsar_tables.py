@@ -38,8 +38,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _OWNER_FIELDS = list(LedgerOwner._fields)
-_KEY_FIELDS = [field for field in _OWNER_FIELDS if field != "partition"]  # that of the topic
+_KEY_FIELDS = [field for field in _OWNER_FIELDS if field != "partition"]
+"""The fields that tell owners apart; the partition is in the name of the topic, too."""
+
 _NULL = "\x01"
+"""Replaces null in the texts that owners are compared by; no field has this character."""
+
 _NUMBER = Column("owner_number", "int64", False)
 
 _LEDGER_COLUMNS = ["scope_id", "ledger_id", "state", "ctime", "length", "version", "problem"]
@@ -130,6 +134,7 @@ class PulsarMetadata:
         return now if read_at is None else min(now, read_at)
 
     def _make_tables(self, metadata: Metadata) -> PulsarTables:
+        """Read the nodes, and return the tables for the ledgers of some metadata."""
         check_root(self._nodes)
         numbering = _OwnerNumbering()
         ledgers = _number_ledgers(metadata.table, numbering)
@@ -137,6 +142,8 @@ class PulsarMetadata:
         stored_ids = ledger_ids[scope_ids == 0]
 
         def has_any(needed: Iterable[int]) -> bool:
+            """Return whether one of these ledgers, which Pulsar refers to, is in the metadata; if
+            none is, they are probably of another cluster. Without metadata, that is not known."""
             if not ledger_ids.size:
                 return True
             return bool(np.isin(np.fromiter(needed, np.int64), stored_ids).any())
@@ -186,6 +193,7 @@ def _numbers_of(owners: pa.RecordBatch, numbering: _OwnerNumbering) -> Int64Arra
     """Return int64[n]: the number of each row's owner."""
     import pyarrow.compute as pc
 
+    # Make a text of each row's owner, and look up a row of each distinct text only.
     columns = [pc.fill_null(owners.column(each), _NULL) for each in _KEY_FIELDS]
     keys = pc.binary_join_element_wise(*columns, "\0").dictionary_encode()
     codes = keys.indices.to_numpy(zero_copy_only=False)
@@ -203,9 +211,9 @@ def _reference_table(references: PulsarReferences, numbering: _OwnerNumbering) -
     count = len(references.ledgers)
     numbers = np.empty(count, np.int64)
     flags = np.empty((len(LedgerReference._fields) - 1, count), np.bool_)
-    for row, (owner, *bits) in enumerate(references.ledgers.values()):
+    for row, (owner, *flags_of_reference) in enumerate(references.ledgers.values()):
         numbers[row] = numbering.of(owner)
-        flags[:, row] = bits
+        flags[:, row] = flags_of_reference
     ledger_ids = np.fromiter(references.ledgers, np.int64, count)
     return pa.Table.from_arrays(
         [numbers, ledger_ids, *map(pa.array, flags)], schema=_REFERENCES.to_arrow()
@@ -215,8 +223,9 @@ def _reference_table(references: PulsarReferences, numbering: _OwnerNumbering) -
 def _owner_rows(
     numbering: _OwnerNumbering, references: PulsarReferences
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield what is known of each owner, by number: of Pulsar's also why its references are not
-    known, when they were changed last, and what its compaction's cursor names."""
+    """Yield the row of each owner in the table `pulsar_owners`, by number. For owners of Pulsar,
+    `doubt` is why references to their ledgers may not be known, `changed_at` when these last
+    changed, and the last two columns are the ledgers of the cursor of the topic's compaction."""
     for number, owner in enumerate(numbering.owners):
         is_pulsar = owner.application == PULSAR
         cursor = open_compaction(owner, references)

@@ -63,7 +63,7 @@ class SortedFileReader(Protocol):
 
 @dataclass(frozen=True)
 class SortedFileScan:
-    """An analysis of one table: the columns to read, and a factory of the kernel for a bookie.
+    """How sorted files of one table are analyzed: the columns to read, and a factory of the kernel.
     `make_kernel` gets the bookie of all rows, or None if rows have a bookie column. With
     `skip_unread`, ledgers that the dump could not read are left out, and either all files are
     sorted or none is read here: a SQL text feeds the unsorted ones. It can be pickled."""
@@ -98,6 +98,7 @@ class SortedFileScan:
             chain.from_iterable(read_validated_rows(read, self.columns, threads) for read in reads)
             for reads in task.reads_per_dump
         ]
+        # The rows of two dumps are merged by ledger, with a column for the number of the dump.
         rows = rows_per_dump[0] if len(rows_per_dump) == 1 else merge_sorted_streams(rows_per_dump)
         if task.excluded_ledgers:
             rows = _exclude_ledgers(rows, task.excluded_ledgers)
@@ -171,6 +172,7 @@ def unread_ledgers(file: DumpFile) -> Iterator[LedgerId]:
         footer = parquet_file.metadata
         if has_only_bookie(footer, file.bookie) and not has_nulls(footer, "entries"):
             return
+    # One task of one read: the whole file.
     tasks = plan_unsorted_tasks([file], max(file.rows, 1))
     for read in (read for task in tasks for (read,) in task.reads_per_dump):
         for batch in read_rows(read, columns):

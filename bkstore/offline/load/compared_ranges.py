@@ -30,7 +30,7 @@ _LOWEST_LEDGER = LedgerId(0, 0)
 
 
 class ComparedRange(NamedTuple):
-    """What one task compares: a share of a file of the dump, `read`, with the rows of the same range
+    """What a task compares: a share of a file of the dump, `read`, with the rows of the same range
     of ledgers in the index of the ledger directory `dir_index`.
 
     The first share of a file begins where the file before ended, the last of all ends with the

@@ -127,6 +127,7 @@ def _block_cache_needs(parts: Sequence[IndexPart]) -> list[CacheNeed]:
 def _read_ahead_need(
     mean_record_bytes: float | None, directories: int, readers: int, read_ahead: int
 ) -> CacheNeed:
+    """Return the size of the read-ahead cache, which all directories of a bookie share."""
     mebibytes = None
     if mean_record_bytes is not None:  # includes the size field, which is not cached
         mean_bytes = max(mean_record_bytes - SIZE_FIELD_BYTES, 0)

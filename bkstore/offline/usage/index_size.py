@@ -122,7 +122,7 @@ def _database_part(
         key_bytes = 24 if has_scoped_keys else 16
         row_bytes = None if rows is None else rows * (key_bytes + _LOCATION_BYTES)
     # What its files take is known even if its rows are not.
-    files = _file_sizes(path)
+    files = _file_sizes(path)  # (0, 0) below: there may be none
     file_bytes, disk_bytes = (sum(sizes_of_files) for sizes_of_files in zip((0, 0), *files))
     stored = (len(files), file_bytes, disk_bytes, rows, row_bytes)
     return IndexPart(dir_index, path.name, str(path), *stored, sizes=sizes)

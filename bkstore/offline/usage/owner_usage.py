@@ -66,7 +66,8 @@ class BookieShares(NamedTuple):
 
 
 class OwnerNumbers:
-    """Numbers the owners by which ledgers are summed up: `names` has (name, application) of each.
+    """Numbers the owners by which ledgers are summed up: topics, namespaces, tenants or components.
+    `names` has the (name, application) of each number.
 
     With `chosen`, ledgers that are not in it have no number. O(ledgers) memory, as the metadata.
     """
@@ -82,7 +83,8 @@ class OwnerNumbers:
         self.names = tuple(numbers)
         row_numbers = [numbers[_row_key(owner, by)] for owner in owners.owners]
         self._owners = owners if chosen is None else chosen
-        # The last is that of ledgers which the metadata do not list: -1 without a number.
+        # The last number is for ledgers that the metadata do not list: without an owner, or not
+        # chosen (-1).
         unlisted = unknown if chosen is None else -1
         self._numbers = np.array([*row_numbers, unlisted], np.int64)
 
@@ -125,7 +127,8 @@ def _add_log(sums: Int64Array, log: LogUsage, usage: Usage, numbers: OwnerNumber
     owner_numbers, sizes, live_sizes = (
         column[is_chosen] for column in (owner_numbers, sizes, live_sizes)
     )
-    # The bytes by owner, and in the last place those of all owners.
+    # Sum the bytes of the ledgers of each owner; the last elements are the sums over all owners, as
+    # the last column of `sums` is.
     owners, places = np.unique(owner_numbers, return_inverse=True)
     owners = np.append(owners, sums.shape[1] - 1)
     byte_counts, live_counts = np.zeros((2, owners.size), np.int64)
@@ -209,6 +212,7 @@ class UsageByOwner:
         return self._numbers.entries(self._ledgers[:, 0], self._ledgers[:, 1])
 
     def _owner_rows(self) -> Iterator[OwnerUsage]:
+        """Yield the usage of each owner, by number; `columns` has its fields after the names."""
         owner_count = len(self._numbers.names)
         ledger_counts = np.bincount(self._ledgers[:, 2], minlength=owner_count)
         entry_counts = np.zeros(owner_count, np.int64)

@@ -39,6 +39,7 @@ def cut_blocks(
         last_start = int(run_starts(*(_key_numbers(merged, key) for key in keys))[-1])
         if last_start:
             yield merged.slice(0, last_start)
+        # The rows of the last key wait, as the next batch may have more of them.
         waiting_batches, waiting_rows = [merged.slice(last_start)], waiting_rows - last_start
         # If all rows are of one ledger, look for its end only after twice as many rows.
         limit = rows if last_start else 2 * waiting_rows

@@ -1,4 +1,5 @@
-"""Kernel for `fragmentation`: the number of logs and contiguous stretches of each ledger."""
+"""Kernel for `fragmentation`: the number of entry logs and of stretches of each ledger. A stretch
+is a series of entries of the ledger at ascending positions of one log."""
 
 from __future__ import annotations
 
@@ -56,11 +57,10 @@ class Fragmentation:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `fragmentation`."""
-        open_ledger: _Ledger | None = None
+        open_ledger: _Ledger | None = None  # the last ledger so far, of which more rows may come
         for batch in _last_rows(batches) if self.repeated else batches:
             if batch.num_rows:
                 entry_ids(batch)  # only validated: the rows are sorted by them
-                # The next batch may have more rows of the last ledger, so that stays open.
                 runs = _LedgerRuns(batch, self.bookie)
                 yield from runs.finished_rows(open_ledger)
                 open_ledger = runs.last_ledger(open_ledger)
@@ -89,7 +89,7 @@ class _LedgerRuns:
 
     def _count_changes(self) -> None:
         """Count the log changes and the stretches of each run, and find the rows that begin a run
-        or another log. A stretch is a series of entries at ascending positions of one log."""
+        or another log."""
         # The first row of a run changes no log, and begins a stretch; row 0 begins a run.
         changes_log = np.empty(self._log_keys.size, np.bool_)
         np.not_equal(self._log_keys[1:], self._log_keys[:-1], out=changes_log[1:])
@@ -161,6 +161,7 @@ class _LedgerRuns:
     def finished_rows(self, before: _Ledger | None) -> Iterator[pa.RecordBatch]:
         """Yield the output rows of all ledgers that end in this batch or ended with `before`: of
         all runs but the last, which the next batch may continue."""
+        # The ledger `before` has ended, unless the first run continues it and is the last one, too.
         merged_rows = []
         run_count = self._starts.size - 1
         first = 0
@@ -199,8 +200,8 @@ class _LedgerRuns:
 
 
 def _last_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the last row of each entry, from rows sorted by bookie, ledger, entry and location. A
-    load keeps the same row (`OrderedRows`). Memory: a batch."""
+    """Yield the last row of each entry, which is the newest, from rows sorted by bookie, ledger,
+    entry and location. The last row of a batch waits for the next batch. Memory: a batch."""
     import pyarrow as pa
 
     last_row: pa.RecordBatch | None = None

@@ -101,7 +101,7 @@ def combine_groups(a: GroupsByOwner, b: GroupsByOwner, operation: SetOperation) 
     [0, 1]
     """
     a, b = _unite_overlaps(a), _unite_overlaps(b)
-    # Merge both, so that an owner gets the same offset in `a` and in `b`.
+    # Merge both, so that an owner gets the same offset in `a` and in `b`, and sort by owner.
     merged = concatenate_groups([a, b])
     order = np.lexsort((merged.groups.first, merged.owner))
     is_of_b = order >= a.owner.size
@@ -150,8 +150,8 @@ def _shift_to_axes(rows: GroupsByOwner) -> Iterator[tuple[Groups, Int64Array, In
 
 
 def _shift_back(groups: Groups, offsets: Int64Array, owners: Int64Array) -> GroupsByOwner:
-    """Return the groups with the offsets of their owners removed: sets laid side by side on one
-    axis."""
+    """Return groups of one axis as those of their owners: of the owner with the last offset at or
+    below the group, which is subtracted."""
     owner_index = np.searchsorted(offsets, groups.first, "right") - 1
     shift = offsets[owner_index]
     back = Groups(groups.first - shift, groups.last - shift, groups.size, groups.period)
@@ -159,7 +159,7 @@ def _shift_back(groups: Groups, offsets: Int64Array, owners: Int64Array) -> Grou
 
 
 def concatenate_groups(sections: list[GroupsByOwner]) -> GroupsByOwner:
-    """Return the rows of all parts, one after the other; their owners have to ascend."""
+    """Return the rows of all sections, one after the other, in which owners have to ascend."""
     if len(sections) == 1:
         return sections[0]
     if not sections:
@@ -169,7 +169,8 @@ def concatenate_groups(sections: list[GroupsByOwner]) -> GroupsByOwner:
 
 
 def _unite_overlaps(rows: GroupsByOwner) -> GroupsByOwner:
-    """Return the rows; overlapping groups, as in tables merged from several dumps, are united."""
+    """Return the rows with the overlapping groups of an owner united: set operations need disjoint
+    ones, but a table that was merged from several dumps may have others."""
     overlaps_previous = rows.owner[1:] == rows.owner[:-1]
     overlaps_previous &= rows.groups.first[1:] < rows.groups.ends[:-1]
     if not overlaps_previous.any():

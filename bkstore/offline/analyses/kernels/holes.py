@@ -1,5 +1,6 @@
-"""Groups to `holes` rows: the entries missing from each ledger's stripe between first and last. The
-stripe is derived from the stored entries. Entries off it are counted, and do not fill holes."""
+"""Groups to `holes` rows: the entries missing from each ledger's stripe between first and last. A
+stripe is the part of a ledger that one of its bookies stores: `size` entries out of each `period`.
+It is derived from the stored entries. Entries off it are counted, and do not fill holes."""
 
 from __future__ import annotations
 
@@ -58,8 +59,9 @@ class Holes:
 
 
 class _HoleCounts(NamedTuple):
-    """Counts by owner: entries are from `low` to before `high`, `size` out of `period` are expected
-    (0 out of 0: all), and so many are stored, missing from the stripe, and off it."""
+    """Counts by owner. Entries are stored from `low` to before `high`: `stored` of them. `size` out
+    of each `period` are expected (0 out of 0: all); `holes` of these are missing, and `off_stripe`
+    of the stored ones are not expected."""
 
     low: Int64Array
     high: Int64Array
@@ -72,7 +74,7 @@ class _HoleCounts(NamedTuple):
     @classmethod
     def of(cls, rows: GroupsByOwner, owner_count: int) -> _HoleCounts:
         """Return the counts of canonical groups; owners are 0 to `owner_count` - 1, all of them."""
-        # First expect every entry from the lowest stored one to before `high`.
+        # First expect all entries between the lowest and the highest stored one.
         starts = run_starts(rows.owner)
         low, high = rows.groups.first[starts], np.maximum.reduceat(rows.groups.ends, starts)
         stored = count_entries(rows, owner_count)
@@ -90,6 +92,7 @@ class _HoleCounts(NamedTuple):
         return cls(low, high, size, period, stored, holes, off_stripe)
 
     def stripes(self, which: Int64Array) -> list[str]:
+        """Return the stripes of the owners with these numbers as text."""
         pairs = zip(self.size[which].tolist(), self.period[which].tolist())
         return [f"{size} of {period}" if period else "all" for size, period in pairs]
 
@@ -101,7 +104,7 @@ def _find_stripes(rows: GroupsByOwner, stored_counts: Int64Array) -> _Stripes:
     first, _, size, period = rows.groups
     entry_counts = rows.groups.counts * size
     order = np.lexsort((first, -entry_counts, period, size, rows.owner))
-    # The first row of each run is the longest group of that owner, size and period.
+    # The rows of an owner, size and period are a run now, with the longest group first.
     run_heads = run_starts(rows.owner[order], size[order], period[order])
     if not run_heads.size:
         return _Stripes(run_heads, run_heads, run_heads, run_heads)
@@ -114,7 +117,9 @@ def _find_stripes(rows: GroupsByOwner, stored_counts: Int64Array) -> _Stripes:
 def _stripe_entries(stripes: _Stripes, low: Int64Array, high: Int64Array) -> GroupsByOwner:
     """Return the entries of each stripe from `low` to before `high`, as at most three groups."""
     owner, size, period, phase = stripes
-    # `low` is this far behind the beginning of a sequence; with 0 there is no head.
+    # The entries are: a head, the end of the sequence in which `low` lies; whole sequences; and a
+    # tail, the beginning of the sequence in which `high` lies. `low` is this far behind the
+    # beginning of a sequence; with 0 there is no head.
     phase_offset = (low - phase) % period
     # Head: the rest of the sequence that contains `low`; empty if `low` is between two sequences.
     head_end = np.minimum(low + np.maximum(size - phase_offset, 0), high)

@@ -56,8 +56,8 @@ _Verdicts = Mapping[int, LedgerVerdict]
 
 
 class _ExpectedRow(NamedTuple):
-    """An ensemble position in a segment where entries are expected: first `ExpectedEntries`'
-    columns."""
+    """The entries of a segment, `first` to `last`, that are expected at one position of its
+    ensemble, `bookie_index`. The fields before `ensemble` are columns of `ExpectedEntries`."""
 
     ledger: int
     first: int
@@ -165,6 +165,7 @@ def _number_pairs(
     keys = np.concatenate([all_held.owner, *expected_keys])
     pair_keys, _, pair_numbers = np.unique(keys, return_index=True, return_inverse=True)
     held_count = all_held.owner.size
+    # The columns of `ExpectedEntries`, whose ledger numbers are replaced by the numbers of pairs.
     expected_columns = (
         np.array([expected_row[:6] for expected_row in expected_rows], np.int64).reshape(-1, 6).T
     )
@@ -181,6 +182,7 @@ def _number_pairs(
 def _record_missing(verdicts: _Verdicts, pairs: _Pairs) -> GroupsByOwner:
     """Record the missing entries in the verdicts; return them, owned by number of the expected
     row."""
+    # The rest of what bookies hold is not expected, so nothing is missing there.
     held_where_expected = pairs.held.take(np.isin(pairs.held.owner, pairs.expected.ledger_number))
     missing = missing_groups(pairs.expected, HeldEntries(*held_where_expected))
     missing_by_row = fold_many(concatenate_groups([GroupsByOwner(*part) for part in missing]))
@@ -200,14 +202,16 @@ def _record_missing(verdicts: _Verdicts, pairs: _Pairs) -> GroupsByOwner:
 
 
 def _count_expected(expected: ExpectedEntries) -> Int64Array:
-    """Return the number of entries that each row is expected, from its write sets. O(rows)."""
+    """Return the number of entries that each row of `expected` stands for, by arithmetic. O(rows).
+
+    Of any E consecutive entries (E: ensemble size), a bookie is expected to have W (write quorum),
+    which follow each other. A round is E entries that begin with these W."""
     ensemble_size, write_quorum = expected.ensemble_size, expected.write_quorum
     span = expected.last - expected.first + 1
-    # A round is the E entries that begin with the W expected ones. `first` is at this offset in
-    # one:
+    # How far `first` is behind the beginning of its round.
     round_offset = (expected.first - expected.bookie_index + write_quorum - 1) % ensemble_size
-    # Any E entries have W expected ones. The others lie from the offset on, maybe into the next
-    # round.
+    # Full rounds have W expected entries each. The remaining entries lie in the round of `first`,
+    # from its offset on, and perhaps in the next one.
     full_rounds, remaining = span // ensemble_size, span % ensemble_size
     partial_end = round_offset + remaining
     expected_in_first_round = np.minimum(write_quorum, partial_end) - np.minimum(
@@ -257,8 +261,8 @@ def shortage_layers(
 
 
 def worst_shortages(layers: Iterable[GroupsByOwner]) -> dict[int, Shortage]:
-    """Return the shortage of the worst entry of each ledger, as `find_worst_shortage` does of one;
-    `layers` are those of `shortage_layers`. O(groups)."""
+    """Return the worst shortage of each ledger: the first of the entries that most bookies lack,
+    and how many lack it. `layers` are those of `shortage_layers`. O(groups)."""
     # A deeper layer overwrites the shallower ones: the worst entry is in the last.
     worst: dict[int, Shortage] = {}
     for depth, layer in enumerate(layers, 1):

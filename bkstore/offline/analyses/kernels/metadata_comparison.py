@@ -49,6 +49,7 @@ class Judge:
         import pyarrow as pa
 
         for block in cut_blocks(batches, LEDGER_COLUMNS):
+            # Number the ledgers of the block; separate its group rows from those of other roles.
             role = int64(block, "role")
             owner = _number_ledgers(block)
             fact_rows = block.filter(pa.array(role != GROUPS_ROW))
@@ -94,7 +95,8 @@ def start_verdicts(fact_rows: pa.RecordBatch, owner: Int64Array) -> dict[int, Le
 def _groups_by_bookie(
     block: pa.RecordBatch, role: Int64Array, owner: Int64Array
 ) -> dict[str, GroupsByOwner]:
-    """Return the canonical groups of each bookie, owned by ledger number."""
+    """Return the canonical groups of each bookie, from the group rows of a block. `owner` is the
+    ledger number of each row of the block, and that of the groups, too."""
     bookie_codes, bookies = dictionary_codes(block, "bookie")
     # Sort the group rows by bookie; the sort is stable, so each bookie's ledgers stay in order.
     group_rows = np.flatnonzero(role == GROUPS_ROW)

@@ -48,7 +48,7 @@ class Condense:
             keys = [scope_id, ledger_id]
             if self.bookie is None:
                 keys.append(dictionary_codes(batch, "bookie")[0])
-            # A run of rows of one ledger is owned by the number of its first row.
+            # Adjacent rows of one ledger are a set, whose owner is the number of the first row.
             starts = run_starts(*keys)
             owner = np.repeat(starts, np.diff(np.append(starts, entry_id.size)))
             yield self._group_rows(batch, condense_by_owner(owner, entry_id))
@@ -73,7 +73,7 @@ class Sequences:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `sequences`."""
         for block in cut_ledger_blocks(batches):
-            # The canonical groups of ledger n of the block are rows bounds[n] to before [n + 1].
+            # The canonical groups of ledger n of the block are bounds[n] to before bounds[n + 1].
             folded = fold_many(block.groups)
             starts = run_starts(folded.owner)
             bounds = np.append(starts, folded.owner.size)

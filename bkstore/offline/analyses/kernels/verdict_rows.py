@@ -34,7 +34,7 @@ def _violation_rows(verdict: LedgerVerdict) -> Iterator[Row]:
 def _health_rows(verdict: LedgerVerdict) -> Iterator[Row]:
     """Yield the row of a ledger; it ends with the reason why not all of the ledger was judged."""
     facts = verdict.facts
-    verdict_cells: Row = (None,) * 6  # if the ledger is not judged
+    verdict_cells: Row = (None,) * 6  # null if the ledger is not judged
     reason = facts.skip_reason
     if reason is None:
         worst, quorum, category = verdict.worst_shortage, facts.write_quorum, None
