@@ -271,7 +271,8 @@ class Check:
 
     def _log_tasks(self, spill: RowsByLog, cached_metadata: _CachedMetadata) -> list[LogTask]:
         """Return the logs to check: existing ones, then those that only index rows name."""
-        # Reversed, so that of several files with one key the first one counts.
+        # `segments` say where the rows of a log are in the spilled file. Logs are reversed, so that
+        # of several files with one key the first one counts.
         present = {(log.dir_index, log.log_id): log for log in reversed(self.bookie.entry_logs)}
         chosen = {key: log for key, log in present.items() if self.log_id in (None, log.log_id)}
         indexed_logs = spill.logs()

@@ -67,7 +67,7 @@ class EntryRuns:
     @property
     def entry_count(self) -> int:
         """The number of entries in all runs."""
-        return int(self.rows()[:, 4].sum())
+        return int(self.rows()[:, 4].sum())  # column `entries`
 
     def findings(
         self, kind: CheckKind, severity: Severity, detail: str, file: str | None

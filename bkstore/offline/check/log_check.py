@@ -69,8 +69,9 @@ class _Garbage:
 
 @dataclass(frozen=True)
 class LogTask:
-    """One log to check: the file, the index rows that point into it, and its cached metadata.
-    `exists` is False if rows point into a log that does not exist; `log` has its name only."""
+    """One log to check: the file, where the index rows that point into it are in the scratch file
+    (`segments`), and its metadata in garbage collection's cache. `exists` is False if rows point
+    into a log that does not exist; `log` has its name only."""
 
     log: LogFile
     exists: bool
@@ -112,8 +113,10 @@ class _LogCheck:
         self._rows = LogRows(view.rows_path, task.segments)
         self.coverage = LogCoverage(log.dir_index, log.log_id, log.path, log.bytes)
         self.coverage.rows = self._rows.row_count
-        # Faulty rows, then the records of known ledgers that are in no row, by where they are.
+        # Rows that point to no record, and rows that point to the record of another entry.
         self._dangling_rows, self._mismatched_rows = EntryRuns(), EntryRuns()
+        # Records of known ledgers that are in no row: before all rows of their ledger, before and
+        # after the last record of the log that is in a row, and those that a replay adds.
         self._before_all_rows, self._among_rows = EntryRuns(), EntryRuns()
         self._after_last_row, self._in_journal = EntryRuns(), EntryRuns()
         # Records without a row, which wait to be looked up.
@@ -125,12 +128,13 @@ class _LogCheck:
 
     def run(self) -> tuple[list[CheckFinding], LogCoverage]:
         """Compare the log's records with the index rows that point into it; return the findings,
-        and how much was checked. Rows left over point to no record; records left over are looked up
-        in the index: it may name another copy of them, or none."""
+        and how much was checked."""
         findings: list[CheckFinding] = []
         byte_usage = LogByteUsage()
         if self._task.exists:
             findings += self._scan_log(byte_usage)
+        # Rows behind the last record point to none. Records without a row are looked up: the index
+        # may have their entries elsewhere.
         for rows in self._rows.read_rest():
             self._dangling_rows.add(*rows.T)
         self._look_up_waiting_records()

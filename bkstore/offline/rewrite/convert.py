@@ -98,6 +98,7 @@ class _SourceRows:
         index = bookie.index
         self._listed = set(index.ledgers())
         parts = index.parts if isinstance(index, PartitionedIndex) else [index]
+        # Only RocksDB keeps rows apart from the list of ledgers.
         id_lists = [part.ledgers_with_entries() for part in parts if isinstance(part, RocksIndex)]
         self.unlisted_ledgers = {ledger_id for ids in id_lists for ledger_id in ids} - self._listed
         self.left_out = self.rows_without_log = 0

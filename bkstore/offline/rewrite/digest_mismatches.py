@@ -39,7 +39,8 @@ def drop_digest_mismatches(
     is_mismatch = _find_mismatches(data, records, coder)
     findings = []
     for ledger_id, record_indexes in rows_of_ledgers(records.scope_id, records.ledger_id):
-        # If no record matches, the ledger probably has another digest type or password.
+        # A ledger of which no record matches probably has another digest type or password: its
+        # records are kept.
         if is_known(ledger_id) and is_mismatch[record_indexes].all():
             is_mismatch[record_indexes] = False
             findings.append(_other_digest_finding(log, ledger_id, record_indexes.size, coder))
@@ -57,6 +58,7 @@ def _find_mismatches(data: LogBytes, records: LogRecords, coder: Coder) -> npt.N
         start, end = int(positions[0]), int((positions + sizes).max())
         window = data.read(start, end - start)
         batch = RecordBatch(records.entry_id[first:stop], window, positions - start, sizes)
+        # `failed` has the indexes of records in the window.
         is_mismatch[[first + index for index in coder.decode_batch(batch).failed]] = True
     return is_mismatch
 
@@ -90,6 +92,7 @@ def _drop_records(
     dir_indexes = np.full(locations.size, log.dir_index, np.int64)
     ids = (records.scope_id[indexed], records.ledger_id[indexed], records.entry_id[indexed])
     new_missing = (dir_indexes, *ids, locations)
+    # Append them to the columns of `missing_rows`.
     columns = zip(records.missing_rows, new_missing, strict=True)
     records.missing_rows = IndexBatch(*map(np.concatenate, columns))
     # The bytes of the dropped records, with their length prefixes, are lost.

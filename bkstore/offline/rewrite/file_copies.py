@@ -67,7 +67,7 @@ def list_other_files(
             path = Path(dir_entry.path)
             reason = _reason_left_behind(bookie, name, dir_entry.is_dir())
             if reason is not None:
-                if reason:  # "" for a log or an index, which are copied by others
+                if reason:  # "" if it needs no finding
                     findings.append(Finding("oddity", f"not in the target: {reason}", str(path)))
                 continue
             try:
@@ -87,9 +87,10 @@ def list_other_files(
 
 
 def _reason_left_behind(bookie: BookieDir, name: str, is_folder: bool) -> str | None:
-    """Return why a file in a ``current/`` is not copied as it is, or None if it is.
+    """Return why a file in a ``current/`` is not copied as it is, for a finding; None if it is.
 
-    Returns "" without a finding: for logs and index, and what a bookie recreates (marker, cache).
+    The reason is "", and there is no finding, for logs and the index, which other steps copy, and
+    for what is made anew (scope marker, metadata cache).
     """
     if name in (MARKER_NAME, METADATA_CACHE):
         return ""

@@ -44,6 +44,7 @@ def scan_in_key_order(index: EntryIndex) -> Iterator[IndexBatch]:
     if not isinstance(index, PartitionedIndex):
         yield from index.scan()
         return
+    # Each directory has its ledgers in order: merge them, and join the rows to batches again.
     pending_batches: list[IndexBatch] = []
     pending_rows = 0
     sorted_parts = [
@@ -99,8 +100,8 @@ def _write_tree(
     files: Files,
     report: ReportRows,
 ) -> int:
-    """Write rows and states as `write_index` does, into index files in one tree over all
-    directories."""
+    """Write rows and states into index files, in one tree over all directories; return the number
+    of rows."""
     # Ledgers of other scopes are bkstore's own: a marker says so in each directory.
     if any(ledger_id.scope for ledger_id in states):
         for current in index_dirs:
@@ -125,7 +126,9 @@ def _write_databases(
     files: Files,
     report: ReportRows,
 ) -> int:
-    """As `write_index`: table files of each directory's rows, which `build_index` ingests."""
+    """Write rows and states into the databases of each directory; return the number of rows. The
+    rows are written to table files below `work_dir`, which `build_index` moves into the databases.
+    """
     row_count, directory_count = 0, len(index_dirs)
     with ExitStack() as open_writers:
         writers = [

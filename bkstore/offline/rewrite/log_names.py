@@ -59,6 +59,7 @@ class LogNames:
         self._new_ids, self.distinct_logs = {}, []
         used_ids = {log.log_id for log in logs}
         for log in logs:
+            # The log that has this id in the target; None if it is free.
             first_log = self._log_of_new_id.get(log.log_id)
             if first_log is None or not _is_same_log(first_log, log):
                 new_id = log.log_id if first_log is None else self._find_free_id(used_ids)
@@ -98,7 +99,8 @@ class LogNames:
             self._note_needed_links(rows)
         if self._new_ids is None:
             return rows
-        # One look-up for each log: `log_of_row` is the column of `logs` that a row points into.
+        # Look up the id of each log once. `logs` has a column of (directory, log id) for each log,
+        # `log_of_row` is the number of the column for each row.
         logs_of_rows = np.stack((rows.dir_index, log_ids_of(rows.location)))
         logs, log_of_row = np.unique(logs_of_rows, axis=1, return_inverse=True)
         new_ids = np.array([self.new_id(*log) for log in logs.T.tolist()], np.int64)

@@ -86,7 +86,7 @@ def rebuild_index(
 
 
 def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
-    """Build the index of the target from the source's logs, and copy the other files."""
+    """Build the index of the target from the source's logs, and copy all other files."""
     known = read_source_ledgers(job.bookie, job.result.findings)
     logs = job.bookie.entry_logs
     takes_all_ledgers = not known.has_listing if all_ledgers is None else all_ledgers
@@ -97,7 +97,7 @@ def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
     job.begin_step("reading logs", sum(log.bytes for log in logs))
     for log in sort_by_creation(logs):
         for log_rows in read_log_rows(selection, log, job.result.findings):
-            rows.add(log_names.relocate(log_rows))
+            rows.add(log_names.relocate(log_rows))  # with the log's id in the target
             job.advance(units=0, rows=log_rows.entry_id.size)
         job.advance(units=log.bytes)
     # The rows are merged by key, without duplicates, while the index is written.
@@ -113,9 +113,10 @@ def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
 class LedgerSelection:
     """Decides which ledgers' records are taken, and notes the ledgers by its decisions.
 
-    `selected` ledgers go into the target, `unknown` ones are left out, and those in `misplaced`
-    have records in a directory where db storage does not look. The target's index can hold entry
-    ids up to `max_entry_id`.
+    With `all_ledgers`, ledgers that are not in `known` are taken, too. `is_partitioned`: records of
+    a ledger count in its own directory only, number ``L mod n``, as in db storage. `selected`
+    ledgers go into the target, `unknown` ones are left out, and those in `misplaced` have records
+    in another directory than their own. The target's index can hold entry ids up to `max_entry_id`.
     """
 
     def __init__(self, job: Rewrite, known: SourceLedgers, all_ledgers: bool) -> None:
@@ -130,8 +131,7 @@ class LedgerSelection:
 
     def select(self, ledger_id: LedgerId, dir_index: int) -> bool:
         """Return whether a ledger's records in a directory go into the new index; note the ledger
-        as selected, misplaced (db storage would not look for it there), or unknown to the old
-        index."""
+        as selected, misplaced, or unknown."""
         if self.is_partitioned and ledger_id.ledger % self.directory_count != dir_index:
             self.misplaced.add(ledger_id)
             return False
@@ -189,6 +189,8 @@ def report_ledgers(result: RewriteResult, selection: LedgerSelection) -> None:
     """Add findings on ledgers without a state in the old index and on misplaced records."""
     result.left_out = len(selection.unknown)
     known, source = selection.known, str(result.source)
+    # Of the ledgers in the target, those without a state in the old index; of these, `keyless` have
+    # no master key in the journals either.
     stateless = sorted(selection.selected - known.indexed.keys())
     if selection.all_ledgers and not known.has_listing and stateless:
         detail = "no index lists the ledgers: all ledgers in the entry logs are rebuilt"

@@ -30,7 +30,8 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 
 @dataclass(slots=True)
 class JournalState:
-    """A ledger's state in the journals; `pending` if its master key is after the last mark."""
+    """A ledger's state in the journals; `pending` if its master key is in a record after the last
+    mark, so that the index may not have the ledger yet, and a replay adds it."""
 
     master_key: bytes | None = None
     fenced: bool = False
@@ -40,11 +41,11 @@ class JournalState:
 
 @dataclass
 class SourceLedgers:
-    """The ledgers of a source, as found in its old index and its journals.
+    """The ledgers of a source, as found in its old index and its journals (`journaled`).
 
     `indexed` has the states in the old index, `unreadable` the ledgers in it whose state cannot be
-    read. `has_listing` is False if the index cannot list its ledgers; otherwise damage may still
-    hide those of some ranges of ids, `unknown`, which then count as known.
+    read. `has_listing` is False if the index cannot list its ledgers. If it can, damage may still
+    hide which ledgers of some ranges of ids, `unknown`, it has: all of these count as known.
     """
 
     indexed: dict[LedgerId, LedgerState] = field(default_factory=dict)
@@ -66,14 +67,14 @@ class SourceLedgers:
     def state(self, ledger_id: LedgerId) -> LedgerState:
         """Return the state in the index, else in the journals, fenced if a fence may be lost.
 
-        Without a lost fence, a writer that was fenced off could go on writing. A fence too many
+        If a fence were lost, a writer that was fenced off could go on writing. A fence too many
         only ends a writer's ledger, which a client then closes by recovery. BookKeeper's
         `rebuild-db-ledgers-index` fences for the same reason.
         """
         if ledger_id in self.indexed:
             return self.indexed[ledger_id]
         state = self.journaled.get(ledger_id, JournalState())
-        # The journals have all of a ledger that is not in the index yet: its fence is not lost.
+        # The journals have all records of a ledger that is not in the index yet, so its fence, too.
         is_in_index = ledger_id in self.unreadable or self.is_hidden(ledger_id)
         is_complete = self.has_listing and state.pending and not is_in_index
         key, fenced = state.master_key or b"", state.fenced or not is_complete
@@ -108,7 +109,7 @@ def read_source_ledgers(bookie: BookieDir, findings: list[Finding]) -> SourceLed
                 damage_runs.end_runs()
             except CorruptionError as error:
                 finding = Finding.of(error, ledger_id)
-                if listing.may_include(ledger_id):  # the listing's findings may have it
+                if listing.may_include(ledger_id):  # the listing's findings may have this damage
                     add_unreported(findings, [finding])
                 else:
                     damage_runs.add(finding)
@@ -190,7 +191,7 @@ def _read_journals(bookie: BookieDir, findings: list[Finding]) -> dict[LedgerId,
     journal_dirs = bookie.folders.journal
     for dir_index, current in enumerate(journal_dirs):
         try:
-            # The mark's file name has a journal's index only if there are several journals.
+            # The name of a mark's file has the number of its journal only if there are several.
             journal_index = dir_index if len(journal_dirs) > 1 else None
             mark = read_last_mark(bookie.folders.ledger, journal_index)
             journal_paths = list_journal_files(current)
@@ -212,7 +213,8 @@ def _read_journal_file(
     journal_states: dict[LedgerId, JournalState],
     findings: list[Finding],
 ) -> None:
-    """Update the states by the file's records; `pending` if one is not before `mark`."""
+    """Update the states by the file's records of master keys, fences and explicit LACs. A state is
+    `pending` if a record of its master key is not before the last mark, `mark`."""
     scan = scan_journal(path, skip_invalid=True, skip_torn=True)
     for offset, record in scan.records():
         if record.kind not in ("master_key", "fence", "explicit_lac"):

@@ -141,10 +141,11 @@ class Rewrite:
                 self._report_moved_index()
             staging = StagingDirectory(self.target, self._kind, self.files)
             self._staging = stack.enter_context(staging)
-            self._stack = stack.pop_all()  # closed by `__exit__`
+            self._stack = stack.pop_all()  # without an error, `__exit__` closes both
         return self
 
     def _report_moved_index(self) -> None:
+        """Add a finding: the target has no index directories of its own, unlike the source."""
         detail = (
             "db storage has an index directory for each ledger directory: the databases are in "
             "the ledger directories; the cookie and the conf name no index directories"
@@ -227,7 +228,7 @@ class Rewrite:
         left out, with a finding."""
         result = self.result
         self.begin_step("entry logs", sum(log.bytes for log in logs))
-        result.linked = self._link
+        result.linked = self._link  # False if one of the logs has to be copied
         for log in logs:
             file_name = log_name(log_names.new_id(log.dir_index, log.log_id))
             target = self.ledger_dirs()[log.dir_index] / file_name
@@ -247,7 +248,8 @@ class Rewrite:
             result.log_bytes += log.bytes
 
     def link_logs(self, log_names: LogNames) -> None:
-        """Link or copy logs into the other directories whose ledgers they hold."""
+        """Link or copy logs that hold records of other directories' ledgers into those, too: db
+        storage looks for a ledger in its own directory only."""
         currents = self.ledger_dirs()
         for dir_index, log_id, other_dir in log_names.list_extra_links():
             source = currents[dir_index] / log_name(log_id)

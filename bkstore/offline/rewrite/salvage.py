@@ -222,8 +222,8 @@ class _Salvage:
     # -- logs
 
     def _salvage_logs(self) -> None:
-        """Add an index row for each record that is found in a log; write damaged logs anew, without
-        the damage, then copy the others."""
+        """Add an index row for each record that is found in a log. Write damaged logs anew, without
+        the damage; at the end, copy the others."""
         job = self._job
         job.begin_step("entry logs", sum(log.bytes for log in self._logs))
         # The same log may be linked into several directories: it is written once.
@@ -262,7 +262,8 @@ class _Salvage:
             self._result.losses.append(Loss("bytes", log.path, offset, reason, size))
 
     def _may_have_other_digest_type(self, ledger_id: LedgerId) -> bool:
-        """Return whether a ledger may have another digest type; an unknown ledger may not."""
+        """Return whether a ledger of which no digest matches may have another digest type. If the
+        bookie does not know it, it may not: its records are probably garbage."""
         known = self._selection.known
         return not known.has_listing or ledger_id in known
 
@@ -320,7 +321,8 @@ class _Salvage:
     def _losses(
         self, ledger: LedgerId | None, lost_by_log: dict[_LogKey, _LostEntries]
     ) -> Iterator[Loss]:
-        """Yield a `Loss` for each log in which the old index had lost entries of a ledger."""
+        """Yield a `Loss` for each log in which the old index had lost entries of a ledger, from
+        `lost_by_log`."""
         present_logs = {(log.dir_index, log.log_id) for log in self._logs}
         for dir_index, log_id in sorted(lost_by_log):
             offset, entries = lost_by_log[dir_index, log_id]
@@ -352,6 +354,7 @@ def _add_lost_entries(
     locations: Int64Array,
 ) -> None:
     """Add lost entries of a ledger to those of the log in which the old index had them."""
+    # Take the entries of one log after the other: of each distinct (directory, log id).
     log_ids, positions = log_ids_of(locations), positions_of(locations)
     for dir_index, log_id in {*zip(dir_indexes.tolist(), log_ids.tolist())}:
         in_log = (dir_indexes == dir_index) & (log_ids == log_id)

@@ -51,7 +51,8 @@ class LostBytes(NamedTuple):
 
 @dataclass
 class LogRecords:
-    """The records of a log by position, int64[n] each, as `LogBatch` has them.
+    """The records of a log, in the order of their positions: columns of int64[n], as `LogBatch` has
+    them.
 
     `confirmed` marks the records that the old index names; `missing_rows` has the index rows for
     which there is no record. `found_by_index` counts records that only the index found. `damaged`
@@ -114,6 +115,7 @@ def _match_index_rows(
 ) -> tuple[npt.NDArray[np.bool_], IndexBatch]:
     """Return which records an index row names, and the index rows that name none of them."""
     scope_id, ledger_id, entry_id, position = scanned
+    # Both are sorted by position.
     indexed_positions = positions_of(index_rows.location)
     confirmed = np.zeros(position.size, np.bool_)
     if not position.size or not indexed_positions.size:
@@ -177,7 +179,9 @@ def size_of_record(data: LogBytes, position: int, entry_key: tuple[int, ...]) ->
 
 
 def _find_lost_bytes(data: LogBytes, records: LogRecords) -> list[LostBytes]:
-    """Return the ranges between the records that are neither padding nor a ledgers map."""
+    """Return the ranges of bytes between the records that are neither padding nor a ledgers map."""
+    # Gap number i is from the highest end before record i to its start; the last is before the end
+    # of the file.
     starts = np.append(records.position - SIZE_FIELD_BYTES, data.size)
     ends = np.concatenate(([HEADER_SIZE], np.maximum.accumulate(records.position + records.size)))
     lost = []
@@ -194,9 +198,10 @@ def _find_lost_bytes(data: LogBytes, records: LogRecords) -> list[LostBytes]:
 
 
 def salvaged_positions(records: LogRecords) -> Int64Array:
-    """Return the positions of the records in a fresh log, int64[n]."""
-    fresh: Int64Array = HEADER_SIZE + np.cumsum(records.size + SIZE_FIELD_BYTES) - records.size
-    return fresh
+    """Return the positions of the records in a fresh log, int64[n]: behind its header they follow
+    each other, each behind the 4 bytes of its size."""
+    positions: Int64Array = HEADER_SIZE + np.cumsum(records.size + SIZE_FIELD_BYTES) - records.size
+    return positions
 
 
 def write_salvaged_log(data: LogBytes, target: Path, records: LogRecords, files: Files) -> int:
@@ -227,7 +232,8 @@ def write_salvaged_log(data: LogBytes, target: Path, records: LogRecords, files:
 
 
 def _copy_frames(data: LogBytes, target: Path, fd: int, records: LogRecords, files: Files) -> int:
-    """Copy all frames without gaps, adjacent ones together; return the offset of their end."""
+    """Copy the frames of all records (size and record) without gaps between them, adjacent ones
+    together, to the open file `fd`, `target`; return the offset of their end."""
     starts, ends = records.position - SIZE_FIELD_BYTES, records.position + records.size
     # A run of adjacent frames begins after a gap and ends before the next one.
     has_gap = starts[1:] != ends[:-1]
