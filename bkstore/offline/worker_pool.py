@@ -103,7 +103,8 @@ class WorkerPool(Generic[_Task, _Result]):
         """Receive a message from a worker; yield its task if it is done or lost."""
         task: Any = worker.task
         try:
-            message_kind, value = worker.pipe.recv()  # one of `run_task`, or ("rows", count)
+            # What `run_task` returned, or ("rows", the number of rows so far).
+            message_kind, value = worker.pipe.recv()
         except (EOFError, OSError):  # the process has ended
             self._workers.remove(worker)
             reason = worker.describe_end()

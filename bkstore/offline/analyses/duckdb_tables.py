@@ -52,8 +52,9 @@ def refusal_of_system(line: str, spill_path: Path) -> BkstoreError | None:
 
 
 def select_rows(connection: Any, label: str, files: Sequence[DumpFile], is_remote: bool) -> str:
-    """Return the query for all rows of a table's files. Rows of files that may repeat some are made
-    distinct. Files of a remote dump are registered with the connection, by a name with `label`."""
+    """Return the query for all rows of a table's files. Files that may repeat rows are read with
+    `distinct`, the others without, which is faster. Files of a remote dump are registered with the
+    connection, by a name with `label`."""
     distinct_files, repeating_files = split_repeating(files)
     queries = []
     if repeating_files:
@@ -68,6 +69,7 @@ def select_rows(connection: Any, label: str, files: Sequence[DumpFile], is_remot
 def _make_sql_source(
     connection: Any, label: str, files: Sequence[DumpFile], is_remote: bool
 ) -> str:
+    """Return what a query can select from: the rows of these files."""
     paths = [file.path for file in files]
     if is_remote:
         connection.register(f"bkstore files of {label}", remote_dataset(paths))

@@ -158,8 +158,9 @@ def read_metadata(source: MetadataStore | str | os.PathLike[str]) -> Metadata:
 
 
 def _ledger_rows(store: MetadataStore) -> Iterator[_Row]:
-    """Yield each ledger's row. If the store can read many ledgers at once, and all underreplicated
-    marks, which are needed before, can be read, it does; else ledgers are read one by one."""
+    """Yield each ledger's row. A `KeyValueStore` reads many ledgers at once, after all of their
+    underreplicated marks. Other stores read ledger by ledger, and so does it if a mark is damaged.
+    """
     try:
         marks = store.underreplicated() or {} if isinstance(store, KeyValueStore) else None
     except CorruptionError:

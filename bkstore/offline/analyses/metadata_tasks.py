@@ -87,6 +87,7 @@ class SortedGroupScan:
         file_ranges = _locate_files(files, facts.keys)
         unneeded_files = [file for file, first, end in file_ranges if first == end]
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            # Wait for all, and raise the first error.
             deque(pool.map(_verify_ledger_range, unneeded_files), maxlen=0)
         groups_per_task = max(min(rows, _MAX_GROUPS), _MIN_GROUPS_PER_FILE * len(files))
         return SortedPlan(list(_plan_tasks(facts, file_ranges, groups_per_task)), [])
@@ -299,5 +300,6 @@ def _split_blocks(groups: Iterable[GroupsByOwner], ledger_count: int) -> Iterato
     costs = np.full(ledger_count, _LEDGER_COST)
     for rows in groups:
         costs += np.bincount(rows.owner, minlength=ledger_count)
+    # A block ends where the cost of all ledgers so far passes a multiple of `_MAX_GROUPS`.
     block_numbers = (np.cumsum(costs) - 1) // _MAX_GROUPS
     yield from pairwise([*run_starts(block_numbers).tolist(), ledger_count])

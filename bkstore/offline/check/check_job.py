@@ -113,6 +113,7 @@ class Check:
     def __iter__(self) -> Iterator[CheckFinding]:
         """Run the check and yield its findings, as they are found."""
         # Several steps may find the same damage in a file: only the first finding is yielded.
+        # Findings that name no file, such as those on states, are not compared.
         reported = set()
         for finding in self._run_steps():
             identity = (finding.severity, finding.file, finding.offset, finding.detail)

@@ -136,7 +136,7 @@ def _check_marks(
             continue
         marks.append(mark)
         journal = journal_files.get(mark.journal_id)
-        if mark == last_mark.NO_MARK or not journal_files:
+        if mark == last_mark.NO_MARK or not journal_files:  # it names no file, or all are missing
             continue
         if journal is None:
             detail = f"points to journal {mark.journal_id:x}.txn, which is not here"

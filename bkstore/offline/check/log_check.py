@@ -224,7 +224,7 @@ class _LogCheck:
             self._look_up_waiting_records()
 
     def _look_up_waiting_records(self) -> None:
-        """Look up the records that wait, ledger by ledger, to find which are live."""
+        """Look up the records that wait, ledger by ledger, to find out what they are."""
         if not self._waiting_count:
             return
         records = np.concatenate(self._waiting_batches)

@@ -84,7 +84,8 @@ def _compare_sizes(
     stated: Mapping[LedgerId, int],
     actual: Mapping[LedgerId, int],
 ) -> Iterator[CheckFinding]:
-    """Yield a finding for each ledger whose sizes differ, and one for those above the limit."""
+    """Yield a finding for each ledger whose size as `stated`, at `offset` in the log or elsewhere,
+    is not that of its records, `actual`; above a limit, one for all further ledgers."""
     all_ledgers = sorted({*stated, *actual})
     different_ledgers = [n for n in all_ledgers if stated.get(n) != actual.get(n)]
     for ledger_id in different_ledgers[:_MAX_FINDINGS]:

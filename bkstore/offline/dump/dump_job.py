@@ -301,7 +301,8 @@ class _DumpRun:
     def write_pieces(
         self, partial: PartialDump, jobs: int | None, files: Files, earlier: EarlierDump | None
     ) -> None:
-        """Write all pieces that no earlier run has written, and that `earlier` does not have."""
+        """Write all pieces that no earlier run has written, and that `earlier` does not have. Raise
+        `BkstoreError` if one is lost, as when its process was killed."""
         all_tasks = [
             PieceTask(piece, fingerprint(piece)) for plan in self.plans for piece in plan.pieces
         ]

@@ -169,13 +169,14 @@ class _IndexPiece:
         return ranges
 
     def _note_logs(self, log_ids: Int64Array) -> None:
+        """Add the logs that rows point into to the named logs."""
         # Consecutive rows are mostly in one log: only the first of each run has to be sorted.
         is_first = np.diff(log_ids, prepend=-1) != 0
         self._named_logs = np.union1d(self._named_logs, log_ids[is_first])
 
     def _recheck_doubtful_ledgers(self) -> None:
-        """Find the ledgers of which damage has hidden entries: those whose keys it overlaps, unless
-        reading the ledger alone gives as many entries as were written."""
+        """Find the ledgers of which damage may have hidden entries: those whose keys it overlaps,
+        unless reading the ledger alone gives as many entries as were written."""
         # Ledgers without a written row are among them: damage may hide all of their rows.
         self.doubtful_ledgers.update(self.index.doubtful_ledgers())
         for ledger_id in sorted(self.doubtful_ledgers):
@@ -188,7 +189,7 @@ class _IndexPiece:
             written_count, _, _ = self.summaries.get(ledger_id, _EMPTY_SUMMARY)
             if entry_count == written_count:
                 self.doubtful_ledgers.discard(ledger_id)
-        # A ledger that a finding of damage names has lost entries in any case.
+        # A ledger that a finding of damage names stays doubtful in any case.
         damage = (f for f in self.findings if f.severity == "damage")
         self.doubtful_ledgers.update(f.ledger for f in damage if f.ledger is not None)
 

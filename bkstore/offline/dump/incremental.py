@@ -146,7 +146,8 @@ class EarlierDump:
 
     def _add_piece(self, record: Any, objects: Mapping[str, Any]) -> None:
         """Keep a piece of the earlier dump: one of logs by its digest, one of an index by bookie,
-        directory and first ledger, as its digest needs `log_ids` (`find_piece`)."""
+        directory and first ledger: `find_piece` needs its `log_ids` to compute a digest to compare.
+        """
         files = {table: objects[path] for table, path in record["files"].items()}
         piece = _EarlierPiece(record["digest"], record["log_ids"], files)
         if record["kind"] == "logs" and piece.digest is not None:

@@ -163,7 +163,7 @@ class RecordLengths:
         return self._code_of_reason.setdefault((path, f"no {lacking}: {reason}"), next_code)
 
     def _columns_in_log(self, rows: IndexBatch) -> _LogColumns:
-        """Return the columns of one log's rows."""
+        """Return the columns of rows that point into one log, in the order of their positions."""
         columns = _LogColumns(rows.entry_id.size)
         lengths, codes = columns.lengths, columns.codes
         dir_index, log_id = int(rows.dir_index[0]), int(log_ids_of(rows.location[:1])[0])
@@ -194,7 +194,7 @@ class RecordLengths:
                     codes[row_numbers[sizes == 0]] = code
                 if self._published is not None:
                     self._read_messages(file, rows, heads, columns)
-        except OSError as error:  # the rows not read yet, of length 0, have this reason
+        except OSError as error:  # all rows that have no length yet get this reason
             finding = Finding.of(read_error(error, path))
             codes[lengths == 0] = self._reason_code(path, finding.detail.removeprefix(f"{path}: "))
         except SystemRefused:

@@ -16,7 +16,8 @@ from bkstore.index.rocks.options import database_options
 
 
 def check_storable(states: Mapping[LedgerId, LedgerState], layout: str, verb: str = "load") -> None:
-    """Raise `UnsupportedLayout` for a state the layout cannot store; `verb` is in the advice."""
+    """Raise `UnsupportedLayout` for a state that the layout cannot store. The message advises what
+    to do with rocksdb instead; `verb` is its verb."""
     limbo = [ledger_id for ledger_id, state in states.items() if state.limbo]
     if layout == "idx" and limbo:
         more = f" and {len(limbo) - 1} more are" if len(limbo) > 1 else " is"

@@ -75,7 +75,8 @@ class LoadSource:
 def open_load_source(
     dump: str | os.PathLike[str], bookie: str | None = None, directories: int | None = None
 ) -> LoadSource:
-    """Return the bookie with the id `bookie`, or the only one. Reads footers, and bookie ids.
+    """Return what to load: the bookie with the id `bookie`, or the only one. Reads footers, and of
+    a folder without a manifest the columns of bookies and layouts.
 
     `dump` is a path, or the URI (`docs/spark.md`) of a dump with a manifest. `directories` is for
     folders without a manifest (default 1). Raises `InvalidArgument` if `dump` is not a dump or

@@ -100,7 +100,7 @@ def has_only_bookie(footer: pq.FileMetaData, bookie: str) -> bool:
     """Return whether the footer's statistics prove that all rows are of this bookie, none null."""
     column = _column_numbers(footer).get("bookie")
     if column is None:
-        return not footer.num_row_groups
+        return not footer.num_row_groups  # true of a file without rows only
     for group in range(footer.num_row_groups):
         statistics = _min_max(footer, group, column)
         # Compared as bytes, because the statistics of a damaged file may not be UTF-8.

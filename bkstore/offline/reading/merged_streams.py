@@ -73,8 +73,8 @@ class _Stream:
         self._set_waiting(batch)
 
     def _set_waiting(self, batch: pa.RecordBatch) -> None:
-        """Make a batch the waiting rows. Its last ledger may go on in the next batch: `last_ledger`
-        stays None if there is none, as the rows are complete then."""
+        """Make a batch the waiting rows. The next batch may have more rows of its last ledger. At
+        the end of the stream there is no next batch: `last_ledger` stays None."""
         self._waiting = batch
         scope, ledger = (batch.column(name).to_numpy() for name in LEDGER_COLUMNS)
         self._ledger_columns = scope, ledger

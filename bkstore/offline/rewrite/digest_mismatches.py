@@ -65,6 +65,7 @@ def _find_mismatches(data: LogBytes, records: LogRecords, coder: Coder) -> npt.N
 
 def _log_windows(records: LogRecords) -> Iterator[tuple[int, int]]:
     """Yield half-open ranges of record indexes: a window of the log each, at least one record."""
+    # The highest end so far, as records of a damaged log may overlap.
     ends = np.maximum.accumulate(records.position + records.size)
     first = 0
     while first < ends.size:

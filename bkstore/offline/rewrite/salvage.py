@@ -243,7 +243,7 @@ class _Salvage:
                         self._rewrite_log(log, data, records)
                 if is_written and not records.damaged:
                     undamaged_logs.append(log)
-            # Another log may have the entries: `_find_lost_entries` looks in the new index.
+            # Another log may have these entries: `_find_lost_entries` looks in the new index.
             self._missing_rows.add(records.missing_rows)
             positions = salvaged_positions(records) if records.damaged else records.position
             self._add_rows(log, records, positions)

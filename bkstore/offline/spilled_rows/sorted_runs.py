@@ -78,7 +78,7 @@ def read_pieces(
     runs: Sequence[SortedRun], piece_rows: int = RUN_ROWS
 ) -> Iterator[list[Int64Array]]:
     """Yield pieces of about `piece_rows` rows in the order of keys: for each run its rows of that
-    range of keys, int64[columns, n]. Memory: a piece; some 100 bytes for 4,096 rows."""
+    range of keys, int64[columns, n]. Memory: a piece, and some 100 bytes for 4,096 rows."""
     starts = [0] * len(runs)
     for stop_key in [*_split_keys(runs, piece_rows), None]:
         stops = [_find_first_row(run, stop_key) for run in runs]

@@ -142,7 +142,8 @@ class Usage:
             yield ledger_id, usage
 
     def logs(self) -> Iterator[LogUsage]:
-        """Yield the usage of each entry log, by directory and log id, and add it to the sums."""
+        """Yield the usage of each entry log, by directory and log id, and add it to the sums, which
+        each call begins anew."""
         bookie = self._bookie
         self.totals = Totals()
         for ledger in self._ledgers.values():

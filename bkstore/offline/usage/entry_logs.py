@@ -100,8 +100,8 @@ def _judge_log(
     fate: Fate = "remove"
     if live_ledgers:
         fate = "compact" if not record_bytes or live_bytes / record_bytes < threshold else "keep"
-    # A log that is kept anyway may end in a torn record. One with other damage, or to be removed or
-    # compacted, is left alone, unless its only damage is a torn record that no row points at.
+    # A log of which damage hides records is left alone, unless the only damage is that its last
+    # record is torn, and the log is kept anyway, or no row of the index points at that record.
     if hiding_damage:
         ends_torn = find_torn_record(Path(log.path), hiding_damage) is not None
         is_kept_torn = fate == "keep" and ends_torn

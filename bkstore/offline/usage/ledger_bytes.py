@@ -73,7 +73,7 @@ def dump_logs(dump: Dump) -> Iterator[LedgersOfLog]:
 
 
 def _merge_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[LedgersOfLog]:
-    """Yield the logs of rows that are ordered by log."""
+    """Yield each log with its ledgers, from rows of `log_ledgers` that are ordered by log."""
     current: tuple[str, int, int] | None = None
     ledgers: dict[LedgerId, int] = {}
     for batch in batches:

@@ -23,7 +23,8 @@ _BLOCK_ROWS = 1 << 16
 def cut_blocks(
     batches: Iterator[pa.RecordBatch], keys: Sequence[str], rows: int = _BLOCK_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of about `rows` or more that split no key; rows of one key must be adjacent."""
+    """Yield batches of about `rows` rows or more, cut only where a column of `keys` changes: the
+    rows of one key, which must be adjacent, are in one batch."""
     import pyarrow as pa
 
     waiting_batches: list[pa.RecordBatch] = []

@@ -109,6 +109,7 @@ class _LedgerRuns:
 
     def _count_logs(self, run_count: int) -> Int64Array:
         """Return the number of distinct logs of each of the first `run_count` runs."""
+        # The rows of these runs that begin a run or another log, and the number of the run of each.
         log_starts = self._log_starts
         log_starts = log_starts[: np.searchsorted(log_starts, self._bounds[run_count])]
         run_numbers = np.searchsorted(self._starts, log_starts, "right") - 1

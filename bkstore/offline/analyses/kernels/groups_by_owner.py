@@ -86,14 +86,14 @@ def fold_many(rows: GroupsByOwner) -> GroupsByOwner:
 
 
 def count_common(a: GroupsByOwner, b: GroupsByOwner, owner_count: int) -> Int64Array:
-    """Return int64[owners]: the number of entries in both sets. O(groups) on fitting stripes."""
+    """Return int64[owners]: the number of entries in both sets. O(groups) if periods agree."""
     return count_entries(combine_groups(a, b, "and"), owner_count)
 
 
 def combine_groups(a: GroupsByOwner, b: GroupsByOwner, operation: SetOperation) -> GroupsByOwner:
     """Return ``a & b``, ``a | b`` or ``a - b`` of each owner, not in canonical form (`fold_many`).
 
-    O(groups) on fitting stripes.
+    O(groups) if overlapping groups have equal periods, else O(sequences).
 
     >>> owners = np.array([0, 0, 1])
     >>> one, two = (condense_by_owner(owners, np.array(ids)) for ids in ([4, 5, 7], [5, 6, 7]))

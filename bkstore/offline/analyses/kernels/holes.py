@@ -108,6 +108,7 @@ def _find_stripes(rows: GroupsByOwner, stored_counts: Int64Array) -> _Stripes:
     run_heads = run_starts(rows.owner[order], size[order], period[order])
     if not run_heads.size:
         return _Stripes(run_heads, run_heads, run_heads, run_heads)
+    # At most one run of an owner has more than half of its entries.
     run_entries = np.add.reduceat(entry_counts[order], run_heads)
     longest = order[run_heads]
     best = longest[run_entries * 2 > stored_counts[rows.owner[longest]]]

@@ -121,8 +121,8 @@ def judge_ledgers(
 
 
 def _expected_rows(verdicts: _Verdicts, bookies: frozenset[str]) -> dict[str, list[_ExpectedRow]]:
-    """Return the rows expected at each bookie; note bookies that are not in the dump in the
-    verdicts."""
+    """Return the rows expected at each bookie. Bookies that are not in the dump are noted in the
+    verdicts; of them, and of those that could not read a ledger, nothing is expected."""
     rows_by_bookie: dict[str, list[_ExpectedRow]] = defaultdict(list)
     for number, verdict in verdicts.items():
         facts = verdict.facts
@@ -130,11 +130,12 @@ def _expected_rows(verdicts: _Verdicts, bookies: frozenset[str]) -> dict[str, li
             continue
         sizes = (facts.ensemble_size, facts.write_quorum)
         for segment in facts.segment_ranges():
+            _, _, ensemble = segment
             for bookie, first, last, position in expected_replicas([segment], *sizes):
                 if bookie not in bookies:
                     verdict.undumped_bookies.add(bookie)
                 elif bookie not in verdict.unread_bookies:
-                    row = _ExpectedRow(number, first, last, position, *sizes, segment[2])
+                    row = _ExpectedRow(number, first, last, position, *sizes, ensemble)
                     rows_by_bookie[bookie].append(row)
     return rows_by_bookie
 
@@ -231,6 +232,7 @@ def _surplus_entries(pairs: _Pairs, pair: int) -> Availability:
     start, end = np.searchsorted(pairs.expected.ledger_number, [pair, pair + 1])
     if start == end:
         return held_entries
+    # All columns but the first, the number of the pair, say which entries are expected.
     expected = ExpectedEntries(*(column[start:end] for column in pairs.expected))
     return held_entries - Availability.from_canonical(canonicalize(expected_many(*expected[1:])))
 

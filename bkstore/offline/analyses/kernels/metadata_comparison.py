@@ -69,7 +69,7 @@ class Judge:
 
 
 def _number_ledgers(block: pa.RecordBatch) -> Int64Array:
-    """Return each row's ledger, numbered in the order of the block."""
+    """Return the number of each row's ledger: ledgers are numbered in the order of the block."""
     starts = run_starts(*(int64(block, name) for name in LEDGER_COLUMNS))
     rows_of_each_ledger = np.diff(np.append(starts, block.num_rows))
     return np.repeat(np.arange(starts.size), rows_of_each_ledger)
