@@ -1,8 +1,9 @@
 """EntryCopier: copies entries of one ledger from sound replicas to a bookie, in bounded batches.
 
-A record is copied as it is stored, after its digest was verified, and read again from the target.
-In BookKeeper: `client/LedgerFragmentReplicator`, which encodes entries anew and reads nothing
-again."""
+A replica is sound if the bookie returns it with a matching digest. A record is copied as it is
+stored, after its digest was verified, and read again from the target. In BookKeeper:
+`client/LedgerFragmentReplicator`, which encodes entries anew and reads nothing again.
+"""
 
 from __future__ import annotations
 

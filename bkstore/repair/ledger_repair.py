@@ -1,4 +1,8 @@
-"""The repair of one ledger: locked, planned anew, copied, verified, and its mark removed."""
+"""The repair of one ledger: locked, planned anew, copied, verified, and its mark removed.
+
+A plan has rows (`ReplicaRepair`): the entries that one bookie of a segment lacks, and the action:
+to write them to it (in place), or to give another bookie its place in the ensemble (replace, move).
+"""
 
 from __future__ import annotations
 

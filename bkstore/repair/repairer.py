@@ -1,4 +1,7 @@
-"""Repairer: plans the repair of a cluster, and carries it out, several ledgers at a time."""
+"""Repairer: plans the repair of a cluster, and carries it out, several ledgers at a time.
+
+The rows of a plan (`ReplicaRepair`) are the entries of a segment that one bookie lacks.
+"""
 
 from __future__ import annotations
 

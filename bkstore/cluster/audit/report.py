@@ -166,6 +166,7 @@ class AuditReport(AuditCounts):
         for bookie, (ledgers, segments, reason) in self.absent.items():
             checked = f"{format_count(segments, 'segment')} of {_ledger_count(ledgers)}"
             detail = f"{reason}: {checked} judged without it"
+            # of no ledger, so without first entry and missing entries
             violation = Violation("bookie_unavailable", None, None, bookie, None, detail)
             self.violations.append(violation)
         if self.without:  # ledgers for which only absent bookies gave no answer

@@ -183,7 +183,7 @@ def _open_and_lock(path: Path) -> int:
                 if fd is not None:
                     take_lock(fd, path, f"{path}: another audit is using this file")
                     if _is_named(fd, path):  # else an audit that ended removed it: try again
-                        locked_fd, fd = fd, None
+                        locked_fd, fd = fd, None  # it stays open
                         return locked_fd
             finally:
                 if fd is not None:

@@ -36,9 +36,10 @@ def unavailability_violations(
     subject: CheckedLedger, lists: BookieLists, outcome: BatchOutcome
 ) -> Iterator[Violation]:
     """Yield a violation for each segment of the ledger with a bookie that did not answer in any
-    round, if the bookie should have answered: if it is registered, or is not listed as unavailable.
-    One that is not registered and is listed as unavailable is excused. If the store lacks these
-    lists, so that nothing can be decided, the ledger counts as unanswered."""
+    round, if the bookie should have answered: it is registered, or is not listed as unavailable, or
+    is not registered and there is no list of unavailable ones. A bookie that is not registered and
+    is listed as unavailable is excused. If that cannot be decided, because the store does not list
+    the registered bookies, the ledger counts as unanswered."""
     if not subject.unanswered:
         return
     ledger, registered, unavailable = subject.ledger, lists.registered, lists.unavailable

@@ -47,7 +47,9 @@ class BatchReader:
     def read(
         self, start: int, max_count: int, max_size: int, last: int | None, *, fence: bool
     ) -> list[Entry]:
-        """Return entries from `start` on; see `LedgerHandle.read_batch`."""
+        """Return entries from `start` to at most `last` (None: no bound), by one request: at most
+        `max_count` entries and about `max_size` bytes (0: no limit), and at least one entry. With
+        `fence` the bookie that answers fences the ledger."""
         self._check_arguments(start, max_count, max_size, last)
         reason = self.unsupported_reason()
         if reason is not None:

@@ -218,8 +218,9 @@ class BackgroundCollector(Closeable):
 
     def run_pass(self, forced_kinds: Collection[CompactionKind] | None = None) -> GarbageReport:
         """Run a pass now, after one that is running, and return its report. It compacts one of the
-        kinds in `forced_kinds` whatever the intervals; None = by the schedule. Raises as
-        `LedgerStorage.collect_garbage`, except for errors of the store."""
+        kinds in `forced_kinds` whatever the intervals; None = by the schedule. Raises what
+        `LedgerStorage.collect_garbage` raises, but not errors of the metadata store: after these no
+        ledger is deleted."""
         with self._pass_lock:
             self._check_open()
             started, succeeded, self._store_problem = self._clock(), False, None

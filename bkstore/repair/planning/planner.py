@@ -1,4 +1,8 @@
-"""RepairPlanner: audits a cluster and plans the repair of every replica that is missing."""
+"""RepairPlanner: audits a cluster and plans the repair of every replica that is missing.
+
+Findings are what the audit found about one ledger; a departed bookie is named by metadata, but not
+registered.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class HttpFrontend:
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # None: no access log
             logger=LOG,
-            lingering_time=0,
+            lingering_time=0,  # after an answer, do not wait for the rest of a body
             auto_decompress=False,  # a small body could expand to gigabytes
         )
         return LimitedConnection(http, self._connections, self._limits)
@@ -75,7 +75,8 @@ class HttpFrontend:
                 yield sock.fileno()
 
     async def _handle_request(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request, with the client's timeout stopped meanwhile."""
+        """Answer a request. The client's timeout is stopped meanwhile, because it limits the time
+        to send a request and to take the answer, not the server's work."""
         served = self._connections.served
         connection = served.get(request.transport) if request.transport is not None else None
         if connection is None:  # it is closed

@@ -169,6 +169,7 @@ class Router:
         def scrape(_request: HttpRequest) -> HttpResponse:
             return HttpResponse(200, self._counters.exposition(), _METRICS_TYPE)
 
+        # any parameters; another method is 403, as in BookKeeper
         return _Route({"GET": scrape}, None, 403, wait_reason=WaitReason.NOTHING)
 
 

@@ -34,9 +34,9 @@ class PendingAppend:
         return writer is None or self.entry <= writer.last_confirmed or writer.failure is not None
 
     def result(self, seconds: float | None = None) -> int:
-        """Wait until A bookies (the ack quorum) have the entry, as `LedgerHandle.append` does;
-        return its id. Raises as `append`; then the entry is never acknowledged. Raises
-        `TimeoutError` after `seconds`; the append goes on then, and may be waited for again."""
+        """Wait until A bookies (the ack quorum) have the entry; return its id. Raises what
+        `LedgerHandle.append` raises; then the entry is never acknowledged. Raises `TimeoutError`
+        after `seconds`; the append goes on then, and may be waited for again."""
         _check_seconds("seconds", seconds)
         # Without a writer, the entry was appended before this object was made.
         if self._writer is not None and self.entry > self._writer.last_confirmed:

@@ -45,9 +45,10 @@ class PipelinedWriter(LedgerWriter):
     """A `LedgerWriter` whose appends overlap, with about `ClientOptions.window` in flight.
 
     A waiting thread replaces failed bookies, from the first unconfirmed entry on; new ones get
-    every unconfirmed entry. Entries of `append_later` are batched while others are in flight, and
-    sent when responses arrive or at the next call that waits. An append without sync is sent alone,
-    and so are those after it until `force`. Threads: an append returns when it is confirmed.
+    every unconfirmed entry. Entries of `append_later` are held back while others are in flight, and
+    sent in a batch when responses arrive or at the next call that waits. An append without sync is
+    sent alone, and so are those after it until `force`. Threads: an append returns when it is
+    confirmed.
     """
 
     def __init__(self, access: LedgerAccess, workers: Workers) -> None:
@@ -68,7 +69,8 @@ class PipelinedWriter(LedgerWriter):
     # -- adding
 
     def append(self, data: bytes, sync: bool = True) -> int:
-        """Add an entry and return its id; see `LedgerHandle.append`."""
+        """Add an entry, wait until it is confirmed, and return its id. Without `sync` its bookies
+        have it in memory only, and it is not confirmed, until `force`."""
         with self._lock:
             self._check_open()
             if not sync or self._has_unsynced:  # until `force`, entries are sent one by one
@@ -134,7 +136,7 @@ class PipelinedWriter(LedgerWriter):
             return self.last_confirmed
 
     def append_many(self, payloads: Iterable[bytes]) -> Int64Array:
-        """Add entries and return their ids; see `LedgerHandle.append_many`."""
+        """Add entries, and return their ids, int64[n], once all are confirmed."""
         ids: list[int] = []
         source = iter(payloads)
         last = -1

@@ -67,7 +67,8 @@ class LedgerWriter:
     # -- adding
 
     def append(self, data: bytes, sync: bool = True) -> int:
-        """Add an entry and return its id; see `LedgerHandle.append`."""
+        """Add an entry, wait until A bookies have it, and return its id. Without `sync` they have
+        it in memory only, and it is not confirmed, until `force`."""
         with self._lock:
             self._check_open()
             record = self._encode_record(
@@ -98,7 +99,7 @@ class LedgerWriter:
         return payload
 
     def append_many(self, payloads: Iterable[bytes]) -> Int64Array:
-        """Add entries and return their ids; see `LedgerHandle.append_many`."""
+        """Add entries, and return their ids, int64[n], once all are appended."""
         ids: list[int] = []
         source = iter(payloads)
         with self._lock:
@@ -216,7 +217,8 @@ class LedgerWriter:
             return self.last_confirmed
 
     def write_explicit_lac(self) -> int:
-        """Send the LAC to the bookies and return it; see `LedgerHandle.write_explicit_lac`."""
+        """Send the LAC to the write set of the last entry, for readers that follow; return it.
+        Raises `NotEnoughBookies` if fewer than A bookies stored it."""
         with self._lock:
             self._check_open()
             access, lac = self.access, self.last_confirmed
@@ -238,7 +240,8 @@ class LedgerWriter:
             return lac
 
     def close(self) -> None:
-        """Set last entry and length in the metadata; see `LedgerHandle.close`."""
+        """Set state, last entry and length in the metadata, once all entries are durable.
+        Idempotent."""
         with self._lock:
             if self.closed:
                 return

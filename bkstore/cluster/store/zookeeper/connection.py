@@ -92,8 +92,9 @@ class ZooKeeperConnection:
         return RetriedRequest(self, path)(method, *arguments, **settings)
 
     def request_many(self, paths: Iterable[str], method: str) -> Iterator[tuple[str, Any]]:
-        """Send many requests concurrently; yield (path, answer) in order; an answer may be an error
-        of the server. Raises as `request` without an answer."""
+        """Send a request for each path, many concurrently, and yield (path, answer) in order. An
+        answer may be an error of the server. Raises `MetadataUnavailable` for a request without an
+        answer."""
         remaining = iter(paths)
         while chunk_paths := list(islice(remaining, _MAX_IN_FLIGHT)):
             self.check_open()

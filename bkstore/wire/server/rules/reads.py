@@ -107,8 +107,8 @@ class ReadRules:
         return [read.answer(status, record, lac) for read, record in zip(reads, records)]
 
     def _read_many(self, reads: ReadManyOperation) -> EncodedResponse:
-        """Read entries of consecutive ids as one batch, as `_read_run` does; return one answer to
-        those that it has."""
+        """Read entries of consecutive ids as one batch; return one answer to the requests that it
+        satisfies: it ends at a missing entry, or at its size limit. The others are read next."""
         ledger_and_entry = int(reads.ledger_ids[0]), int(reads.entry_ids[0])
         count = reads.request_count
         try:
