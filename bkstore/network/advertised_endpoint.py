@@ -1,6 +1,7 @@
 """The registration of a bookie: one endpoint, like a real bookie's, and one property.
 
 The property, which real clients ignore, says that the bookie's v3 has scopes and batch reads.
+Extended v3 is v3 with scopes (the upper 64 bits of ledger ids, 0 in BookKeeper) and batch reads.
 """
 
 from __future__ import annotations

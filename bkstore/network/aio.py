@@ -1,7 +1,8 @@
 """AsyncClient: the client of a cluster for asyncio.
 
 It runs the calls of `Client` and `LedgerHandle` in threads of its own. Appends that are made while
-others are in flight are sent together, so a service needs no batching of its own.
+others are in flight are sent together, so a service needs no batching of its own. A scope is the
+upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
 """
 
 from __future__ import annotations

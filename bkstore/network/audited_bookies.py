@@ -1,7 +1,8 @@
 """AuditedBookies: the bookies of a running cluster as an audit reads them, without any write.
 
 Some bookies may be given as directories instead. A bookie that answers reads but no list requests,
-as BookKeeper's with db storage do, is distinguished from one that does not respond at all.
+as BookKeeper's with db storage do, is distinguished from one that does not respond at all. A scope
+is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ BACKOFF_FACTOR = 10
 _MIN_BACKOFF_SECONDS = 0.1
 """A bookie that fails faster than this may be asked again at once."""
 
-_Lists = dict[LedgerId, Availability]
+_Lists = dict[LedgerId, Availability]  # a list: which entries of a ledger a bookie has
 _check_timeout = number(above=True)
 
 

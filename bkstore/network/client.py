@@ -1,4 +1,7 @@
-"""Client: a cluster by its service URI, over sockets."""
+"""Client: a cluster by its service URI, over sockets.
+
+A scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""RegisteredBookie: a registered server. Source: `bookie/BookieStateManager`, `server/Main`."""
+"""RegisteredBookie: a registered server. Source: `bookie/BookieStateManager`, `server/Main`.
+
+Extended v3 is v3 with scopes (the upper 64 bits of ledger ids, 0 in BookKeeper) and batch reads.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ class RegisteredBookie(Closeable):
         collector: BackgroundCollector | None = None,
         get_used_share: Callable[[Path], float] = used_share,
         find_problem: Callable[[], str | None] = lambda: None,
-        on_read_only_change: Callable[[str | None], object] = bool,
+        on_read_only_change: Callable[[str | None], object] = bool,  # does nothing
     ) -> None:
         """Register a started server; start `collector` and the thread that checks the disks.
 

@@ -1,7 +1,8 @@
 """BookieClients: clients of a cluster's bookies by id, at their registered addresses.
 
 A bookie with an unreadable registration is down and gets no new ledgers; real clients wait for it
-for ever. Source: `discover/ZKRegistrationClient`, `client/DefaultBookieAddressResolver`.
+for ever. A scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
+Source: `discover/ZKRegistrationClient`, `client/DefaultBookieAddressResolver`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """ScopedClient: a client of one bookie, by the protocol that a ledger needs.
 
 Scope 0 uses v2, which every bookie supports; others bkstore's extended v3, if it is registered.
+Extended v3 is v3 with scopes (the upper 64 bits of ledger ids, 0 in BookKeeper) and batch reads.
 """
 
 from __future__ import annotations

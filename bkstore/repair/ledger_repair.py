@@ -140,6 +140,7 @@ class LedgerRepairer:
         replace bookies."""
         results: list[ReplicaRepair] = []
         copier = EntryCopier(access, self._rate, self._stop, self._on_copied)
+        # of an open ledger, the segments that can no longer grow
         finished = finished_part(access.refresh())
         segments = finished.segments_with_ends() if finished.closed else []
         by_first_entry = {segment.first_entry: segment for segment in segments}

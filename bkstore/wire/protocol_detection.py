@@ -1,6 +1,7 @@
 """Detection of the protocol of a connection, as in BookKeeper's server.
 
 Every request is parsed as v3 until one fails to parse; from that one on, the connection uses v2.
+Extended v3 is v3 with scopes (the upper 64 bits of ledger ids, 0 in BookKeeper) and batch reads.
 Source: `BookieProtoEncoding.RequestDecoder`, and recorded conversations.
 """
 

@@ -1,7 +1,9 @@
 """The v3 protocol: protobuf messages, each with a header of operation and transaction id.
 
 Messages are protobuf objects of `v3_schema`, which keep unknown fields. Answers have the operation
-and transaction id of their request. Source: `BookkeeperProtocol.proto`, `*ProcessorV3` classes.
+and transaction id of their request. A scope is the upper 64 bits of a ledger id, 0 in BookKeeper;
+`extended` v3 has scopes and batch reads. Source: `BookkeeperProtocol.proto`, `*ProcessorV3`
+classes.
 """
 
 from __future__ import annotations

@@ -194,6 +194,7 @@ class BatchChecker:
         if violations:
             outcome.violations[subject.ledger] = violations
         for bookie, (reason, segments) in subject.unlisted.items():
+            # of one ledger
             add_absence(outcome.unlisted, bookie, Absence(1, len(segments), reason))
         _count_checked(subject, outcome)
 

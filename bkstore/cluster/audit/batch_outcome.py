@@ -51,6 +51,7 @@ class BatchOutcome(AuditCounts):
     def from_json(cls, plain: dict[str, Any]) -> BatchOutcome:
         """Return the outcome of values from `to_json`; others raise `KeyError`, `TypeError`,
         `AttributeError` or `ValueError` (as `InvalidArgument` and `CorruptionError` are)."""
+        # The keys are of the first version: "found" has violations, "again" ledgers to recheck.
         counts: dict[str, Any] = {name: int(_check_number(plain[name])) for name in NUMBER_FIELDS}
         outcome = cls(**counts)
         for name in COUNTER_FIELDS:

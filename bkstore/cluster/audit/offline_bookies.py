@@ -1,6 +1,7 @@
 """Bookies that are not running, for an audit: bookie directories, and tables of sequence groups.
 
 A sequence group is a row that stands for many entries: equally long runs of ids at equal distances.
+A scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
 """
 
 from __future__ import annotations

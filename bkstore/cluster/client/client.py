@@ -1,6 +1,7 @@
 """Client: creates, opens and deletes ledgers of a cluster.
 
-Source: `client/BookKeeper`; `LedgerCreateOp`, `LedgerOpenOp` and `LedgerDeleteOp` beside it.
+A scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0. Source:
+`client/BookKeeper`; `LedgerCreateOp`, `LedgerOpenOp` and `LedgerDeleteOp` beside it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """LedgerAccess: one open ledger of a client: its metadata, its keys, its bookies.
 
-Shared by reading, writing and recovery. Source: `client/LedgerHandle`, `client/MetadataUpdateLoop`.
+Shared by reading, writing and recovery. A scope is the upper 64 bits of a 128-bit ledger id;
+BookKeeper's ledgers are in scope 0. Source: `client/LedgerHandle`, `client/MetadataUpdateLoop`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """LedgerHandle: a ledger that a client has open for writing or for reading.
 
-Source: `client/LedgerHandle`, `client/ReadOnlyLedgerHandle`, `client/api`.
+A scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0. Source:
+`client/LedgerHandle`, `client/ReadOnlyLedgerHandle`, `client/api`.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class LedgerHandle:
 
     @property
     def length(self) -> int:
-        """Payload bytes up to the LAC. A reader may have to read that entry; raises as `read`."""
+        """Payload bytes up to the LAC. A reader may have to read that entry, and raises what `read`
+        raises."""
         if self._writer is not None:
             return self._writer.length
         if self._length is None:

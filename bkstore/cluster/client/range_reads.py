@@ -164,7 +164,7 @@ class RangeReader:
         next_entry = entries.start
 
         def read(client: BookieClient) -> None:
-            """Read on by batches, until the share is complete or has its bytes."""
+            """Read on by batches, until the share is complete or the byte limit is reached."""
             nonlocal next_entry
             received_bytes = 0
             if not client.batch_reads:

@@ -64,7 +64,7 @@ class BackgroundCollector(Closeable):
         self.stats = GarbageStats()
         self.problem: str | None = None
         """Why the last pass failed or could not decide which ledgers are deleted, or None."""
-        self.on_problem_changed: Callable[[str | None], object] = bool
+        self.on_problem_changed: Callable[[str | None], object] = bool  # does nothing
         """Called with the problem when one occurs, and with None when it is resolved."""
         self.location_compactions = 0
         self.locations_compacted_at = time.time()
@@ -347,6 +347,7 @@ class BackgroundCollector(Closeable):
         storage = self.bookie.storage
         if storage.storage != "db":
             return {}
+        # there is a write path for each index directory, in the same order
         indexes = (cast("RocksIndex", path.index) for path in storage.write_paths)
         paths = (str(index_dir / "locations") for index_dir in self.bookie.directories.index)
         return dict(zip(paths, indexes))

@@ -114,7 +114,7 @@ class LocalBookie:
             os.rename(bookie_dir, replaced)
             os.rename(copy, bookie_dir)
         finally:
-            if not bookie_dir.exists():
+            if not bookie_dir.exists():  # the second rename failed: undo the first
                 os.rename(replaced, bookie_dir)
             shutil.rmtree(scratch)
 

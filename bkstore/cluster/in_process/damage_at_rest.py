@@ -1,7 +1,8 @@
 """Damage the files of a closed bookie: delete index rows, change records in entry logs.
 
 Index rows are deleted as in the tests with BookKeeper's auditor: an index file's slot is set to 0,
-a key of `locations` is deleted. Formats: `docs/formats/idxfile.md`, `docs/formats/rocksdb.md`.
+a key of `locations` is deleted. Formats: `docs/formats/idxfile.md`, `docs/formats/rocksdb.md`. A
+scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
 """
 
 from __future__ import annotations

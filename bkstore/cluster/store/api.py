@@ -1,7 +1,8 @@
 """The protocols of metadata stores, and of the versioned values that they are built on.
 
 `key_value_store.KeyValueStore` implements `MetadataStore`, which clusters, clients and the auditor
-use, on any `KeyValues`: five calls over versioned values, as etcd and ZooKeeper have them.
+use, on any `KeyValues`: five calls over versioned values, as etcd and ZooKeeper have them. A scope
+is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 In a dump, a file's path is a node's path and its content the node's value. All forms of ledger
 paths are recognized (flat, short and long hierarchical, UUID, bkstore's own for other scopes),
-whatever folders are above the ledgers root.
+whatever folders are above the ledgers root. A scope is the upper 64 bits of a 128-bit ledger id;
+BookKeeper's ledgers are in scope 0.
 """
 
 from __future__ import annotations

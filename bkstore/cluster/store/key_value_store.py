@@ -1,7 +1,8 @@
 """The metadata store: serialized ledger metadata, bookies and marks under keys.
 
 Two layouts: "tree" (the long hierarchical paths for scope 0, bkstore's hexadecimal ones for others)
-and "keys" (a ledger's UUID, as BP-35 defines it for etcd). Page: `docs/formats/ledgermetadata.md`.
+and "keys" (a ledger's UUID, as BP-35 defines it for etcd). A scope is the upper 64 bits of a
+128-bit ledger id; BookKeeper's ledgers are in scope 0. Page: `docs/formats/ledgermetadata.md`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 An audit skips open ledgers and marked ones. A repair needs both: the segments of an open ledger
 before its last one do not grow any more, and a marked ledger is what there is to repair. So it
-audits this view, in which an open ledger ends where its last segment begins, and has no marks.
+audits this view, in which an open ledger ends where its last segment begins, and has no marks. A
+scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The violations of an audit's JSON output, read again for a plan (``bkstore repair --from``)."""
+"""The violations of an audit's JSON output, read again for a plan (``bkstore repair --from``).
+
+A scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Endpoints `ledger/read` and `ledger/availability`: entries that the bookie has.
 
 BookKeeper's `ReadLedgerEntryService` is a client of the whole cluster; here one bookie answers.
-`ledger/availability` is BP-34's listing, which BookKeeper's admin lacks.
+`ledger/availability` is BP-34's listing, which BookKeeper's admin lacks. A scope is the upper 64
+bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
 """
 
 from __future__ import annotations

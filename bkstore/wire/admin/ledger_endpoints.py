@@ -1,6 +1,7 @@
 """Endpoints `ledger/list`, `metadata` and `delete`: in a metadata store, or else in the bookie.
 
-In BookKeeper: `ListLedgerService`, `GetLedgerMetaService`, `DeleteLedgerService`. The header
+A scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0. In
+BookKeeper: `ListLedgerService`, `GetLedgerMetaService`, `DeleteLedgerService`. The header
 `X-Bkstore-Source` has the source of the answer. Metadata has the members of BookKeeper's answers in
 their order, which Jackson prints from `LedgerMetadataImpl`; the password only if answers have to be
 as BookKeeper's.

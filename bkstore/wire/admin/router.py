@@ -236,7 +236,7 @@ def _health_routes(bookie: Bookie, controls: Controls) -> dict[str, _Route]:
     """Return the routes for the bookie's state and settings."""
     health, settings = HealthEndpoints(bookie, controls), SettingsEndpoints(bookie, controls)
     read_only = {"GET": health.show_read_only, "PUT": health.set_read_only}
-    metadata = WaitReason.METADATA
+    metadata = WaitReason.METADATA  # a registration changes, or a test ledger is created
     return {
         "/api/v1/bookie/is_ready": _Route({"GET": health.check_ready}),
         "/api/v1/bookie/state": _Route({"GET": health.show_state}),

@@ -1,7 +1,8 @@
 """Requests of a connection, the interface of dialects, and checks of answered records.
 
 A dialect is the client side of one of the two protocols: it makes requests, and decodes a message
-from the bookie to the key of the request that it answers. See `v2_dialect` and `v3_dialect`.
+from the bookie to the key of the request that it answers. See `v2_dialect` and `v3_dialect`. A
+scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 There are no transaction ids: the key of a request is its operation, ledger and entry id, which the
 answer has too. Batch reads have a request id besides. A packet header has version, operation and
-flags in 32 bits. Source: `proto/PerChannelBookieClient.V2CompletionKey`.
+flags in 32 bits. A scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in
+scope 0. Source: `proto/PerChannelBookieClient.V2CompletionKey`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The client side of the v3 protocol: protobuf messages, matched by transaction id.
 
-Source: `proto/PerChannelBookieClient`.
+A scope is the upper 64 bits of a ledger id, 0 in BookKeeper; `extended` v3 has scopes and batch
+reads. Source: `proto/PerChannelBookieClient`.
 """
 
 from __future__ import annotations

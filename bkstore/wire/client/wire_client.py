@@ -1,6 +1,8 @@
 """WireClient: a `BookieClient` for the bookie at an address.
 
-Page: `docs/wire-client.md`. Source: `proto/BookieClientImpl`, `proto/PerChannelBookieClient`.
+A scope is the upper 64 bits of a ledger id, 0 in BookKeeper; `extended` v3 has scopes and batch
+reads. Page: `docs/wire-client.md`. Source: `proto/BookieClientImpl`,
+`proto/PerChannelBookieClient`.
 """
 
 from __future__ import annotations

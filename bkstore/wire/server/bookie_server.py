@@ -1,4 +1,8 @@
-"""BookieServer: serves a `Bookie` on a port, to clients of protocols v2 and v3."""
+"""BookieServer: serves a `Bookie` on a port, to clients of protocols v2 and v3.
+
+A scope is the upper 64 bits of a ledger id, 0 in BookKeeper; `extended` v3 has scopes and batch
+reads.
+"""
 
 from __future__ import annotations
 

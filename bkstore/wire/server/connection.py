@@ -172,6 +172,7 @@ class ServedConnection(asyncio.Protocol):
         if not self._splitter.pending_bytes or self._undecodable or self._lost or self._finished:
             return
         try:
+            # many v2 requests at a time, but not while each may be a step of an authentication
             if self._decoder.version == 2 and self._authentication is None:
                 self._take_alike_requests()
             if self._is_full():

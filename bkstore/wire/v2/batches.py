@@ -3,7 +3,8 @@
 A client with a window of requests sends frames that differ only in their ids and records.
 `decode_leading_group` decodes those of one size at the front, which is fast; `group_requests` finds
 all groups. `encode_add_responses` and `encode_read_responses` encode their answers. Layouts:
-`requests`, `responses`.
+`requests`, `responses`. A scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers
+are in scope 0.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     bits 31-24  version     23-16  opcode     15-0  flags
 
-In version 0 the whole word is the opcode, without flags. Source: `BookieProtocol.PacketHeader`.
+In version 0 the whole word is the opcode, without flags. A scope is the upper 64 bits of a 128-bit
+ledger id; BookKeeper's ledgers are in scope 0. Source: `BookieProtocol.PacketHeader`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
     auth        header  AuthMessage (protobuf)
 
 A read has a master key if it fences and its version is 2 or more. Bytes after the fields of a read
-are ignored, as in BookKeeper. Source: `BookieProtoEncoding.RequestEnDeCoderPreV3`.
+are ignored, as in BookKeeper. A scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's
+ledgers are in scope 0. Source: `BookieProtoEncoding.RequestEnDeCoderPreV3`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The paths of ledgers of scope 0 for each ledger manager, and the folders that hold them.
 
-Source: `meta/FlatLedgerManager`, `meta/HierarchicalLedgerManager`,
-`meta/LongHierarchicalLedgerManager`, `meta/AbstractZkLedgerManager.isSpecialZnode`.
+A scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0. Source:
+`meta/FlatLedgerManager`, `meta/HierarchicalLedgerManager`, `meta/LongHierarchicalLedgerManager`,
+`meta/AbstractZkLedgerManager.isSpecialZnode`.
 """
 
 from __future__ import annotations

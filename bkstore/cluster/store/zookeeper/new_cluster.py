@@ -1,6 +1,7 @@
 """Create clusters, with the nodes of `initnewcluster`, in one transaction; and empty clusters.
 
-Source: `meta/zk/ZKMetadataDriverBase`, `meta/AbstractZkLedgerManagerFactory`,
+A scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0. Source:
+`meta/zk/ZKMetadataDriverBase`, `meta/AbstractZkLedgerManagerFactory`,
 `discover/ZKRegistrationManager.initNewCluster`; for `clear_cluster` what `metaformat -force` does.
 """
 

@@ -1,7 +1,8 @@
 """Versioned values in znodes, one node for each key, below two folders.
 
 BookKeeper's own keys are below the ledgers root. Keys of scopes other than 0, and keys that only
-bkstore uses, are below a folder beside it, ``<root>-scopes``, which BookKeeper does not read.
+bkstore uses, are below a folder beside it, ``<root>-scopes``, which BookKeeper does not read. A
+scope is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
 """
 
 from __future__ import annotations

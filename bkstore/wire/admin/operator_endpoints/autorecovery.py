@@ -4,7 +4,8 @@ All state is in the metadata store, which the auditors and workers of other proc
 admin runs none itself. A mark is the record there that a ledger is underreplicated, with the
 bookies that miss replicas. In BookKeeper: `AutoRecoveryStatusService`,
 `ListUnderReplicatedLedgerService`, `WhoIsAuditorService`, `TriggerAuditService`,
-`LostBookieRecoveryDelayService`, `DecommissionService`, `RecoveryBookieService`.
+`LostBookieRecoveryDelayService`, `DecommissionService`, `RecoveryBookieService`. A scope is the
+upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 An operation has the encoder of its own answer: `encode_response` takes the status and the results,
 and returns a whole frame. `v2_requests` and `v3_requests` make operations of a protocol's requests;
-`bkstore.wire.server.rules` answers them. The classes show the results that `answer` takes.
+`bkstore.wire.server.rules` answers them. The classes show the results that `answer` takes. A scope
+is the upper 64 bits of a 128-bit ledger id; BookKeeper's ledgers are in scope 0.
 """
 
 from __future__ import annotations

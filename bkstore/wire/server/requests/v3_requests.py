@@ -1,4 +1,8 @@
-"""Operations from v3 requests, and the v3 frames of their answers."""
+"""Operations from v3 requests, and the v3 frames of their answers.
+
+A scope is the upper 64 bits of a ledger id, 0 in BookKeeper; `extended` v3 has scopes and batch
+reads.
+"""
 
 from __future__ import annotations
 
