@@ -148,8 +148,8 @@ class AuditReport(AuditCounts):
         return sorted({*reported, *self.unsettled, *(ledger for ledger, _ in self.unreadable)})
 
     def add(self, violations: list[Violation]) -> None:
-        """Add all violations of one ledger, and count it once in each category; if a segment fails
-        the placement policy, not in `placement_soft`."""
+        """Add all violations of one ledger, and count it once in each category. A ledger with a
+        segment that fails the placement policy does not count as one that meets it softly."""
         categories = {violation.category for violation in violations}
         if "placement" in categories:
             categories.discard("placement_soft")

@@ -66,7 +66,7 @@ def call_bookie(
 def _call_bookie(
     bookies: Mapping[str, BookieClient], bookie_id: str, request: Callable[[BookieClient], _T]
 ) -> tuple[BookieAnswer[_T], BookieClient | None]:
-    """Return the answer, and the client that was used, None if the bookie has none."""
+    """Return the answer, and the client that was used; None if there is none for this bookie."""
     client = None
     try:
         client = bookies.get(bookie_id)

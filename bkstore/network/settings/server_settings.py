@@ -55,8 +55,8 @@ class ServerSettings:
     `metadata` is a service URI, `host` where to listen, `advertise` the host for clients, `http`
     where the admin listens (host, port). `sasl` is whether clients must authenticate, as users of
     `jaas_section` whose names match `sasl_allowed_ids`. `stop_when_full` and `read_only` are
-    ``readOnlyModeEnabled=false`` and `forceReadOnlyBookie`. `list_ignored_keys` has keys without
-    effect.
+    ``readOnlyModeEnabled=false`` and `forceReadOnlyBookie`. `ignored_keys` are keys in the file
+    that have no effect; `conf` is the file itself.
     """
 
     storage: StorageKind | None = None

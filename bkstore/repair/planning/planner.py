@@ -155,6 +155,7 @@ class RepairPlanner:
         list its entries now. Raises what the store raises. Memory: as of an audit, plus the plan.
         """
         cluster = self.read_bookies()
+        # what the audit sees: no marks, and of open ledgers only segments that cannot change
         view = FinishedSegments(self.store, cluster.registered, ledgers)
         bookies, damaged = self._sources()
         auditor = Auditor(

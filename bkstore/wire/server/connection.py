@@ -195,7 +195,8 @@ class ServedConnection(asyncio.Protocol):
         )
 
     def _take_alike_requests(self) -> None:
-        """Decode v2 frames while there is room; requests that are alike become one operation."""
+        """Decode v2 frames while there is room; requests that are alike (adds under one master key,
+        reads of consecutive entries) become one operation."""
         while self._splitter.pending_bytes > _MIN_BATCH_BYTES and not self._is_full():
             # the fast way: the leading frames are alike, so all are decoded at once
             max_count = self._options.max_waiting - self._waiting_count

@@ -342,8 +342,9 @@ class Underreplication:
         if name not in votes:
             return None
         has_won, data = name == votes[0], encode_holder(vote.bookie)
-        # transaction ids of ZooKeeper, which grow: of the last change, and of the vote's creation
-        was_written_before = winner_stat.mzxid < vote_stat.czxid  # for an earlier vote, that is
+        # Transaction ids of ZooKeeper grow. If the last change of the election's node was before
+        # this vote was created, it was for an earlier vote.
+        was_written_before = winner_stat.mzxid < vote_stat.czxid
         if has_won and (winner != data or was_written_before):
             self.overwrite(_ELECTION_KEY, data)
         return has_won
