@@ -112,6 +112,15 @@ def test_some_topics(nodes: PulsarNodes) -> None:
     assert ["persistent://shop/orders/paid"] == list(references.topics)
 
 
+@pytest.mark.parametrize("element", ["a+b%2Fc", "a b/c"])
+def test_some_schemas(element: str) -> None:
+    """The locator of a schema is found with its topic encoded, and as it is."""
+    nodes = MemoryNodes({f"/schemas/shop/orders/{element}": NodeValue(locator(8, 9))})
+
+    assert {8, 9} == set(read_references(nodes, [], ["shop/orders/a b/c"]).ledgers)
+    assert set() == set(read_references(nodes, [], ["shop/orders/a b"]).ledgers)
+
+
 def test_changes(zookeeper: ZooKeeperServer) -> None:
     """How often and when nodes changed is what ZooKeeper says."""
     for nodes in _zookeeper_nodes(zookeeper):

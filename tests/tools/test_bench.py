@@ -26,6 +26,7 @@ IN_PROCESSES = (
     "wire-adds",
     "ensemble-appends",
     "ensemble-reads",
+    "leak-search",
 )
 """Rows whose samples need processes of their own."""
 

@@ -190,6 +190,12 @@ PROMISES = (
         _facts("dump-sizes", "peak MiB"),
     ),
     Promise(
+        "`bkstore leaks`, 100,000 ledgers, peak memory",
+        "its size",
+        Limit("<=", 300, " MiB"),
+        _facts("leak-search", "peak MiB"),
+    ),
+    Promise(
         "scope 0, 128-bit support in place",
         "the same paths without it",
         Limit(">=", 0.97),
