@@ -121,6 +121,26 @@ def test_some_schemas(element: str) -> None:
     assert set() == set(read_references(nodes, [], ["shop/orders/a b"]).ledgers)
 
 
+def test_delayed_messages() -> None:
+    """Each bucket that a cursor names is referred to, as that subscription's."""
+    buckets = {f"#pulsar.internal.delayed.bucket_{n}": str(n) for n in (77, 78)}
+    tree = {topic_path("paid"): managed_ledger(1), topic_path("paid", "sub"): cursor(9, **buckets)}
+    references = read_references(MemoryNodes(node_values(tree))).ledgers
+    owners = [references[number].owner for number in (77, 78)]
+
+    assert {1, 9, 77, 78} == references.keys()
+    assert [("delayed-index-bucket", "sub")] * 2 == [(o.component, o.cursor) for o in owners]
+
+
+@pytest.mark.parametrize("times", [(5, 9), (9, 5)])
+def test_newest_change(times: tuple[int, int]) -> None:
+    """Of a schema with two locators, the last change is that of the one changed last."""
+    paths = ("/schemas/shop/orders/a+b", "/schemas/shop/orders/a b")
+    values = {path: NodeValue(locator(8), time, time) for path, time in zip(paths, times)}
+
+    assert (9, 9) == read_references(MemoryNodes(values)).last_change(read_owner(schema_of("a b")))
+
+
 def test_changes(zookeeper: ZooKeeperServer) -> None:
     """How often and when nodes changed is what ZooKeeper says."""
     for nodes in _zookeeper_nodes(zookeeper):

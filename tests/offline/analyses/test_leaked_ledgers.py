@@ -3,6 +3,7 @@ with, which `LeakSearch` finds too."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 
 from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.ids import LedgerId
-from bkstore.ledger_metadata import OwnerFilter
+from bkstore.ledger_metadata import LedgerMetadata, OwnerFilter
 from bkstore.offline import analyses
 from bkstore.offline.analyses import Inputs, LocalEngine, Options, PulsarMetadata
-from bkstore.pulsar import LeakSearch, MemoryNodes
+from bkstore.pulsar import LeakSearch, MemoryNodes, NodeValue
 from tests.models.leaks import check_leaks, leak_rows
 from tests.models.pulsar_dumps import PulsarWorld, random_pulsar
 from tests.pulsar.samples import (
@@ -103,6 +104,42 @@ def test_owners_of_offloaded_copies(tmp_path: Path) -> None:
         ("offloaded-copy", 1, "persistent://shop/orders/paid"),
         ("offloaded-copy", 2, "persistent://shop/orders/other"),
     ] == [(row[0], row[2], row[3]) for row in leak_rows(ENGINE, inputs)]
+
+
+def _rows_of(
+    ledgers: list[LedgerMetadata], tree: dict[str, bytes | NodeValue], dump: Path
+) -> tuple[list[tuple[Any, ...]], PulsarMetadata]:
+    """Return the rows of some ledgers that no bookie has, and the metadata of Pulsar."""
+    pulsar = PulsarMetadata(MemoryNodes(node_values(tree)))
+    made = write_dump(DumpWorld(held={"b1": {}}), dump)
+    inputs = analyses.open_inputs(made, store_of(ledgers), None, Options(as_of=NOW), pulsar)
+    return leak_rows(ENGINE, inputs), pulsar
+
+
+@pytest.mark.parametrize("age", [299_999, 300_000])
+def test_recent_changes(age: int, tmp_path: Path) -> None:
+    """A change of the last five minutes is a caution, to the millisecond."""
+    value = managed_ledger(9, listed(2, offloaded=True, deleted=True))
+    tree: dict[str, bytes | NodeValue] = {topic_path("paid"): NodeValue(value, 3, NOW - age)}
+    rows, _ = _rows_of(
+        [ledger(number, owned("paid")) for number in (1, 2, 9)], tree, tmp_path / "d"
+    )
+
+    assert [("leaked", 1), ("offloaded-copy", 2)] == [(row[0], row[2]) for row in rows]
+    assert [age < 300_000] * 2 == [row[8] is not None for row in rows]
+
+
+def test_another_cluster(tmp_path: Path) -> None:
+    """A ledger of another scope is not the one that Pulsar lists: if none of those is there, the
+    nodes may be another cluster's, which is a finding."""
+    scoped = replace(ledger(50, owned("paid")), ledger=LedgerId(7, 50))
+    tree: dict[str, bytes | NodeValue] = {topic_path("other"): managed_ledger(50)}
+    rows, pulsar = _rows_of([scoped, ledger(2, owned("paid"))], tree, tmp_path / "dump")
+
+    assert ["is this its Pulsar" in finding.detail for finding in pulsar.findings] == [True]
+    assert [("dangling", 0, 50), ("undetermined", 0, 2), ("undetermined", 7, 50)] == [
+        row[:3] for row in rows
+    ]
 
 
 def test_grace_and_time(made: tuple[PulsarWorld, Inputs]) -> None:
