@@ -73,8 +73,8 @@ def analyze(directory: Path, ledgers: int, topics: int, engine_name: str) -> dic
 
 
 @contextmanager
-def _opened_engine(name: str) -> Iterator[Any]:
-    if name == "local":
+def _opened_engine(engine_name: str) -> Iterator[Any]:
+    if engine_name == "local":
         from bkstore.offline.analyses import LocalEngine
 
         yield LocalEngine(threads=_CORES)

@@ -102,15 +102,15 @@ def make_metadata(ledgers: int, topics: int) -> Metadata:
     numbers = np.arange(ledgers)
     constant = {"scope_id": 0, "last_entry_id": 49_999, "length": 52_428_800, "version": 0}
     columns: dict[str, pa.Array] = {
-        name: pa.array(np.full(ledgers, value)) for name, value in constant.items()
+        column: pa.array(np.full(ledgers, value)) for column, value in constant.items()
     }
     columns |= {"ledger_id": pa.array(numbers), "ctime": pa.array(numbers + _CREATED)}
     columns["facts_json"] = _take(facts, numbers % len(BOOKIES))
     columns["state"] = _take(["CLOSED"], np.zeros(ledgers, np.int64))
     for field in owners[0]._fields:
         columns[field] = _take([getattr(owner, field) for owner in owners], numbers % topics)
-    names = [name for name in METADATA.names if name in columns]
-    return Metadata(pa.table({name: columns[name] for name in names}))
+    present = [column for column in METADATA.names if column in columns]
+    return Metadata(pa.table({column: columns[column] for column in present}))
 
 
 def _take(values: list[str] | list[str | None], numbers: np.typing.NDArray[np.int64]) -> pa.Array:
@@ -146,8 +146,8 @@ def _write_log_ledgers(
     columns = [zeros, ids // _LEDGERS_PER_LOG, zeros, ids, 1000 + ids % 1000]
     names = pa.array([bookie] * len(ids))
     table = pa.table(dict(zip(LOG_LEDGERS.names, [names, *columns])))
-    name = f"{LOG_LEDGERS.name}/{bookie}-{first}.parquet"
-    (path / name).parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table.cast(LOG_LEDGERS.to_arrow()), path / name)
-    size = (path / name).stat().st_size
-    return {"path": name, "bookie": bookie, "rows": len(ids), "bytes": size}
+    file_path = f"{LOG_LEDGERS.name}/{bookie}-{first}.parquet"
+    (path / file_path).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table.cast(LOG_LEDGERS.to_arrow()), path / file_path)
+    size = (path / file_path).stat().st_size
+    return {"path": file_path, "bookie": bookie, "rows": len(ids), "bytes": size}

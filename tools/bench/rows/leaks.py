@@ -39,13 +39,13 @@ def _search_figures(context: Context) -> Cases:
 def _analysis_facts(directory: Path, ledgers: int, topics: int, engine: str) -> list[Fact]:
     result = run_input("leak_process", "analyze", directory, ledgers, topics, engine)
     shutil.rmtree(directory)
-    facts = [Fact(f"{name} ledgers", count) for name, count in result["classes"].items()]
+    facts = [Fact(f"{each} ledgers", count) for each, count in result["classes"].items()]
     for step, title in (("tables", "tables of Pulsar's metadata"), ("query", "query")):
         facts.append(Fact(f"{title}, CPU seconds", round(result[f"{step}_cpu"], 1)))
         facts.append(Fact(f"{title}, seconds", round(result[f"{step}_seconds"], 1)))
     peaks = {"metadata made": "made_peak", "Python process": "own_peak", "all processes": "peak"}
     return facts + [
-        Fact(f"peak MiB, {name}", round(result[key] / _MIB)) for name, key in peaks.items()
+        Fact(f"peak MiB, {part}", round(result[key] / _MIB)) for part, key in peaks.items()
     ]
 
 
