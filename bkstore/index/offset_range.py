@@ -132,6 +132,8 @@ class OffsetRangeIndex:
         max_entries: int = DEFAULT_MAX_ENTRIES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Make an empty index with these limits (see the class); raises `InvalidArgument` for
+        invalid ones. A `ttl` of infinity lets no item expire."""
         self.ttl = ttl if ttl == math.inf else number(above=True)("ttl", ttl)
         self.expire_after = choice("write", "use")("expire_after", expire_after)
         self.max_items = integer(1)("max_items", max_items)

@@ -53,6 +53,8 @@ class PartitionedIndex(EntryIndex):
     another part a bookie cannot read it: it is only in `findings`. Threads: as the parts."""
 
     def __init__(self, parts: Sequence[EntryIndex]) -> None:
+        """Put `parts` together, of which number ``L mod n`` has ledger L. The whole supports what
+        all parts support."""
         if not parts:
             raise InvalidArgument("no index to partition")
         self.parts = list(parts)

@@ -191,6 +191,9 @@ class SparkLoadEngine:
             return self._compare_sorted_files(job, index, data)
 
     def _compare_sorted_files(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
+        """Compare the rows of sorted files with the written index below `data`, a range of ledgers
+        in each task. Return the number of rows that were compared; a task raises for one that
+        differs."""
         source, rows = job.source, self._task_rows(job.source)
         # Tasks open the index files of their ledgers; a database is read by ranges instead.
         ledgers = index.ledgers() if job.layout == "idx" else []

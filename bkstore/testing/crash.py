@@ -107,6 +107,7 @@ class CrashFiles(Files):
     """
 
     def __init__(self) -> None:
+        """Begin with no calls, no syncs, and no power loss set."""
         self.calls = 0  # that change something, including the first that raised `PowerLoss`
         self.sync_sites: set[str] = set()  # callers of syncs, ignored ones included
         self._ignored_sites: set[str] = set()

@@ -61,6 +61,7 @@ class FaultPlan(Files):
     """
 
     def __init__(self, files: Files = OS_FILES) -> None:
+        """Make a layer over `files` with nothing planned."""
         self.files = files
         self.done: list[Fault] = []
         self.writes = 0  # failed ones included

@@ -60,6 +60,8 @@ class StreamWriter:
     """
 
     def __init__(self, shape: WorldShape, seed: int = 0) -> None:
+        """Give each stream to a random node; nothing is written yet. The same seed makes the same
+        events."""
         self.shape = shape
         self._rng = random.Random(seed)  # noqa: S311
         # Stream ids, offsets and object ids all begin at `base`.

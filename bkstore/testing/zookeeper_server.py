@@ -61,6 +61,8 @@ class ZooKeeperServer:
         jars: StrPath | None = None,
         spawn: Callable[[list[str]], subprocess.Popen[bytes]] | None = None,
     ) -> None:
+        """Find the jars and Java, and make the directory; the class has the arguments. Nothing runs
+        until `start`."""
         self.path = Path(path)
         self.port = port
         self._spawn = spawn or _spawn_quietly

@@ -224,6 +224,8 @@ def _decode_segment(fields: _Fields, json_path: str) -> Segment:
 
 
 def _decode_custom_metadata(fields: _Fields, json_path: str) -> dict[str, bytes]:
+    """Return the custom metadata of a ledger, from values in hexadecimal; empty if they are absent.
+    Raises `CorruptionError`, which names the value by its path in the document."""
     json_path = f"{json_path}.custom_metadata_hex"
     hex_values = _as_object(fields.get("custom_metadata_hex") or {}, json_path)
     for key, value in hex_values.items():

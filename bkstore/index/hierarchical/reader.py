@@ -322,6 +322,8 @@ class HierarchicalReader(EntryIndex):
         ``compat="bookkeeper"`` reads the last page only and returns 0 for "none"."""
 
         def read(fd: int, path: str) -> int | None:
+            """Return the highest entry id in the open file, None if it has none; with `compat`,
+            what BookKeeper's class returns."""
             if self._compat is None:
                 stop = self._count_slots_to_list(fd, path)
                 return file_slots.find_last_present(fd, path, stop)

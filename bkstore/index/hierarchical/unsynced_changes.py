@@ -26,6 +26,7 @@ class UnsyncedChanges:
     `check_writable` raises the error from then on."""
 
     def __init__(self, files: Files) -> None:
+        """Begin with no changes; files are synced and renamed through `files`."""
         self._files = files
         self.new_paths: dict[LedgerId, str] = {}
         """Current paths of new files that no flush has renamed yet."""

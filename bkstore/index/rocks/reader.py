@@ -86,6 +86,8 @@ class RocksReader(EntryIndex):
         live: bool = False,
         files: Files = OS_FILES,
     ) -> None:
+        """Open the databases that exist below `directory`, which may also be the ``current/``
+        itself; `RocksIndex` has the arguments and the errors."""
         writable, live = boolean("writable", writable), boolean("live", live)
         current = path("directory", directory)
         self._current_dir = current if current.name == "current" else current / "current"

@@ -52,6 +52,7 @@ class ClusterModel:
     short_share: float = 0.0
 
     def __post_init__(self) -> None:
+        """Check each field, then the order of sizes: bookies but one, ensemble, both quorums."""
         arguments.check_fields(self, _CHECKS)
         sizes = (self.ack_quorum, self.write_quorum, self.ensemble_size, self.bookies - 1)
         if list(sizes) != sorted(sizes):
@@ -110,6 +111,8 @@ class SimulatedReplicas:
     """
 
     def __init__(self, model: ClusterModel, clusters: int, rng: np.random.Generator) -> None:
+        """Place the ledgers of `clusters` clusters on random bookies, all replicas written but
+        those that the model's writers left out."""
         self.model, self.clusters, self._rng = model, clusters, rng
         ledger_shape = (clusters, model.ledgers)
         entry_shape = (*ledger_shape, model.entries_per_ledger)

@@ -42,6 +42,8 @@ class BookieProcess:
     def __init__(
         self, state: BookieState, top: Path, group: ProcessGroup, options: Sequence[str]
     ) -> None:
+        """Describe a bookie of the ensemble in `top`, not started yet. Its process belongs to
+        `group`, which ends with this process."""
         self.id = state.id
         self.storage: StorageKind = state.storage
         self.directory = top / state.id

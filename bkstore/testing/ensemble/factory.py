@@ -31,6 +31,7 @@ class EnsembleFactory:
         storage: StorageKind = "sorted",
         missing: Callable[[str], NoReturn] | None = None,
     ) -> None:
+        """Make a factory in `top`; bookies have `storage` unless a call says otherwise."""
         self.top = top
         self.storage = storage
         self._report_missing = missing

@@ -53,6 +53,8 @@ class LogRecordReader:
         log_number: int,
         only_zeros_follow: Callable[[], bool],
     ) -> None:
+        """Read nothing yet; the class has the arguments. Recycled files have the lower 32 bits of
+        their number in each record."""
         self._blocks = blocks
         self._log_number = log_number & 0xFFFFFFFF
         self._only_zeros_follow = only_zeros_follow

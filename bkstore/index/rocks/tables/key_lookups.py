@@ -61,6 +61,8 @@ class KeyLookups:
     def _last_key_of_run(
         self, run: list[TableReader], first_keys: list[bytes], stop: bytes
     ) -> bytes | None:
+        """Return the highest key below `stop` in the files of a run, None if there is none.
+        `first_keys` has the first key of each file."""
         # A file may have range deletes only below `stop`: then the one before it has the last key.
         for table in reversed(run[: bisect_left(first_keys, stop)]):
             key = self._last_key_of_table(table, stop)

@@ -39,6 +39,8 @@ class TableFileWriter:
         files: Files = OS_FILES,
         settings: TableFileSettings | None = None,
     ) -> None:
+        """Create the file, in place of a leftover at `path`; `settings` are those of
+        `TableBuilder`."""
         self.path = path
         self._files = files
         self._builder = TableBuilder(words, settings)

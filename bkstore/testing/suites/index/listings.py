@@ -69,6 +69,8 @@ class ListingRules(SuiteBase):
         known_ids = sorted(model)
 
         def check_requests(index: EntryIndex) -> None:
+            """Check listings of some known ledgers, in random order and repeated, with unknown
+            ones."""
             for count in (0, 1, 5, 60):
                 requested = [known_ids[i] for i in rng.integers(0, len(known_ids), count).tolist()]
                 requested += [LedgerId(0, 1000 + count), LedgerId(2, 7), LedgerId(0, 2**62)]

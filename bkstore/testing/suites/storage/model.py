@@ -112,6 +112,8 @@ class StorageModel:
     journaled = False
 
     def __init__(self, duplicates: Duplicates, never_flushes_alone: bool = True) -> None:
+        """Begin as a new, empty storage that keeps the first or the last copy of an entry
+        (`duplicates`)."""
         self.duplicates = duplicates
         self.never_flushes_alone = never_flushes_alone
         self.ledgers: dict[LedgerId, LedgerModel] = {}
