@@ -155,7 +155,8 @@ class _SizeCollector:
         return self._list_metrics(self._stats())
 
     def _list_metrics(self, sizes: Mapping[str, float]) -> Iterable[Metric]:
-        """Yield a metric for each size, and for evictions in all and by reason, 0 if absent."""
+        """Yield a gauge for each size (0 if absent), a counter of evicted filters, and one of items
+        evicted from the index, by reason."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         for name, (size_name, text) in _SIZES.items():

@@ -114,6 +114,7 @@ def _cut_off_touching(groups: Groups, borders: npt.NDArray[np.intp]) -> Groups:
     """Return the groups, with sequences that touch another group as groups of their own. At border
     i the last sequence of group i touches the first of group i + 1; if a group has several
     sequences, that one is split off."""
+    # Which groups of several sequences lose their first or last one.
     is_long = groups.last > groups.first
     cut_first, cut_last = np.zeros_like(is_long), np.zeros_like(is_long)
     cut_first[borders + 1] = cut_last[borders] = True

@@ -118,6 +118,7 @@ def _walk_bookie_dirs(top: Path, depth: int) -> Iterable[Path]:
 def _find_copy(conf: Path, directory: Path, top: Path, bookie_dirs: list[Path]) -> Path:
     """Return the copy of a configured directory below `top`: at its full path there, else the one
     of `bookie_dirs` that shares the most last components with it, if just one does."""
+    # The first of an absolute path's parts is the root directory.
     full_path = top.joinpath(*directory.parts[1:]) if directory.is_absolute() else top / directory
     if _is_bookie_dir(full_path):
         return full_path

@@ -26,7 +26,7 @@ def read_run(read_part: ReadPart, start: int, count: int, max_bytes: int) -> Rec
     next_entry, part_limit, bytes_left = start, FIRST_PART_ENTRIES, max_bytes
     while count > 0 and bytes_left >= 0:
         part = read_part(next_entry, min(count, part_limit), bytes_left)
-        if part.stopped is not None and not (parts or len(part)):
+        if part.stopped is not None and not (parts or len(part)):  # damage at `start` itself
             raise part.stopped
         parts.append(part)
         next_entry += len(part)

@@ -365,9 +365,11 @@ def _follow_chain(log: LogBytes, offset: int, beyond: int, dead_ends: set[int]) 
     past `beyond` (at least three, at most a thousand), and the end of the last one. Empty if the
     chain breaks; its offsets are then added to `dead_ends`, so that it is followed only once."""
     chain: list[int] = []
+    # On until it has records enough, and is past `beyond` or too long to be chance.
     while len(chain) <= _MIN_FOLLOWERS or (offset <= beyond and len(chain) < _TRUSTED_CHAIN_LENGTH):
         region = classify_at(log, offset)
         if region.kind != "frame" or offset in dead_ends:
+            # Fewer records do at the end of the log, if all are in order.
             is_at_end = region.kind in ("end", "padding") and offset > beyond
             if is_at_end and chain and all(_is_in_order(log, each) for each in chain):
                 break

@@ -80,6 +80,7 @@ class LedgerJournals:
         for ledger_index, ledger_id in enumerate(ledgers.ledger_ids):
             if ledger_id in self._ledgers_with_key:
                 continue
+            # Append the records before this ledger's first one, then its key.
             stop = ledgers.first_row(ledger_index)
             positions.update(self._append_run(batch, ledgers, journals, start, stop))
             self.append_key(ledger_id, key)

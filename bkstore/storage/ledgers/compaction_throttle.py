@@ -73,6 +73,7 @@ class CompactionThrottle:
         permits_per_slice = self._rate * _SLICE_SECONDS
         start, count = 0, int(sizes.size)
         while start < count:
+            # A slice has the records of `permits_per_slice` bytes or entries.
             passed_bytes = int(end_offsets[start - 1]) if start else 0
             if permits_per_slice == math.inf:
                 stop = count

@@ -124,6 +124,7 @@ class LedgerAdds(KnownLedgers):
         self._check_open()
         _check_batch("batch", batch)
         batch_add = _BatchAdd(batch, master_key, recovery)
+        # Add the records before the first malformed one; then raise the error of that one.
         well_formed_count = self._count_well_formed(batch_add)
         try:
             for path, start, stop in self._split_by_path(batch_add.ledgers, well_formed_count):
