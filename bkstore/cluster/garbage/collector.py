@@ -43,7 +43,8 @@ class BackgroundCollector(Closeable):
 
     `store` decides which ledgers are deleted (`deleted_ledgers`); without a store none is. If its
     answers are incomplete, a pass deletes no ledger, which the log, `problem` and `stats` report;
-    it still removes logs without live ledgers, and compacts. It closes a current log with garbage.
+    it still removes logs without live ledgers, and compacts. A pass closes the current entry log if
+    it would collect it once closed.
 
     `start` starts the schedule; `force` requests a pass at once, `run_pass` runs one and waits.
     `suspend` stops a running compaction, and prevents others until `resume`; so does `close`, to be

@@ -43,9 +43,10 @@ class DeletedLedgerFinder:
         self._clock = clock
 
     def __call__(self, ledgers: list[LedgerId], suspect: MarkSuspects) -> Iterator[list[LedgerId]]:
-        """Yield batches of those of a bookie's ledgers that are deleted. Calls `suspect` with
-        each batch of candidates before it is read. Raises the store's errors, `MetadataUnavailable`
-        for a lost session, `IllegalOperation` for another cluster's store."""
+        """Yield batches of those of a bookie's ledgers that are deleted. Calls `suspect` with each
+        batch of candidates before it is read: the storage keeps those that get an add from then on,
+        because they were created again. Raises the store's errors, `MetadataUnavailable` for a lost
+        session, `IllegalOperation` for another cluster's store."""
         # First check: the store's list, taken within one session.
         self._check_cluster()
         session = self._store_session()

@@ -132,8 +132,8 @@ class LocalClient:
         return self.server.call(self.client_name, read)
 
     def read_lac(self, ledger: LedgerLike) -> LacResponse:
-        """As `BookieClient.read_lac`; an unknown ledger raises `NoSuchEntry` too, as BookKeeper
-        does."""
+        """Return the explicit LAC and the record of the last entry, each None if it is missing;
+        raises `NoSuchEntry` if both are, also for an unknown ledger, as in BookKeeper."""
 
         def read(bookie: Bookie) -> LacResponse:
             try:

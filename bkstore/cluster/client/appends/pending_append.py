@@ -17,7 +17,7 @@ class _Writer(Protocol):
 
 
 class PendingAppend:
-    """The result of `LedgerHandle.append_later`; `entry_id` is the id that the entry gets. Waiting
+    """The result of `LedgerHandle.append_later`; `entry` is the id that the entry gets. Waiting
     also replaces bookies that failed, in the waiting thread. Thread-safe."""
 
     def __init__(self, entry: int, writer: _Writer | None) -> None:
