@@ -174,16 +174,18 @@ class RecordLengths:
         try:
             file = self._open_file(path)
             log_size = os.fstat(file.fd).st_size
-            # Leave out rows whose location is not in the log.
+            # Leave out rows whose location is no record's.
             starts = positions_of(rows.location)
-            is_inside = starts >= HEADER_SIZE + SIZE_FIELD_BYTES
-            is_inside &= starts + V1_HEADER <= log_size
-            if not is_inside.all():
+            is_past_end = starts + V1_HEADER > log_size
+            if is_past_end.any():
                 size = format_count(log_size, "byte")
                 reason = f"location points past the end of the log ({size})"
-                codes[~is_inside] = self._reason_code(path, reason)
+                codes[is_past_end] = self._reason_code(path, reason)
+            is_in_header = starts < HEADER_SIZE + SIZE_FIELD_BYTES
+            if is_in_header.any():
+                codes[is_in_header] = self._reason_code(path, "location points into the log header")
             # Read the heads of the records of the other rows, some megabytes at a time.
-            inside_rows = np.flatnonzero(is_inside)
+            inside_rows = np.flatnonzero(codes == 0)
             for heads in _read_records(file.fd, starts, inside_rows, self._head_bytes):
                 row_numbers = heads.row_numbers
                 read_rows = IndexBatch(*(column[row_numbers] for column in rows))
@@ -194,13 +196,14 @@ class RecordLengths:
                     codes[row_numbers[sizes == 0]] = code
                 if self._published is not None:
                     self._read_messages(file, rows, heads, columns)
-        except OSError as error:  # all rows that have no length yet get this reason
-            finding = Finding.of(read_error(error, path))
-            codes[lengths == 0] = self._reason_code(path, finding.detail.removeprefix(f"{path}: "))
+        except OSError as error:  # the reason for all rows that have neither length nor reason
+            reason = Finding.of(read_error(error, path)).detail.removeprefix(f"{path}: ")
+            codes[(lengths == 0) & (codes == 0)] = self._reason_code(path, reason)
         except SystemRefused:
             raise
         except BkstoreError as error:
-            codes[lengths == 0] = self._reason_code(path, str(error).removeprefix(f"{path}: "))
+            reason = str(error).removeprefix(f"{path}: ")
+            codes[(lengths == 0) & (codes == 0)] = self._reason_code(path, reason)
         return columns
 
     def _read_messages(

@@ -163,3 +163,21 @@ def test_record_of_another(tmp_path: Path, at: int, value: bytes) -> None:
     assert [64, None, 64] == list(_lengths(tmp_path / "out").values())
     assert [(str(path), places[key, 1], key)] == [(f.file, f.offset, f.ledger) for f in told]
     assert [(1, 1, 1)] == [(f.first_entry, f.last_entry, f.entries) for f in told]
+
+
+@pytest.mark.parametrize(("position", "is_in_header"), [(0, True), (1027, True), (1028, False)])
+def test_location_in_the_log_header(tmp_path: Path, position: int, is_in_header: bool) -> None:
+    """The first record's size stands behind the 1,024 bytes of the header: no location is lower.
+    A higher one where no record fits points past the end."""
+    path = tmp_path / "b/current/1.log"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(encode_header(LogHeader(1)) + bytes(4))
+    with HierarchicalIndex(tmp_path / "b", writable=True) as index:
+        index.put(4, 0, (1 << 32) + position)
+    findings = dump([tmp_path / "b"], tmp_path / "out", length=True).findings
+    (finding,) = (each for each in findings if each.ledger == LedgerId.of(4))
+
+    assert {(LedgerId.of(4), 0): None} == _lengths(tmp_path / "out")
+    expected = "into the log header" if is_in_header else "past the end of the log (1028 bytes)"
+    assert f"location points {expected}" in finding.detail
+    assert (position, str(path)) == (finding.offset, finding.file)
