@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from bkstore import (
+    Bookie,
     BookieDir,
     CorruptionError,
 )
+from bkstore.formats.entry import Entry, encode
 from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.storage.options import StorageKind
 from tests.corruption.made_directories import (
     COOKIE,
     folder_names,
@@ -105,6 +108,16 @@ def test_journals_only(tmp_path: Path) -> None:
     with BookieDir(tmp_path) as bookie:
         assert ["17f.txn"] == [path.name for path in bookie.journals]
         assert any("journals only" in finding.detail for finding in bookie.findings())
+
+
+@pytest.mark.parametrize("storage", ["db", "sorted"])
+def test_one_directory_for_all(tmp_path: Path, storage: StorageKind) -> None:
+    """A journal beside index and logs, in one directory, is no oddity."""
+    with Bookie.open(ledger_dirs=[tmp_path], journal_dirs=[tmp_path], storage=storage) as bookie:
+        bookie.add_entry(encode(Entry(7, 0, -1, 0, b"x"), "CRC32C"), b"k" * 20)
+    with BookieDir(tmp_path) as directory:
+        assert directory.folders.index == directory.folders.journal
+        assert [] == directory.findings()
 
 
 # -- what is no bookie

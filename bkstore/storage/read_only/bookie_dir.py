@@ -45,6 +45,7 @@ from bkstore.storage.directories.layout import (
     BookieFolders,
     Layout,
     find_folders,
+    find_holdings,
     pick_layout,
 )
 from bkstore.storage.directories.unknown_files import find_unknown_files
@@ -267,7 +268,7 @@ class BookieDir(Closeable):
             expected = f"{len(cookie.ledger_dirs)} ledger directories of the cookie"
             detail = f"{dir_count} of the {expected} are here"
             findings.append(Finding("oddity", detail, str(self.path)))
-        if self.folders.index == self.folders.journal:
+        if all(find_holdings(current) == {"journal"} for current in self.folders.index):
             detail = "journals only: no index and no entry log is here"
             findings.append(Finding("oddity", detail, str(self.folders.journal[0])))
         return findings
@@ -413,9 +414,9 @@ class BookieDir(Closeable):
 
         Reads the logs, not the index: so it finds entries lost from the index, and deleted ones
         that are not compacted away yet. Of several copies (added again, compacted) only that in
-        the log with the highest id counts; with `copies` all do. (If an entry was added to an
-        open log after its copy was compacted to a newer log, the index points at the open log.)
-        Journals are not searched.
+        the newest log counts, in the order of `sort_by_creation`; with `copies` all do. (If an
+        entry was added to an open log after its copy was compacted to a newer log, the index points
+        at the open log.) Journals are not searched.
 
         With a `findings` list, oddities and damage in the logs that had to be scanned are added
         to it at each call; without, damage raises `CorruptionError`. Empty if no log has the

@@ -28,6 +28,7 @@ from bkstore.storage.entry_log.scan import read_log_metadata
 
 if TYPE_CHECKING:
     from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.directories.log_order import sort_by_creation
 
 DEFAULT_CONTENTS_BYTES = 64 << 20
 """Cache size for contents of scanned logs; a log of 10,000 regular ledgers takes 0.6 MB."""
@@ -62,8 +63,7 @@ class LogFinder:
         filters: FilterSet | None = None,
         contents_bytes: int = DEFAULT_CONTENTS_BYTES,
     ) -> None:
-        # Newest first: in each directory (or in all, without db storage) ids ascend with time.
-        self._logs = sorted(logs, key=lambda log: log.log_id, reverse=True)
+        self._logs = _newest_first(logs, each_directory=directory_count > 1)
         self._directory_count = directory_count
         self.filters = FilterSet() if filters is None else filters
         self.contents_bytes = contents_bytes
@@ -189,6 +189,16 @@ def _first_and_last(entries: Availability) -> tuple[int, int]:
     """Return the first entry and the last; (0, -1) if there is none."""
     first, last = entries.first_entry, entries.last_entry
     return (0, -1) if first is None or last is None else (first, last)
+
+
+def _newest_first(logs: Sequence[LogFile], *, each_directory: bool) -> list[LogFile]:
+    """Return logs by creation, newest first; if `each_directory` has log ids of its own, as in db
+    storage, directory by directory."""
+    groups: list[list[LogFile]] = [list(logs)]
+    if each_directory:
+        numbers = sorted({log.dir_index for log in logs})
+        groups = [[log for log in logs if log.dir_index == number] for number in numbers]
+    return [log for group in groups for log in reversed(sort_by_creation(group))]
 
 
 def _clip_entries(entries: Availability, low: int, high: int) -> Availability:

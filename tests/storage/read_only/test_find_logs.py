@@ -16,9 +16,12 @@ import pytest
 
 from bkstore import BookieDir, LedgerId
 from bkstore.ids import MAX_ENTRY_ID
+from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.index.rocks import RocksIndex
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.read_only.find_logs import FoundLog
 from tests.storage.read_only.written_logs import fill_storage
+from tests.worlds.dumps import write_log
 from tests.worlds.entry_logs import SCOPED, make_log
 
 Places = dict[tuple[int, int], list[int]]
@@ -158,6 +161,21 @@ def test_our_storages(tmp_path: Path, storage: str, folders: int) -> None:
             assert _newest(copies) == _places(bookie.find_logs(name))
 
     assert [names[0]] == report.deleted_ledgers
+
+
+@pytest.mark.parametrize("index_class", [HierarchicalIndex, RocksIndex])
+def test_log_ids_that_overflow(tmp_path: Path, index_class: Any) -> None:
+    """Log ids go on from 0 after 2^31-1: of an entry's copies, that in log 0 is the newest."""
+    index_class(tmp_path, writable=True).close()
+    for log_id in (2**31 - 2, 2**31 - 1, 0):
+        records = [(LedgerId.of(8), 5, 60), (LedgerId.of(8), 6 + log_id % 5, 60)]
+        write_log(tmp_path / "current" / f"{log_id:x}.log", iter(records))
+    with BookieDir(tmp_path) as bookie:
+        newest = _places(bookie.find_logs(8))
+        copies = _places(bookie.find_logs(8, copies=True))
+
+    assert {(0, 0): [5, 6], (0, 2**31 - 2): [7], (0, 2**31 - 1): [8]} == newest
+    assert [[5, 6], [5, 7], [5, 8]] == sorted(copies.values())
 
 
 def test_ledgers_of_one_number(tmp_path: Path) -> None:

@@ -116,8 +116,8 @@ class AutorecoveryEndpoints:
         """Refuse, because the admin itself does not copy a bookie's entries to others."""
         raise HttpError(
             404,
-            "bkstore does not copy entries between bookies: use a replication worker of "
-            "BookKeeper, and autorecovery/decommission",
+            "a served bookie copies no entries to others: run bkstore repair, or replication "
+            "workers of BookKeeper and autorecovery/decommission",
         )
 
 
