@@ -233,7 +233,8 @@ def _bookie_row(
     pid: int | None,
 ) -> tuple[Any, ...]:
     """Return the row of a bookie, whose files are below `top`, in the table `ENSEMBLE_BOOKIES`.
-    `faults` maps each to the seconds of a delay, 0 for others; port 0 stands for no address yet."""
+    `faults` maps each active fault to its delay in seconds, 0 if it is no delay; port 0: there is
+    no address yet."""
     host, port = address
     address_text = f"{host}:{port}" if port else None
     texts = (f"{fault} {seconds:g} s" if seconds else fault for fault, seconds in faults.items())

@@ -200,6 +200,7 @@ def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
     """
     if len(data) < _MIN_RECORD_BYTES:
         raise CorruptionError(None, 0, f"journal record of {len(data)} bytes is too short for ids")
+    # `version` is the file's; an entry has a header V1, or V2 with a scope.
     if not is_v2(data):
         number, entry = _IDS_V1.unpack_from(data)
         if entry < 0:  # a special record
@@ -207,7 +208,7 @@ def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
     elif data[0] == FLAGS_V2:
         return _decode_special_v2(data, version)
     header = record_header(data)
-    if header.entry_id < 0:  # of version 2, which has the entry id at byte 17
+    if header.entry_id < 0:  # in an entry header V2, which has the entry id at byte 17
         raise CorruptionError(None, 17, f"entry of negative id {header.entry_id}")
     return JournalRecord("add", header.ledger, header.entry_id, data, header.lac, header.length)
 

@@ -32,7 +32,8 @@ def validate_cookies(
     if dirs.cookie is not None and stored is not None:
         _check_same_cookies(dirs, dirs.cookie, stored.cookie)
         return instance
-    # One of them is missing: only a bookie without data may get it.
+    # One or both are missing. That is right only for a bookie that has no data and that the
+    # cluster does not know.
     if stored is not None:
         raise UnsupportedLayout(
             f"{first_dir}: no cookie here, but the cluster has one of bookie {bookie_id!r}: "

@@ -213,16 +213,18 @@ CALLS: dict[type, str] = {
     ),
     HierarchicalIndex: (
         "availability availability_many checked_state delete delete_many entries get get_many "
-        "items last_entry ledgers put put_many set_state state header path has_ledger "
-        "can_store_explicit_lac"
+        "items last_entry ledgers list_readable_ledgers put put_many set_state state header path "
+        "has_ledger can_store_explicit_lac"
     ),
     RocksIndex: (
         "availability availability_many checked_state delete delete_many entries get get_many "
-        "items last_entry ledgers put put_many set_state state has_ledger can_store_explicit_lac"
+        "items last_entry ledgers list_readable_ledgers put put_many set_state state has_ledger "
+        "can_store_explicit_lac"
     ),
     MemtableIndex: (
         "availability availability_many checked_state delete delete_many entries get get_many "
-        "items last_entry ledgers put put_many set_state state has_ledger can_store_explicit_lac"
+        "items last_entry ledgers list_readable_ledgers put put_many set_state state has_ledger "
+        "can_store_explicit_lac"
     ),
     BookieDir: (
         "dir_indexes find_logs locate log_file log_metadata read_entries read_entry scan_ledger "

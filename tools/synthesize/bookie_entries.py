@@ -3,7 +3,7 @@ in rounds, with a part of every ledger, as flushes of sorted storage do. Records
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -64,6 +64,14 @@ class BookieEntries:
 
     def doubtful_ledgers(self) -> list[LedgerId]:
         """Return the ledgers of which damage may have hidden entries: none."""
+        return []
+
+    def listing_damage(self) -> list[Finding]:
+        """Return the damage that may hide ledgers: none."""
+        return []
+
+    def hidden_ledgers(self, _: Iterable[LedgerId]) -> list[LedgerId]:
+        """Return those of the ledgers that damage may hide: none."""
         return []
 
     def checked_state(self, ledger: LedgerId) -> tuple[LedgerState, list[Finding]]:

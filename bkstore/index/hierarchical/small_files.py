@@ -144,7 +144,8 @@ def _clear_headers(words: Int64Array, file_starts: Int64Array) -> None:
 def _find_good_headers(words: Int64Array, file_starts: Int64Array) -> BoolArray:
     """Return which headers `idxfile.decode_header` certainly accepts (bool[files]). A header has 8
     bytes signature and version, i32 key length, the master key, u32 state bits; in version 1 also
-    i32 LAC length, explicit LAC."""
+    i32 LAC length, explicit LAC. File i begins with ``words[file_starts[i]]``, words of 8 bytes."""
+    # 16: signature, version, key length, state bits; 20: the LAC length too.
     signatures = words[file_starts]
     has_lac_field = signatures == _SIGNATURE_OF_VERSION[VERSION_1]
     key_length = _read_int32s(words, file_starts * SLOT_SIZE + 8)

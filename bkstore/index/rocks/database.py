@@ -390,7 +390,8 @@ class Database(OpenDatabase):
 
     @contextmanager
     def _write_handle(self) -> Iterator[Rdict]:
-        """Yield the database to write to; I/O errors of RocksDB become `WriteFailed`."""
+        """Yield the database to write to; I/O errors of RocksDB become `WriteFailed`, others what
+        they become in reads."""
         self.check_writable()
         try:
             yield self._handle

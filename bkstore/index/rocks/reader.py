@@ -313,6 +313,7 @@ class RocksReader(EntryIndex):
         if database is None or not entry_ids.size:
             return result
         first, last = int(entry_ids.min()), int(entry_ids.max())
+        # A scan of so few rows is cheaper than that many look-ups.
         if last - first < database.max_scanned(entry_ids.size):
             return locations_of(entry_ids, *self.items(ledger_id, first, last))
         sort_order = np.argsort(entry_ids, kind="stable")

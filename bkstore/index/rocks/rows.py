@@ -210,6 +210,7 @@ def list_ledgers_with_rows(
     """Return the ledgers that have rows in `locations`. Ledgers of negative ids, which no bookie
     writes, are left out; with `is_scoped` ids are of 128 unsigned bits, so none is negative. Ranges
     of keys that damage makes unknown are appended to `damage`; with None it raises."""
+    # Keys have two 64-bit words, ledger and entry, or three with a scope; entries are left out.
     prefixes = database.key_prefixes(location_words(is_scoped), damage)
     return [
         _ledger_of(database.path, prefix, is_scoped)

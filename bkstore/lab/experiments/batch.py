@@ -126,8 +126,8 @@ def _workloads(
 ) -> Iterator[tuple[Row, list[TimedSide], int]]:
     """Yield for each operation and payload size: the columns that its rows share, the compared ways
     to do it ("sides"), and the number of entries that a side reads or adds in one run. The caller
-    has written the ledgers to read: the payload size is the id of each."""
-    ledger_ids = count(10_000)
+    has written one ledger to read for each payload size, with the size as its id."""
+    ledger_ids = count(10_000)  # of the ledgers that are added to: above those to read
     read_count = run.scaled(_ENTRIES_READ, minimum=40)
     add_count = run.scaled(_ENTRIES_ADDED, minimum=10)
     for payload_bytes in _PAYLOADS:

@@ -162,12 +162,12 @@ def _measure_pools(
                     continue
                 pool = open_files.enter_context(closing(PagePool(index, page_size, max_pages)))
                 key = {"shape": "long", "page": page_size >> 10, "pool": share * 100}
-                side = f"{page_size} {share}"
-                rows[side] = key | _count_hits(pool, reads)
-                query_sets[side] = QuerySet(partial(_get, pool), reads.queries)
+                pool_name = f"{page_size} {share}"
+                rows[pool_name] = key | _count_hits(pool, reads)
+                query_sets[pool_name] = QuerySet(partial(_get, pool), reads.queries)
         latencies = measure_latencies_of(query_sets, run.rounds) if query_sets else {}
-    for side, row in rows.items():
-        p50, p99 = latencies[side]
+    for pool_name, row in rows.items():
+        p50, p99 = latencies[pool_name]
         yield {**row, "trace": trace_name, "get_p50": p50, "get_p99": p99}
 
 

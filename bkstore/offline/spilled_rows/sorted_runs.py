@@ -54,6 +54,8 @@ def write_run(
     with convert_write_errors(path):
         files.makedirs(path.parent)
     append_spill(path, np.ascontiguousarray(columns.T).data, files)
+    # Every `step`-th key is kept, from which a merge chooses where to cut all runs. The step is the
+    # same for all runs, short ones too, so that each sample stands for as many rows.
     step = max(run_rows // _SAMPLES_PER_RUN, 1)
     samples = [tuple(key) for key in columns[:3, ::step].astype(np.uint64).T.tolist()]
     return SortedRun(path, columns.shape[1], columns.shape[0], step, samples)

@@ -269,7 +269,8 @@ class LogReader(Closeable):
     def _read_window(
         self, ledger: LedgerId, entry_ids: Int64Array, locations: Int64Array, window_size: int
     ) -> RecordBatch:
-        """Return the records that one read returns, at least one; raise damage at the first."""
+        """Return the intact records in one read from the first location on, at least one; raise
+        `CorruptionError` if the first record is damaged. The locations ascend in one log."""
         location = int(locations[0])
         handle = self._open_log(location >> 32)
         file_offset = (location & 0xFFFFFFFF) - SIZE_FIELD_BYTES  # negative: an invalid location
@@ -278,12 +279,13 @@ class LogReader(Closeable):
             last_size = max(_READ_SIZE, int(locations[-1] - locations[-2]))
             read_size = min(int(locations[-1]) - location + last_size, window_size)
         try:
+            # For an invalid location any read will do: `_take_intact` reports it.
             data = os.pread(handle.fd, read_size, max(file_offset, 0))
         except OSError as error:
             raise read_error(error, handle.path) from error
         offsets = locations - (location - SIZE_FIELD_BYTES)  # of the records in `data`
         sizes = _sizes_if_all_match(data, offsets, ledger, entry_ids) if file_offset >= 0 else None
-        if sizes is None:
+        if sizes is None:  # a record is damaged, or the read is too short for the last ones
             return self._take_intact(handle, file_offset, data, offsets, ledger, entry_ids)
         return _drop_sparse_buffer(RecordBatch(entry_ids, data, offsets, sizes))
 

@@ -74,7 +74,7 @@ class NodeSearch:
         """Move the cursor forward to the last object known to begin at or before the offset."""
         context, is_first = self._context, not self._has_advanced
         self._has_advanced = True
-        # "load-all" has no index; "sparse-index" asks its own once only, as AutoMQ does.
+        # "load-all" passes over no object; "sparse-index" moves the cursor once, as AutoMQ does.
         if context.strategy == "load-all" or (context.strategy == "sparse-index" and not is_first):
             return
         # From the slices known so far.
@@ -83,13 +83,14 @@ class NodeSearch:
         if starts_up_to_offset:
             _, position = self._known_starts[starts_up_to_offset - 1]
             target = max(target, position)
-        # From the index that the lookups share.
+        # From the index: that of "sparse-index", or the one that lookups share.
         if context.strategy == "sparse-index" or context.index is not None:
             index_position = self._find_in_index(offset)
             target = max(target, index_position or 0)
             if is_first:
                 context.stats.index_hits += index_position is not None
                 context.stats.index_misses += index_position is None
+        # `skipped` counts objects passed over by the first move, `jumps` the later moves.
         context.stats.skipped += target - self._cursor if is_first else 0
         context.stats.jumps += not is_first and target > self._cursor
         self._cursor = target

@@ -238,7 +238,7 @@ class WireClient(Closeable):
         records: list[bytes] = []
         read_ids: list[int] = []
         answered = connection.call_all(dialect.read(ledger_id, entry, key) for entry in entry_ids)
-        for request, entry in zip(answered, entry_ids):  # `answered` first, so that it is exhausted
+        for request, entry in zip(answered, entry_ids, strict=True):
             try:
                 records.append(connection.result(request))
             except BkstoreError as error:

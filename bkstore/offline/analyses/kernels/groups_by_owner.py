@@ -159,13 +159,15 @@ def _shift_back(groups: Groups, offsets: Int64Array, owners: Int64Array) -> Grou
 
 
 def concatenate_groups(sections: list[GroupsByOwner]) -> GroupsByOwner:
-    """Return the rows of all sections, one after the other, in which owners have to ascend."""
+    """Return the rows of all sections, one after the other. Owners must ascend in each section and
+    from one to the next."""
     if len(sections) == 1:
         return sections[0]
     if not sections:
         return GroupsByOwner.empty()
     owners, groups = zip(*sections)
-    return GroupsByOwner(np.concatenate(owners), Groups(*map(np.concatenate, zip(*groups))))
+    columns = zip(*groups)  # each column of all sections
+    return GroupsByOwner(np.concatenate(owners), Groups(*map(np.concatenate, columns)))
 
 
 def _unite_overlaps(rows: GroupsByOwner) -> GroupsByOwner:

@@ -37,7 +37,8 @@ class BookieEndpoints:
         store = require_cluster_store(self._metadata)
         read_only = request.parameters.get("type") == "ro"
         with_hosts = request.parameters.get("print_hostnames") == "true"
-        bookies = store.read_only_bookies() if read_only else store.writable_bookies() or ()
+        # A store that registers no bookies lists none as writable (None).
+        bookies = store.read_only_bookies() if read_only else (store.writable_bookies() or ())
         hosts = {
             bookie: _host_of(store, bookie) if with_hosts else None for bookie in sorted(bookies)
         }
