@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             for ledger in ledgers
         ]
         bookie.check_unchanged()
-    # If no ledger was chosen, `choice.report` says so: no second message.
+    # If the filters choose no ledger, `choice.report` prints that: no second message.
     write_output(args, AVAILABILITY, tables, reports_no_rows=lambda: False)
     return code if choice is None else choice.report(code, is_empty=not ledgers)
 

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
             if digest.note:
                 notes[digest.note] = None
 
-        # Of a ledger that the index does not have, a message below tells more than "no entries".
+        # For a ledger that the index does not have, the message below is printed instead.
         known_ledgers = [each for each in ledgers if _may_be_known(bookie, each, findings)]
         tables = chain.from_iterable(map(ledger_tables, ledgers))
         write_output(

@@ -62,7 +62,7 @@ def _as_object(row: Any, row_label: str) -> dict[str, Any]:
 
 
 def _parse_row(row: dict[str, Any], row_label: str) -> ListedLeak:
-    """Return the ledger of a row; `row_label` tells in errors where the row is."""
+    """Return the ledger of a row; `row_label` names the row in errors."""
     for column in _NEEDED:
         if column not in row:
             raise CorruptionError(None, None, f"{row_label} has no column {column}")

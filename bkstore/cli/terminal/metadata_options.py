@@ -95,7 +95,7 @@ def opened_digest_types(args: argparse.Namespace) -> Iterator[DigestTypes]:
 
     if args.digest_type is None:
         with opened_digests(args.metadata) as read_digest:
-            # Only the type: it tells how many bytes the digest takes.
+            # Only the type, which determines how many bytes the digest takes.
             yield DigestTypes(lambda ledger: read_digest(ledger)[0])
         return
     if args.metadata is not None:

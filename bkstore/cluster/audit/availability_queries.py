@@ -154,7 +154,7 @@ def _query_bookie(
             failures = 0
         except ListingUnsupported as error:
             answers.unlisted[number] = str(error)
-        except SystemRefused:  # a lack of this machine's, which says nothing about the bookie
+        except SystemRefused:  # this machine lacks something: the bookie is not to blame
             raise
         except BookieUnavailable as error:
             failures, reason = failures + 1, str(error)

@@ -190,7 +190,7 @@ def decode_records(
     data, count = batch.octets, len(batch)
     is_v2 = np.zeros(count, np.bool_)
     non_empty = batch.sizes > 0
-    is_v2[non_empty] = data[batch.offsets[non_empty]] >= V2_BIT  # the first byte tells the version
+    is_v2[non_empty] = data[batch.offsets[non_empty]] >= V2_BIT  # the version is in the first byte
     # `start` is where the payload begins in its record.
     columns = {column: np.zeros(count, np.int64) for column in ("entry", "lac", "length", "start")}
     is_verified = np.zeros(count, np.bool_)
