@@ -6,12 +6,14 @@ import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bkstore import LedgerStorage
 from bkstore.cli.main import main
+from bkstore.cli.pulsar import leaks
 from bkstore.cli.pulsar.durations import parse_duration, parse_time
 from bkstore.cluster import ZooKeeperStore, open_metadata, snapshot
 from bkstore.formats.metadata.json_file import encode_file
@@ -236,7 +238,8 @@ def test_pause(
         assert seconds == 60.0
         running.delete(4)
 
-    monkeypatch.setattr("time.sleep", wait)
+    # Only the command's own clock: threads of other libraries sleep meanwhile.
+    monkeypatch.setattr(leaks, "time", SimpleNamespace(sleep=wait))
     _, rows, err = run(capsys, str(running.uri), "--pause", "1m")
 
     assert [9, 3, 7, 2, 5] == [row["ledger_id"] for row in rows]  # 3 is no longer young today
