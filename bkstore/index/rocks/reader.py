@@ -31,6 +31,7 @@ from bkstore.ids import (
     check_bounds,
     check_entry_id,
     check_scope,
+    is_ascending,
 )
 from bkstore.index.api import (
     DEFAULT_BATCH,
@@ -305,7 +306,8 @@ class RocksReader(EntryIndex):
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return locations, 0 where absent. If most entries between the lowest and the highest are
-        wanted, these are scanned; otherwise each entry is looked up."""
+        wanted, these are scanned (without their keys if all are wanted, in order, and none is
+        absent); otherwise each entry is looked up."""
         entry_ids = as_entry_ids(entries)
         ledger_id = LedgerId.of(ledger)
         database = self._locations_of(ledger_id)
@@ -313,6 +315,10 @@ class RocksReader(EntryIndex):
         if database is None or not entry_ids.size:
             return result
         first, last = int(entry_ids.min()), int(entry_ids.max())
+        if last - first == entry_ids.size - 1 and is_ascending(entry_ids):  # no gap is wanted
+            run = self.get_location_run(ledger_id, first, entry_ids.size)
+            if run.size == entry_ids.size:
+                return run
         # A scan of so few rows is cheaper than that many look-ups.
         if last - first < database.max_scanned(entry_ids.size):
             return locations_of(entry_ids, *self.items(ledger_id, first, last))
