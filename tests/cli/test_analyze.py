@@ -136,14 +136,18 @@ def test_metadata_of_other_bookies(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("only", [[], ["--only", "violations"]])
-def test_something_checked_is_passed(tmp_path: Path, only: list[str]) -> None:
-    """One entry at the bookie where it is due is enough, and so is a ledger without entries."""
+def test_something_checked_is_passed(
+    tmp_path: Path, only: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One entry at the bookie where it is due is enough, and so is a ledger without entries. A
+    table without rows is not silence."""
     for name, ledger in {"one": {}, "empty": {"last_entry_id": -1, "length": 0}}.items():
         world = DumpWorld(held=_NOT_HERE, metadata=[_metadata(["b"], **ledger)])
         (tmp_path / f"{name}.json").write_bytes(encode_file(snapshot(world.store())))
         dump = write_dump(world, tmp_path / name)
 
         assert 0 == main(["analyze", str(dump), "--metadata", f"{tmp_path / name}.json", *only])
+        assert bool(only) == ("violations: 0 rows\n" in capsys.readouterr().err)
 
 
 def test_a_bookie_that_was_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -225,8 +225,8 @@ def test_memory_of_a_larger_load_shows(tmp_path: Path) -> None:
 
 def test_long_rows_run_when_they_are_asked_for() -> None:
     """Without `--long` or its name a long row does not run; there are some."""
-    long = ["ledger-memory", "listing", "audit", "audit-memory", "live-audit", "repair", "rescue"]
-    long += ["dump", "dump-sizes", "leaked-ledgers", "care"]
+    long = ["ledger-memory", "listing", "audit", "audit-directories", "audit-memory"]
+    long += ["live-audit", "repair", "rescue", "dump", "dump-sizes", "leaked-ledgers", "care"]
 
     assert long == [row.name for row in ROWS if row.long]
     assert [row.name for row in ROWS] == choose_rows(None, long=True)

@@ -274,10 +274,16 @@ PROMISES = (
         _ratios("ledger-upkeep", "compaction.*"),
     ),
     Promise(
-        "audit over directories of 3 bookies",
+        "audit over index files of 3 bookies",
         "a call for each ledger",
         Limit(">=", 4),
-        _ratios("audit", "audit, directories, (idx|rocksdb)"),
+        _ratios("audit-directories", "audit, directories, idx"),
+    ),
+    Promise(
+        "audit over RocksDB indexes of 3 bookies",
+        "a call for each ledger",
+        Limit(">=", 6),
+        _ratios("audit-directories", "audit, directories, rocksdb"),
     ),
 )
 

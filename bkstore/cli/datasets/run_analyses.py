@@ -204,9 +204,10 @@ def _print_results(args: argparse.Namespace, tables: _Tables, lines: list[Summar
         write_tables(_SUMMARY, [table], output_format, requested=RequestedColumns(wide=args.wide))
         return
     for name, table in tables.items():
-        if len(tables) > 1:
-            print_stderr(f"{name}: {format_count(table.num_rows, 'row')}")
         analysis, requested = ANALYSES[name], RequestedColumns(args.columns, args.wide)
+        is_silent = not table.num_rows and not analysis.schema.nothing
+        if len(tables) > 1 or is_silent:
+            print_stderr(f"{name}: {format_count(table.num_rows, 'row')}")
         batches = _split_table(analysis, table)
         write_tables(analysis.schema, batches, args.format or "table", requested=requested)
 
