@@ -3,7 +3,7 @@ for writers) and those of `table_database` (the files as arrays, for readers).""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -108,6 +108,10 @@ class LocationsDatabase(ReadableDatabase, Protocol):
 
     def last_key(self, start: bytes, stop: bytes, words: int) -> bytes | None:
         """Return the highest key of a range, None if there is none."""
+
+    def estimate_rows(self, prefixes: Sequence[bytes]) -> Int64Array:
+        """Return about how many rows have keys with each of the `prefixes`, int64[n]: sorted keys
+        without their last word. Rows in damaged files may not be counted."""
 
     def key_prefixes(self, words: int, damage: Damage = None) -> list[bytes]:
         """Return what the keys are without their last word, each once, in order. With `damage`,

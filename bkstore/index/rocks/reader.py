@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from struct import Struct
 from typing import cast
@@ -438,6 +438,22 @@ class RocksReader(EntryIndex):
                 yield Finding("oddity", detail, str(database.path), None, ledger_id)
         for unknown in damage:
             yield rows.describe_unknown(unknown, is_scoped)
+
+    def estimate_rows(self, ledger_ids: Sequence[LedgerId]) -> Int64Array:
+        """Return about how many rows of `locations` each of some ledgers has, sorted and distinct:
+        int64[n]. From the indexes of table files, some 5 us a ledger; no row is read. Rows in
+        damaged files may not be counted."""
+        first_scoped = bisect_left(ledger_ids, 1, key=itemgetter(0))  # the first of scope >= 1
+        parts = [np.empty(0, np.int64)]
+        for is_scoped, part in (
+            (False, ledger_ids[:first_scoped]),
+            (True, ledger_ids[first_scoped:]),
+        ):
+            database = self._find_locations(is_scoped)
+            prefixes = [ledger_range(ledger_id)[0][:-8] for ledger_id in part]  # without entry ids
+            empty = np.zeros(len(part), np.int64)
+            parts.append(empty if database is None else database.estimate_rows(prefixes))
+        return np.concatenate(parts)
 
     def sizes(self) -> list[DatabaseSizes]:
         """Return the sizes of each database; reads no row."""

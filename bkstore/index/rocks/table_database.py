@@ -5,7 +5,7 @@ are still those that the arrays are of."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from bkstore.index.rocks.readable_database import (
 from bkstore.index.rocks.tables.damage import Damage, UnknownRange, report
 from bkstore.index.rocks.tables.database_reader import DatabaseReader
 from bkstore.index.rocks.tables.key_order import next_key
+from bkstore.index.rocks.tables.row_estimates import estimate_rows
 
 _WORD_BYTES = 8
 _FIRST_BATCH_BYTES = 1 << 16
@@ -39,6 +40,9 @@ _SCANNED_PER_OPENING = 1 << 16  # rows that are read while RocksDB opens a datab
 
 _SHORT_BLOCKS = 32
 """The data blocks up to which a range is read at once: some 100,000 rows."""
+
+_READ_ON_BLOCKS = 8
+"""The blocks of each run up to which reading on is faster than a new read behind them."""
 
 _INDEX_BYTES, _FILTER_BYTES = "rocksdb.index.size", "rocksdb.filter.size"
 
@@ -242,6 +246,10 @@ class TableLocations(_TableDatabase):
         """Inherited."""
         return self._reader.last_key(words, start, stop)
 
+    def estimate_rows(self, prefixes: Sequence[bytes]) -> Int64Array:
+        """Inherited. From the indexes of table files; rows of write-ahead logs do not count."""
+        return estimate_rows(self._reader.tables(), prefixes)
+
     def key_prefixes(self, words: int, damage: Damage = None) -> list[bytes]:
         """Return the distinct prefixes of keys, all words but the last, in order. Ranges of keys
         that damage makes unknown are appended to `damage`, or raised if that is None."""
@@ -249,8 +257,8 @@ class TableLocations(_TableDatabase):
         unknown: dict[UnknownRange, None] = {}  # several reads may report a range: each once
         start: bytes | None = b""  # None: all keys were read
         while start is not None:
-            # Batches with rows of several prefixes are read one after the other. After a batch of a
-            # single prefix, which may have many more rows, a new read begins behind all its keys.
+            # Batches are read one after the other. After a batch of a single prefix with many more
+            # blocks, a new read begins behind all its keys.
             unknown_here: Damage = None if damage is None else []
             for rows in self._rows(start, None, words, _FIRST_BATCH_BYTES, unknown_here):
                 # Keys are uint64[words, n]: the prefix is in all lines but the last.
@@ -258,7 +266,7 @@ class TableLocations(_TableDatabase):
                 firsts = rows.keys[:-1, np.flatnonzero(np.concatenate(([True], differs)))]
                 of_batch = [prefix.tobytes() for prefix in firsts.T.astype(">u8")]
                 prefixes += of_batch[1:] if prefixes and prefixes[-1] == of_batch[0] else of_batch
-                if len(of_batch) == 1:
+                if len(of_batch) == 1 and self._is_long(of_batch[0], rows.key_at(-1)):
                     start = next_key(of_batch[0])
                     break
             else:
@@ -267,6 +275,15 @@ class TableLocations(_TableDatabase):
         if damage is not None:
             damage += unknown
         return prefixes
+
+    def _is_long(self, prefix: bytes, last_key: bytes) -> bool:
+        """Return whether the keys with a prefix behind `last_key` have so many blocks that a new
+        read behind them, of a small batch from each run, costs less."""
+        stop = next_key(prefix)
+        if stop is None:
+            return True  # there is nothing behind them
+        block_count = self._reader.count_blocks(last_key, stop)
+        return block_count > _READ_ON_BLOCKS * self._reader.run_count
 
     def _rows(
         self,

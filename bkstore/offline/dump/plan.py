@@ -19,12 +19,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from bkstore.errors import BkstoreError, SystemRefused
+from bkstore.errors import BkstoreError
 from bkstore.files.os_errors import is_absent, is_medium_error, read_error
 from bkstore.ids import LedgerId
-from bkstore.index.api import EntryIndex, Finding
+from bkstore.index.api import Finding
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.partitioned import PartitionedIndex
+from bkstore.index.rocks.reader import RocksReader
 from bkstore.offline.dump.file_names import file_name
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import DATABASE_NAMES, Layout
@@ -35,9 +36,6 @@ PIECE_ROWS = 1 << 22
 
 _LEDGER_WEIGHT = 64
 """The cost of a ledger beside its rows, in rows; it also bounds the ledgers of a piece."""
-
-_ROW_BYTES = 4
-"""The fewest bytes that a row of a RocksDB index takes, compressed."""
 
 _LOGS_PER_PIECE = 256
 
@@ -137,7 +135,8 @@ def plan_bookie(
     directory: it is cut there again, and further where a piece has grown to twice `piece_rows`.
     `with_messages` needs `with_lengths`.
 
-    Cost: a `stat` of each index file, or one seek a ledger (2 us). Raises `BkstoreError`.
+    Cost: a `stat` of each index file; of a RocksDB index the pass over its keys that looks for
+    ledgers without a row in `ledgers`. Raises `BkstoreError`.
     """
     plan = BookiePlan(bookie.bookie_id, bookie)
     index_pieces = _idx_pieces if bookie.layout == "idx" else _rocks_pieces
@@ -199,9 +198,10 @@ def _rocks_pieces(
     for dir_index, database in enumerate(parts):
         # Only the ledgers that belong to this directory, by their id modulo the number of
         # directories: rows of other ledgers here are leftovers.
+        assert isinstance(database, RocksReader)
         listed = database.list_readable_ledgers().ledgers
         ledgers = [n for n in listed if n.ledger % len(parts) == dir_index]
-        weights = _weigh_ledgers(database, ledgers, currents[dir_index])
+        weights = (_LEDGER_WEIGHT + database.estimate_rows(ledgers)).tolist()
         logs = tuple(log for log in bookie.entry_logs if log.dir_index == dir_index)
         cuts = first_ledgers.get(dir_index, ())
         for start, stop, first_ledger, stop_ledger in _cut_index(
@@ -223,26 +223,6 @@ def _rocks_pieces(
                 stop_ledger=stop_ledger,
             )
             number += 1
-
-
-def _weigh_ledgers(database: EntryIndex, ledgers: Sequence[LedgerId], current: Path) -> list[int]:
-    """Return the weight of each ledger: `_LEDGER_WEIGHT`, and its rows as estimated by its last
-    entry id. If there are gaps in ledgers, that is too much: the rows are scaled down to as many as
-    fit into the database's files."""
-    rows = []
-    for ledger in ledgers:
-        try:
-            last_entry = database.last_entry(ledger)
-        except SystemRefused:
-            raise
-        except BkstoreError:  # reading it reports that
-            last_entry = None
-        rows.append(0 if last_entry is None else last_entry + 1)
-    database_bytes = sum(size for _, size, _ in stat_files(list_database_files(current)))
-    total, max_rows = sum(rows), database_bytes // _ROW_BYTES
-    if total > max_rows:
-        rows = [ledger_rows * max_rows // total for ledger_rows in rows]
-    return [_LEDGER_WEIGHT + ledger_rows for ledger_rows in rows]
 
 
 def _cut_index(

@@ -200,6 +200,12 @@ class DatabaseReader:
         for run in self._runs:
             yield from run
 
+    @property
+    def run_count(self) -> int:
+        """The number of sorted runs that a read of all rows merges: levels, files of level 0, and
+        the write-ahead logs together."""
+        return len(self._runs) + bool(self._logs.row_count)
+
     def unflushed_counts(self) -> tuple[int, int]:
         """Return how many rows are only in write-ahead logs, and how many of them delete a key."""
         return self._logs.row_count, self._logs.deletion_count

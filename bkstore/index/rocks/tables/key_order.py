@@ -47,6 +47,25 @@ def next_of_width(start: bytes, width: int) -> bytes:
     return start if number >> 8 * width else number.to_bytes(width, "big")
 
 
+def pack_keys(keys: UInt64Array) -> UInt64Array | None:
+    """Return one number for each of the `keys`, uint64[w, n], n > 0, in the same order: uint64[n].
+    Return None if the words of these keys differ in more than 64 bits together.
+
+    >>> pack_keys(np.array([[7, 7, 9], [5, 6, 2]], np.uint64)).tolist()
+    [3, 4, 16]
+    """
+    packed, shift = np.zeros(keys.shape[1], np.uint64), 0
+    for word in keys[::-1]:  # from the last one, which is the lowest
+        lowest = word.min()
+        bits = int(word.max() - lowest).bit_length()
+        if shift + bits > 64:
+            return None
+        if bits:  # otherwise all are alike
+            packed |= (word - lowest) << np.uint64(shift)
+        shift += bits
+    return packed
+
+
 def compare_keys(left: UInt64Array, right: UInt64Array) -> tuple[BoolArray, BoolArray]:
     """Return (left < right, left == right) for each pair of keys, uint64[words, n] on both sides. A
     word decides if all words before it are equal; so this goes from the last word to the first."""
