@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,32 @@ def test_long_ledgers_are_skipped(tmp_path: Path) -> None:
 
     assert [3, 4, 5, 9, 2**63 - 1] == numbers
     assert [120_000, 1, 1, 30_000, 5] == sizes
+
+
+@pytest.mark.parametrize(("count", "reads"), [(20_000, 1), (600_000, 4)])
+def test_what_listing_ledgers_reads(
+    count: int, reads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ledgers of a few blocks are listed by one read; behind a long one another read begins."""
+    entries = np.arange(count)
+    with RocksIndex(tmp_path, writable=True) as index:
+        for ledger_id in (3, 4, 5):
+            index.bulk_load([IndexBatch.of_ledger(LedgerId(0, ledger_id), entries, entries + 1)])
+    read_rows, starts, rows_read = DatabaseReader.rows, list[object](), list[int]()
+
+    def counting(reader: DatabaseReader, words: int, *bounds: Any, **how: Any) -> Iterator[Any]:
+        starts.append(bounds[0])
+        for batch in read_rows(reader, words, *bounds, **how):
+            rows_read.append(len(batch))
+            yield batch
+
+    monkeypatch.setattr(DatabaseReader, "rows", counting)
+    with closing(TableLocations(tmp_path / "current" / "locations")) as database:
+        numbers = [int.from_bytes(prefix, "big") for prefix in database.key_prefixes(2)]
+
+    assert [3, 4, 5] == numbers
+    assert reads == len(starts)
+    assert reads == 1 or sum(rows_read) < count  # a third of them at most
 
 
 def test_last_key_behind_deleted_rows(tmp_path: Path) -> None:

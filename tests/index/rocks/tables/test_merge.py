@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from bkstore.formats.rocksdb.table.range_deletes import RangeDelete
 from bkstore.formats.rocksdb.table.rows import VersionedRows
 from bkstore.index.rocks.tables.damage import UnknownRange
-from bkstore.index.rocks.tables.key_order import as_words
+from bkstore.index.rocks.tables.key_order import as_words, pack_keys
 from bkstore.index.rocks.tables.merge import merge_runs
 from bkstore.index.rocks.tables.range_cover import CoveredRows, RangeCover
 from tests.index.rocks.tables.reading import pairs_of
@@ -21,25 +21,29 @@ WIDTH = 16
 VALUE, DELETION, SINGLE_DELETION = 1, 0, 7
 
 
-def as_key(number: int) -> bytes:
+WIDE = 1 << 60
+"""A factor of the words of keys, by which they differ in more than 64 bits together."""
+
+
+def as_key(number: int, factor: int = 1) -> bytes:
     """Return a key: numbers from 10 on differ in the first word."""
     first, second = divmod(number, 10)
-    return first.to_bytes(8, "big") + second.to_bytes(8, "big")
+    return (factor * first).to_bytes(8, "big") + (factor * second).to_bytes(8, "big")
 
 
-def as_rows(rows: list[Row]) -> VersionedRows:
+def as_rows(rows: list[Row], factor: int = 1) -> VersionedRows:
     """Return rows as arrays; a value is the sequence number, as it is of one write only."""
-    keys = as_words([as_key(key) for key, _, _ in rows], 2)
+    keys = as_words([as_key(key, factor) for key, _, _ in rows], 2)
     sequences = np.array([sequence for _, sequence, _ in rows], np.int64)
     types = np.array([code for _, _, code in rows], np.uint8)
     return VersionedRows(keys, np.where(types == VALUE, sequences, 0), sequences, types)
 
 
-def batches(rows: list[Row], size: int) -> Iterator[VersionedRows]:
+def batches(rows: list[Row], size: int, factor: int = 1) -> Iterator[VersionedRows]:
     """Yield sorted rows in batches of `size`, some of them empty."""
     for start in range(0, len(rows), size):
         yield as_rows([])
-        yield as_rows(rows[start : start + size])
+        yield as_rows(rows[start : start + size], factor)
 
 
 @st.composite
@@ -76,9 +80,10 @@ def live(runs: list[list[Row]], deletes: list[tuple[int, int, int]]) -> dict[int
     return values
 
 
-def as_cover(deletes: list[tuple[int, int, int]]) -> RangeCover:
+def as_cover(deletes: list[tuple[int, int, int]], factor: int = 1) -> RangeCover:
     """Return range deletes over keys, in any order."""
-    return RangeCover([RangeDelete(as_key(a), as_key(b), seq) for a, b, seq in deletes])
+    ranges = [(as_key(first, factor), as_key(end, factor), seq) for first, end, seq in deletes]
+    return RangeCover([RangeDelete(*each) for each in ranges])
 
 
 def covered(cover: RangeCover) -> CoveredRows:
@@ -86,19 +91,37 @@ def covered(cover: RangeCover) -> CoveredRows:
     return CoveredRows(cover, WIDTH // 8)
 
 
-@given(written(), st.integers(1, 7))
+@given(written(), st.integers(1, 7), st.sampled_from([1, WIDE]))
 def test_newest_row_wins(
-    writes: tuple[list[list[Row]], list[tuple[int, int, int]]], size: int
+    writes: tuple[list[list[Row]], list[tuple[int, int, int]]], size: int, factor: int
 ) -> None:
-    """Whatever run a row is in, and however the runs are cut into batches."""
+    """Whatever run a row is in, however the runs are cut into batches, and however far apart keys
+    are."""
     runs, deletes = writes
-    expected = live(runs, deletes)
-    merged = list(merge_runs([batches(run, size) for run in runs], covered(as_cover(deletes)), 2))
+    expected = [
+        (as_key(key, factor), value.to_bytes(8, "big"))
+        for key, value in sorted(live(runs, deletes).items())
+    ]
+    read = [batches(run, size, factor) for run in runs]
+    merged = list(merge_runs(read, covered(as_cover(deletes, factor)), 2))
 
-    assert [(as_key(k), v.to_bytes(8, "big")) for k, v in sorted(expected.items())] == pairs_of(
-        merged
-    )
+    assert expected == pairs_of(merged)
     assert all(len(rows) for rows in merged)
+
+
+@given(st.lists(st.tuples(*3 * [st.integers(0, 2**64 - 1)]), min_size=1), st.integers(0, 64))
+def test_packed_keys(keys: list[tuple[int, int, int]], shift: int) -> None:
+    """Keys as single numbers are in the same order; there are none only if the words differ in more
+    than 64 bits."""
+    columns = [[word >> shift for word in words] for words in zip(*keys)]
+    packed = pack_keys(np.array(columns, np.uint64))
+    bits = sum((max(column) - min(column)).bit_length() for column in columns)
+
+    assert (bits > 64) == (packed is None)
+    if packed is not None:
+        order = sorted(range(len(keys)), key=lambda row: [column[row] for column in columns])
+        assert order == np.argsort(packed, kind="stable").tolist()
+        assert len(set(zip(*columns))) == len(set(packed.tolist()))
 
 
 @given(written(), st.integers(0, 31), st.integers(0, 31), st.integers(0, 60))
