@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,6 @@ from bkstore.index.rocks.readable_database import (
 from bkstore.index.rocks.tables.damage import Damage, UnknownRange, report
 from bkstore.index.rocks.tables.database_reader import DatabaseReader
 from bkstore.index.rocks.tables.key_order import next_key
-from bkstore.index.rocks.tables.row_estimates import estimate_rows
 
 _WORD_BYTES = 8
 _FIRST_BATCH_BYTES = 1 << 16
@@ -248,7 +247,11 @@ class TableLocations(_TableDatabase):
 
     def estimate_rows(self, prefixes: Sequence[bytes]) -> Int64Array:
         """Inherited. From the indexes of table files; rows of write-ahead logs do not count."""
-        return estimate_rows(self._reader.tables(), prefixes)
+        rows = np.zeros(len(prefixes))
+        for table in self._reader.tables():
+            with suppress(CorruptionError, UnsupportedLayout):  # reading the rows reports it
+                rows += table.estimate_rows(prefixes)
+        return np.rint(rows).astype(np.int64)
 
     def key_prefixes(self, words: int, damage: Damage = None) -> list[bytes]:
         """Return the distinct prefixes of keys, all words but the last, in order. Ranges of keys
