@@ -180,7 +180,8 @@ class UnknownLedgers(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class LedgerListing:
     """The ledgers that an index lists in its sound parts. Others may be in it, too, if they are in
-    `unknown`; `findings` has the damage there.
+    `unknown`; `findings` has the damage there, one for each range in the same order. Findings after
+    these are of rows that are not a ledger's, and hide none.
 
     >>> listing = LedgerListing([LedgerId(0, 1)], [UnknownLedgers(LedgerId(0, 5), LedgerId(0, 9))])
     >>> [listing.may_include(LedgerId(0, number)) for number in (1, 7)]

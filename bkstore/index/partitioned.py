@@ -106,7 +106,10 @@ class PartitionedIndex(EntryIndex):
                 for part_index, listing in enumerate(listings)
                 for unknown in listing.unknown
             ],
-            [finding for listing in listings for finding in listing.findings],
+            [
+                *(finding for each in listings for finding in each.findings[: len(each.unknown)]),
+                *(finding for each in listings for finding in each.findings[len(each.unknown) :]),
+            ],
         )
 
     def _merge_ledgers(self, lists: Sequence[list[LedgerId]]) -> list[LedgerId]:

@@ -223,7 +223,9 @@ def test_a_filter_and_a_bookie_that_cannot_be_opened(tmp_path: Path) -> None:
     assert [] == list(named.read(none))
 
 
-def test_findings_of_a_bookie_that_cannot_be_listed(tmp_path: Path) -> None:
+def test_findings_of_a_bookie_that_cannot_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bookie that was opened has its cookie's id in findings, in filters, and in a dump."""
     from pyspark.sql.datasource import EqualTo
 
@@ -231,8 +233,11 @@ def test_findings_of_a_bookie_that_cannot_be_listed(tmp_path: Path) -> None:
     with RocksIndex(bad, writable=True) as index:
         for ledger in range(3):
             index.put_many(ledger, [0], [1028])
-        odd_key = (1).to_bytes(8, "big") + b"\1"
-        index._writable_database("ledgers", is_scoped=False).put(odd_key, b"")
+
+    def fail(self: RocksIndex, scope: int | None = None) -> None:
+        raise CorruptionError(bad, None, "cannot be listed")
+
+    monkeypatch.setattr(RocksIndex, "list_readable_ledgers", fail)
     cookie = Cookie(5, "host:3181", (str(bad),), (str(bad),))
     (bad / "current" / "VERSION").write_bytes(encode_cookie(cookie))
     ((name, detail),) = findings_of([bad], EqualTo(("bookie",), "host:3181"))
@@ -241,7 +246,7 @@ def test_findings_of_a_bookie_that_cannot_be_listed(tmp_path: Path) -> None:
     (told,) = rows(tmp_path / "dump", "findings")
 
     assert "host:3181" == name
-    assert detail.startswith("bookie host:3181 was not read: key of 9 bytes is not a ledger's")
+    assert detail.startswith("bookie host:3181 was not read: cannot be listed")
     assert [] == findings_of([bad], EqualTo(("bookie",), "bad"))
     assert name == told[0]
     assert detail in told

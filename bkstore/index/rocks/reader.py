@@ -129,7 +129,7 @@ class RocksReader(EntryIndex):
                 open_to_read = open_locations if kind == "locations" else open_ledgers
                 database = open_to_read(path, self._live)
             self._databases[kind, is_scoped] = database  # `close` closes it if the check fails
-            rows.check_end_rows(database, kind, is_scoped)
+            rows.check_end_rows(database, kind, is_scoped, self._writable)
             if (kind, is_scoped) == ("locations", False):
                 self._unscoped_locations = cast(LocationsDatabase, database)
         return database
@@ -176,7 +176,8 @@ class RocksReader(EntryIndex):
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers with a row in `ledgers`, in unsigned order. One small scan. Raises
-        `CorruptionError` if damage may hide some of the scope."""
+        `CorruptionError` if damage may hide some of the scope, or for a row with a key that is not
+        a ledger's."""
         listing = self.list_readable_ledgers(scope)
         for finding in listing.findings:
             raise CorruptionError(finding.file, finding.offset, finding.detail)
@@ -184,9 +185,9 @@ class RocksReader(EntryIndex):
 
     def list_readable_ledgers(self, scope: int | None = None) -> LedgerListing:
         """Return the ledgers with a row in a sound block of `ledgers`, and the ranges of ids that
-        damaged ones hide."""
+        damaged ones hide. Rows whose keys are not a ledger's hide none, and are findings."""
         scope = check_scope(scope)
-        listing = LedgerListing([])
+        listing, odd_rows = LedgerListing([]), list[CorruptionError]()
         # Scope 0 and all other scopes have databases of their own.
         for is_scoped in (False, True):
             is_wanted = scope is None or bool(scope) == is_scoped
@@ -194,7 +195,7 @@ class RocksReader(EntryIndex):
             if database is None:
                 continue
             damage: list[UnknownRange] = []
-            ledger_rows = rows.read_ledger_rows(database, is_scoped, damage)
+            ledger_rows = rows.read_ledger_rows(database, is_scoped, damage, odd_rows)
             # Rows are in the order of ids; a ledger may have two, under both its possible keys.
             ledger_ids = dict.fromkeys(ledger_id for ledger_id, _, _ in ledger_rows)
             listing.ledgers.extend(n for n in ledger_ids if scope is None or n.scope == scope)
@@ -204,6 +205,7 @@ class RocksReader(EntryIndex):
                     continue
                 listing.unknown.append(UnknownLedgers(*bounds))
                 listing.findings.append(rows.describe_unknown_ledgers(each, is_scoped))
+        listing.findings.extend(map(Finding.of, odd_rows))
         return listing
 
     def has_ledger(self, ledger: LedgerLike) -> bool:

@@ -44,41 +44,56 @@ def possible_row_keys(ledger: LedgerId) -> list[bytes]:
     return [key] if ledger.scope else [key, key + bytes(8)]
 
 
-def check_end_rows(database: ReadableDatabase, kind: str, is_scoped: bool) -> None:
-    """Raise `CorruptionError` if the first or last row of the database (`kind` is `locations` or
-    `ledgers`) does not have the widths of a bookie's rows, as in a database of other software.
-    `is_scoped`: its ledgers are in scopes other than 0, so that ids have 128 bits. Two seeks at
-    most."""
+def check_end_rows(
+    database: ReadableDatabase, kind: str, is_scoped: bool, is_writable: bool
+) -> None:
+    """Raise `CorruptionError` if neither the first nor the last row of the database (`kind` is
+    `locations` or `ledgers`) has the widths of a bookie's rows, as in a database of other software;
+    if it `is_writable`, also if one of them has not. A reader reports single rows of other widths
+    by itself. `is_scoped`: its ledgers are in scopes other than 0, so that ids have 128 bits. Two
+    seeks at most."""
     words = location_words(is_scoped) if kind == "locations" else None
     if words is not None:
         key_widths = {8 * words}
     else:  # in scope 0 `ledgers` has keys of 8 bytes, or of 16 that BookKeeper's rebuild tool wrote
         key_widths = {16} if is_scoped else {8, 16}
-    for key, value in database.end_rows(words):
+    end_rows, odd_sizes = database.end_rows(words), list[str]()
+    for key, value in end_rows:
         is_odd_value = kind == "locations" and value is not None and len(value) != VALUE_BYTES
         if len(key) not in key_widths or is_odd_value:
-            sizes = f"a key of {len(key)}" + ("" if value is None else f", a value of {len(value)}")
-            detail = f"not a bookie's database: {kind} row with {sizes} bytes"
-            raise CorruptionError(database.path, None, detail)
+            of_value = "" if value is None else f", a value of {len(value)}"
+            odd_sizes.append(f"a key of {len(key)}{of_value} bytes")
+    if odd_sizes and (is_writable or len(odd_sizes) == len(end_rows)):
+        detail = f"not a bookie's database: {kind} row with {odd_sizes[0]}"
+        raise CorruptionError(database.path, None, detail)
 
 
 # -- the `ledgers` databases
 
 
 def read_ledger_rows(
-    database: LedgersDatabase, is_scoped: bool, damage: Damage = None
+    database: LedgersDatabase,
+    is_scoped: bool,
+    damage: Damage = None,
+    odd_rows: list[CorruptionError] | None = None,
 ) -> list[tuple[LedgerId, bytes, bytes]]:
     """Return (ledger, key, value) of the rows of `ledgers` in order. `is_scoped`: it is the
     database of scopes other than 0. In scope 0 rows of negative ids, such as that of the storage
     flags, are left out, as BookKeeper does not load them as ledgers either. The ranges of keys that
     damage makes unknown are appended to `damage`; with None it raises, unless no ledger is in
-    them."""
+    them. A row whose key is not a ledger's hides no ledger: its error is appended to `odd_rows`;
+    with None it raises."""
     unknown_ranges: list[UnknownRange] = []
-    rows = [
-        (_ledger_of(database.path, key, is_scoped), key, value)
-        for key, value in database.read_all(unknown_ranges)
-        if is_scoped or not _has_negative_id(key)
-    ]
+    rows: list[tuple[LedgerId, bytes, bytes]] = []
+    for key, value in database.read_all(unknown_ranges):
+        if not is_scoped and _has_negative_id(key):
+            continue
+        try:
+            rows.append((_ledger_of(database.path, key, is_scoped), key, value))
+        except CorruptionError as error:
+            if odd_rows is None:
+                raise
+            odd_rows.append(error)
     for unknown in unknown_ranges:
         if ledgers_of_keys(unknown.start, unknown.stop, is_scoped) is not None:
             report(unknown, damage)
@@ -96,6 +111,12 @@ def describe_unknown_ledgers(unknown: UnknownRange, is_scoped: bool) -> Finding:
 def _has_negative_id(key: bytes) -> bool:
     """Return whether a key of scope 0, whose ids are signed, begins with a negative ledger id."""
     return bool(key) and key[0] & 0x80 != 0
+
+
+def _may_be_ledger(key: bytes, is_scoped: bool) -> bool:
+    """Return whether a key begins with the id of a ledger that belongs to the database: of a scope
+    other than 0 if `is_scoped`, otherwise one that is not negative."""
+    return any(key[:8]) if is_scoped else not _has_negative_id(key)
 
 
 def has_ledger_row(database: ReadableDatabase, ledger: LedgerId) -> bool:
@@ -133,16 +154,20 @@ def read_storage_flags(database: ReadableDatabase) -> int | None:
 def find_row_oddities(
     database: LedgersDatabase, is_scoped: bool, damage: list[UnknownRange]
 ) -> Iterator[Finding]:
-    """Yield a finding for each row of `ledgers` that does not parse or is not as a bookie writes
-    it. `is_scoped`: it is the database of scopes other than 0. The ranges of keys that damage makes
-    unknown are appended to `damage`."""
+    """Yield a finding for each row of `ledgers` that does not parse, whose key is not a ledger's,
+    or that is not as a bookie writes it. `is_scoped`: it is the database of scopes other than 0.
+    The ranges of keys that damage makes unknown are appended to `damage`."""
     path = str(database.path)
     for key, value in database.read_all(damage):
         if not is_scoped and _has_negative_id(key):
             if key != FLAGS_KEY:  # the row of the storage flags, which every bookie has
                 yield Finding("oddity", f"row {key.hex()} of a negative ledger id", path)
             continue
-        ledger_id = _ledger_of(database.path, key, is_scoped)
+        try:
+            ledger_id = _ledger_of(database.path, key, is_scoped)
+        except CorruptionError as error:
+            yield Finding.of(error)
+            continue
         if not is_scoped and len(key) == 16:
             detail = f"row of ledger {ledger_id} has a 16-byte key (rebuild-db-ledgers-index)"
             yield Finding("oddity", detail, path, None, ledger_id)
@@ -157,11 +182,12 @@ def _ledger_of(path: Path, key: bytes, is_scoped: bool) -> LedgerId:
     of scope 0 has 8 bytes, or 16 of which the last 8 are zeros (BookKeeper's tool that rebuilds the
     database writes those); a scoped one has 16, scope and ledger."""
     if is_scoped:
-        is_row_key = len(key) == 16
+        is_row_key = len(key) == 16 and any(key[:8])
     else:
         is_row_key = len(key) == 8 or (len(key) == 16 and not any(key[8:]))
     if not is_row_key:
-        raise CorruptionError(path, None, f"key of {len(key)} bytes is not a ledger's: {key.hex()}")
+        reason = f"key of {len(key)} bytes is not a ledger's: {key[:40].hex()}"
+        raise CorruptionError(path, None, reason)
     first_half = int.from_bytes(key[:8], "big")
     try:
         if is_scoped:
@@ -208,14 +234,15 @@ def list_ledgers_with_rows(
     database: LocationsDatabase, is_scoped: bool, damage: Damage = None
 ) -> list[LedgerId]:
     """Return the ledgers that have rows in `locations`. Ledgers of negative ids, which no bookie
-    writes, are left out; with `is_scoped` ids are of 128 unsigned bits, so none is negative. Ranges
-    of keys that damage makes unknown are appended to `damage`; with None it raises."""
+    writes, are left out; with `is_scoped` ids are of 128 unsigned bits, so none is negative, but
+    those of scope 0 are left out. Ranges of keys that damage makes unknown are appended to
+    `damage`; with None it raises."""
     # Keys have two 64-bit words, ledger and entry, or three with a scope; entries are left out.
     prefixes = database.key_prefixes(location_words(is_scoped), damage)
     return [
         _ledger_of(database.path, prefix, is_scoped)
         for prefix in prefixes
-        if is_scoped or not _has_negative_id(prefix)
+        if _may_be_ledger(prefix, is_scoped)
     ]
 
 
@@ -301,6 +328,6 @@ def describe_unknown(unknown: UnknownRange, is_scoped: bool) -> Finding:
     error, prefix_bytes = unknown.error(), 8 * location_words(is_scoped) - 8
     first, end = unknown.start[:prefix_bytes], (unknown.stop or b"")[:prefix_bytes]
     ledger_id = None
-    if first == end and len(first) == prefix_bytes and (is_scoped or not _has_negative_id(first)):
+    if first == end and len(first) == prefix_bytes and _may_be_ledger(first, is_scoped):
         ledger_id = _ledger_of(Path(unknown.file), first, is_scoped)
     return Finding("damage", error.reason, error.file, error.offset, ledger_id)

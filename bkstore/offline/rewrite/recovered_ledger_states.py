@@ -163,10 +163,11 @@ def _read_ledger_states(
     hidden: list[UnknownLedgers],
 ) -> Iterator[tuple[LedgerId, LedgerState]]:
     """Yield a database's ledgers and states; a ledger with an unreadable state is only listed.
-    Where damage hides rows, append their ledgers to `hidden`, and add a finding."""
-    damage: list[UnknownRange] = []
+    Where damage hides rows, append their ledgers to `hidden`, and add a finding. Rows whose keys
+    are not a ledger's become findings."""
+    damage, odd_rows = list[UnknownRange](), list[CorruptionError]()
     with closing(open_ledgers(path)) as database:
-        for ledger_id, key, value in read_ledger_rows(database, has_scope, damage):
+        for ledger_id, key, value in read_ledger_rows(database, has_scope, damage, odd_rows):
             try:
                 row = ledgerdata.decode(value)
             except CorruptionError as error:
@@ -180,6 +181,7 @@ def _read_ledger_states(
         if bounds := ledgers_of_keys(unknown.start, unknown.stop, has_scope):
             hidden.append(UnknownLedgers(*bounds))
             add_unreported(findings, [describe_unknown_ledgers(unknown, has_scope)])
+    add_unreported(findings, map(Finding.of, odd_rows))
 
 
 # -- journals

@@ -329,6 +329,22 @@ def test_each_directory_hides_its_own(tmp_path: Path) -> None:
             bookie.index.ledgers()
 
 
+def test_findings_of_odd_rows_follow_those_of_ranges(tmp_path: Path) -> None:
+    """Of several directories too, the findings that belong to ranges come first, in their order."""
+    names = [tmp_path / f"l{number}" for number in range(2)]
+    for number, name in enumerate(names):
+        with RocksIndex(name, writable=True) as index:
+            for ledger in range(number, 600, 2):
+                index.set_state(ledger, LedgerState(KEY))
+            index._writable_database("ledgers", is_scoped=False).put(b"\0" * 7 + b"\1\1", b"")
+    damaged = damage_block(names[1], 2)
+    with BookieDir(tmp_path) as bookie:
+        listing = bookie.index.list_readable_ledgers()
+
+    assert [damaged.offset, None, None] == [finding.offset for finding in listing.findings]
+    assert [1] == [unknown.dir_index for unknown in listing.unknown]
+
+
 def test_ledgers_of_other_scopes(tmp_path: Path) -> None:
     """In the database of 128-bit ids, damage hides ledgers of one scope or of several; the listing
     of another scope does not need them."""

@@ -13,6 +13,7 @@ import pytest
 from rocksdict import Options, Rdict, WriteBatch
 
 from bkstore import (
+    BookieDir,
     CorruptionError,
     LedgerId,
     NoSuchLedger,
@@ -24,6 +25,9 @@ from bkstore.index.api import Finding
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.keys import entry_key, ledger_key
 from bkstore.index.rocks.options import database_options
+from bkstore.offline.dump import dump
+from bkstore.offline.reading.open_dump import open_dump
+from bkstore.offline.rewrite.recovered_ledger_states import read_source_ledgers
 
 # -- rows that are no bookie's
 
@@ -202,12 +206,87 @@ def test_ledger_row_that_does_not_parse(tmp_path: Path, value: bytes) -> None:
         assert (LedgerId(ledger=7), "damage") == (finding.ledger, finding.severity)
 
 
-@pytest.mark.parametrize("key", [b"\0" * 7 + b"\x08\0", b"\0" * 7 + b"\x08" + b"\1" * 8])
-def test_ledger_key_of_another_shape(tmp_path: Path, key: bytes) -> None:
-    """A key in the middle of `ledgers` that is no ledger's stops the listing, by name."""
+ODD_LEDGER_KEYS = {
+    "9 bytes": b"\0" * 7 + b"\x08\0",
+    "16 bytes": b"\0" * 7 + b"\x08" + b"\1" * 8,
+    "the first": b"\0\0",
+    "the last": b"\x7f" * 60,
+}
+
+
+@pytest.mark.parametrize("flush", [True, False], ids=["table", "log"])
+@pytest.mark.parametrize("key", ODD_LEDGER_KEYS.values(), ids=ODD_LEDGER_KEYS)
+def test_ledger_key_of_another_shape(tmp_path: Path, key: bytes, flush: bool) -> None:
+    """A row of `ledgers` whose key is no ledger's is one finding. It hides no ledger: all are
+    listed, with their states; a caller that needs sound rows alone gets an error."""
+    _with_rows(tmp_path, "ledgers", [(key, _row())], flush)
+    detail = f"key of {len(key)} bytes is not a ledger's: {key[:40].hex()}"
+    finding = Finding("damage", detail, str(tmp_path / "current" / "ledgers"))
+    with RocksIndex(tmp_path) as index:
+        listing = index.list_readable_ledgers()
+
+        assert [5, 7, 9] == [each.ledger for each in listing.ledgers]
+        assert [finding] == listing.findings == index.findings()
+        assert [] == listing.unknown
+        assert [b"", b""] == [index.state(ledger).master_key for ledger in (5, 9)]
+        assert (True, False) == (index.has_ledger(7), index.has_ledger(8))
+        with pytest.raises(CorruptionError, match=detail):
+            index.ledgers()
+
+
+def test_ledgers_of_others_beside_a_scope(tmp_path: Path) -> None:
+    """Rows of scope 0 in the databases of other scopes are no ledger's there."""
+    with RocksIndex(tmp_path, writable=True) as index:
+        index.put_many(LedgerId(1, 7), [0], [1])
+        index._writable_database("ledgers", is_scoped=True).put(bytes(8) + PREFIX[:8], _row())
+        index._writable_database("locations", is_scoped=True).put(bytes(8) + PREFIX, b"\1" * 8)
+    findings: list[Finding] = []
+    with RocksIndex(tmp_path) as index:
+        listing = index.list_readable_ledgers()
+        list(index.scan(findings=findings))
+
+        assert [LedgerId(1, 7)] == listing.ledgers == index.ledgers_with_entries()
+        assert listing.findings == index.findings()
+        assert [PREFIX[:8].hex() in finding.detail for finding in listing.findings] == [True]
+    assert [PREFIX.hex() in finding.detail for finding in findings] == [True]
+
+
+def test_states_of_a_lost_index_beside_an_odd_row(tmp_path: Path) -> None:
+    """Where `ledgers` is read alone, because `locations` is gone, the row is a finding too."""
+    key = ODD_LEDGER_KEYS["9 bytes"]
     _with_rows(tmp_path, "ledgers", [(key, _row())], True)
-    with pytest.raises(CorruptionError, match=key.hex()), RocksIndex(tmp_path) as index:
-        index.ledgers()
+    (tmp_path / "current" / "locations" / "CURRENT").unlink()
+    findings: list[Finding] = []
+    with BookieDir(tmp_path, needs_index=False) as bookie:
+        known = read_source_ledgers(bookie, findings)
+
+    assert ([5, 7, 9], True) == ([each.ledger for each in known.indexed], known.has_listing)
+    assert 1 == sum(key.hex() in finding.detail for finding in findings)
+
+
+def test_a_dump_names_an_odd_row_once(tmp_path: Path) -> None:
+    """It hides no ledger of any piece."""
+    key = ODD_LEDGER_KEYS["16 bytes"]
+    _with_rows(tmp_path / "b", "ledgers", [(key, _row())], True)
+    dump([tmp_path / "b"], tmp_path / "dump", piece_rows=300)
+    opened = open_dump(tmp_path / "dump")
+    (finding,) = opened.read("findings").to_pylist()
+
+    assert 3 == len(opened.files["entries"])
+    assert key.hex() in finding["detail"]
+    assert [5, 7, 9] == [row["ledger_id"] for row in opened.read("ledgers").to_pylist()]
+
+
+@pytest.mark.parametrize("ends", [[b"\0", b"\x7f" * 9], [b""]])
+def test_a_writer_refuses_odd_rows_at_an_end(tmp_path: Path, ends: list[bytes]) -> None:
+    """It has to be sure that the database is a bookie's; a reader, if both end rows are odd."""
+    _with_rows(tmp_path, "ledgers", [(key, _row()) for key in ends], True)
+
+    with pytest.raises(CorruptionError, match="not a bookie's database: ledgers row"):
+        RocksIndex(tmp_path, writable=True)
+    if len(ends) == 2:
+        with pytest.raises(CorruptionError, match="not a bookie's database: ledgers row"):
+            RocksIndex(tmp_path)
 
 
 # -- databases of others
