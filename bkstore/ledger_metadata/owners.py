@@ -109,7 +109,8 @@ def read_owner(custom_metadata: Mapping[str, bytes]) -> LedgerOwner:
         topic = parse_topic_url(texts.get("pulsar/compactedTopic") or "")
         return owner if topic is None else owner_of_topic(topic, component)
     if component == SCHEMA:
-        return owner_of_schema(_decode_schema_id(texts.get("pulsar/schemaId")))
+        schema_id = texts.get("pulsar/schemaId")
+        return owner_of_schema(None if schema_id is None else decode_schema_id(schema_id))
     return _owner_of_managed_ledger(owner, texts)
 
 
@@ -158,9 +159,10 @@ def _topic_of_schema(owner: LedgerOwner) -> str | None:
     return None if topic is None else topic.url
 
 
-def _decode_schema_id(schema_id: str | None) -> str | None:
-    """Return a schema's id with its topic decoded, which brokers encode."""
-    topic = parse_topic_path(schema_id or "")
+def decode_schema_id(schema_id: str) -> str:
+    """Return a schema's id with its topic decoded, which brokers encode. The path of its locator
+    below ``/schemas`` is such an id."""
+    topic = parse_topic_path(schema_id)
     if topic is None:
         return schema_id
     return f"{topic.namespace}/{decode_if_encoded(topic.local_name)}"

@@ -11,7 +11,10 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote_plus, unquote_plus
 
-_PARTITION = re.compile(r"(.+)-partition-([0-9]{1,9})", re.DOTALL)
+# A number with leading zeros is none of a partition, as in Pulsar.
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.DOTALL)
+# What ZooKeeper refuses in paths: control characters, and some that cannot be displayed.
+_REFUSED_IN_PATHS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 _PERSISTENT = "persistent"
 
 
@@ -80,6 +83,17 @@ def decode_if_encoded(name: str) -> str:
     """
     decoded = decode_element(name)
     return decoded if encode_element(decoded) == name else name
+
+
+def is_node_path(path: str) -> bool:
+    """Return whether a metadata store can have a node of this path below a root, as ZooKeeper
+    defines it: no element is empty, ``.`` or ``..``, and none has control characters.
+
+    >>> is_node_path("shop/orders/persistent/paid"), is_node_path("shop/../paid")
+    (True, False)
+    """
+    has_names = not {"", ".", ".."} & set(path.split("/"))
+    return has_names and _REFUSED_IN_PATHS.search(path) is None
 
 
 def parse_managed_ledger(managed_ledger: str) -> TopicName | None:

@@ -9,7 +9,7 @@ from bkstore.index.api import Finding
 from bkstore.ledger_metadata import LedgerOwner
 from bkstore.ledger_metadata.owners import PULSAR
 from bkstore.pulsar.reading import read_references
-from bkstore.pulsar.references import NodeKind, PulsarReferences
+from bkstore.pulsar.references import NodeKind, PulsarReferences, topic_key
 from bkstore.pulsar.sources.nodes import MANAGED_LEDGERS, SCHEMAS, PulsarNodes
 
 
@@ -26,17 +26,21 @@ def read_cluster_references(
     owners: Iterable[LedgerOwner],
     has_any: Callable[[Iterable[int]], bool],
 ) -> PulsarReferences:
-    """Read all references, also of managed ledgers that are no topics' and that `owners`, those of
-    the cluster's ledgers, name. `has_any` returns whether BookKeeper has one of some ledgers: if it
-    has none of those that are referred to, everything is in doubt. O(nodes)."""
+    """Read all references, also of the managed ledgers and schemas that `owners`, those of the
+    cluster's ledgers, name and that are elsewhere than a topic's. `has_any` returns whether
+    BookKeeper has one of some ledgers: if it has none of those that are referred to, everything is
+    in doubt. O(nodes + owners)."""
     references = read_references(nodes)
-    others = {
-        owner.managed_ledger
-        for owner in owners
-        if owner.application == PULSAR and owner.topic is None and owner.managed_ledger is not None
-    }
-    if others:
-        references.merge(read_references(nodes, sorted(others), []))
+    managed_ledgers, schemas = set(), set()
+    for owner in owners:
+        if owner.application != PULSAR:
+            continue
+        if owner.managed_ledger is not None and topic_key(owner) not in references.topics:
+            managed_ledgers.add(owner.managed_ledger)
+        if owner.schema is not None and not references.has_locator(owner.schema):
+            schemas.add(owner.schema)
+    if managed_ledgers or schemas:
+        references.merge(read_references(nodes, sorted(managed_ledgers), sorted(schemas)))
     _doubt_other_clusters(nodes, references, has_any)
     return references
 

@@ -88,6 +88,7 @@ class LeakSearch:
         self._may_miss_new = store_is_copy and nodes.is_live
         self._owners: dict[tuple[tuple[str, bytes], ...], LedgerOwner] = {}
         self.findings: list[Finding] = []
+        self._later_findings: list[Finding] = []  # of nodes that were read again
 
     def run(self) -> LeakReport:
         """Read BookKeeper's and Pulsar's metadata, read the suspects again, and return the classes.
@@ -106,7 +107,7 @@ class LeakSearch:
         settled = [each for each in first_results if each.ledger_class not in PROBLEM_CLASSES]
         confirmed = list(self._classify_again(suspects, references)) if suspects else []
         ledgers = sorted([*settled, *confirmed], key=_severity)
-        findings = list(references.findings)
+        findings = list(dict.fromkeys([*references.findings, *self._later_findings]))
         findings += [
             Finding("damage", ledger.problem, ledger=ledger.ledger)
             for ledger in stored.values()
@@ -178,6 +179,7 @@ class LeakSearch:
         ledger_ids = sorted({each.ledger for each in suspects})
         stored = {ledger.ledger: ledger for ledger in self._read_stored(ledger_ids)}
         current = self._read_references_of(suspects)
+        self._later_findings += current.findings
         for each in suspects:
             if each.ledger in stored:
                 yield classify_stored(stored[each.ledger], current, self._now, self._grace)

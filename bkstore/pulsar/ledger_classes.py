@@ -40,6 +40,7 @@ IS_MISSING_OFFLOADED = f"{IS_MISSING}; a copy is in long-term storage"
 IS_MISSING_REPLACEABLE = f"{IS_MISSING}; the cursor's ledger may name a newer one"
 HAS_OLDER_SCHEMAS = "older versions of the schema are not in its locator, and may be in this ledger"
 MAY_BE_COMPACTED = "ledger {} of the compaction's cursor may name it"
+OFFLOAD_INCOMPLETE = "its offload is not complete: brokers may read the ledger from BookKeeper"
 RECENT_CHANGE = "Pulsar has just changed its references; a broker may be deleting the ledger"
 
 
@@ -107,7 +108,8 @@ def _classify_referenced(
     owner = _merge_owners(stored.owner, reference.owner)
     if not reference.bookkeeper_deleted:
         return ClassifiedLedger(stored.ledger, "referenced", owner, stored, reference)
-    caution = _recent_change(reference.owner, references, now)
+    recent_change = _recent_change(reference.owner, references, now)
+    caution = recent_change if reference.offloaded else OFFLOAD_INCOMPLETE
     return ClassifiedLedger(
         stored.ledger, "offloaded-copy", owner, stored, reference, IS_OFFLOADED, caution
     )
@@ -126,7 +128,7 @@ def states_topic(owner: LedgerOwner) -> bool:
 def classify_missing(ledger_id: int, reference: LedgerReference) -> ClassifiedLedger | None:
     """Return the class of a ledger that Pulsar refers to and BookKeeper does not have; None if that
     is as it should be: its data are in long-term storage only."""
-    if reference.bookkeeper_deleted:
+    if reference.bookkeeper_deleted and reference.offloaded:
         return None
     ledger = LedgerId(0, ledger_id)
     if reference.may_be_replaced:

@@ -11,13 +11,16 @@ from bkstore.ledger_metadata.owners import (
     COMPACTED_LEDGER,
     MANAGED_LEDGER,
     LedgerOwner,
+    decode_schema_id,
     owner_of_schema,
     owner_of_topic,
 )
 from bkstore.ledger_metadata.topic_names import (
     decode_element,
     encode_element,
+    is_node_path,
     parse_managed_ledger,
+    parse_topic_path,
 )
 from bkstore.pulsar.node_values import (
     COMPACTION_CURSOR,
@@ -54,8 +57,9 @@ def read_references(
     ledgers (names below `/managed-ledgers`) and schemas (ids).
 
     A value that cannot be decoded is a finding, and a doubt about the ledgers that it may refer to;
-    it never counts as absent. So is a tree that an incomplete copy does not have. O(nodes); values
-    of a thousand topics are in memory at a time."""
+    it never counts as absent. So is a tree that an incomplete copy does not have, and a topic
+    in a copy that has cursors and no value. Names that a metadata store cannot have are left out.
+    O(nodes); values of a thousand topics are in memory at a time."""
     references = PulsarReferences()
     if managed_ledgers is None:
         managed_ledgers = _require_tree(
@@ -65,7 +69,7 @@ def read_references(
         locators = _require_tree(references, nodes, SCHEMAS, list_schemas(nodes))
     else:
         locators = [path for schema in schemas for path in _locator_paths(schema)]
-    for names in chunks(managed_ledgers, _TOPICS_AT_ONCE):
+    for names in chunks(filter(is_node_path, managed_ledgers), _TOPICS_AT_ONCE):
         _read_topics(nodes, names, references)
     for paths in chunks(locators, _TOPICS_AT_ONCE):
         _read_schemas(nodes, paths, references)
@@ -87,13 +91,11 @@ def _require_tree(
 def _locator_paths(schema: str) -> list[str]:
     """Return the paths that the locator of a schema may have: with its topic encoded, or as it
     is."""
-    namespace, _, topic = schema.rpartition("/")
-    owner = owner_of_schema(schema)
-    if owner.namespace is not None:
-        namespace, topic = owner.namespace, schema[len(owner.namespace) + 1 :]
-    return sorted(
-        {f"{SCHEMAS}/{namespace}/{element}" for element in (encode_element(topic), topic)}
-    )
+    topic = parse_topic_path(schema)
+    schema_ids = {schema}
+    if topic is not None:
+        schema_ids.add(f"{topic.namespace}/{encode_element(topic.local_name)}")
+    return sorted(f"{SCHEMAS}/{each}" for each in schema_ids if is_node_path(each))
 
 
 def _read_topics(
@@ -110,6 +112,9 @@ def _read_topics(
         assert topic is not None
         if value is None and cursors is None:
             continue
+        # A running broker may have created the topic after its value was requested.
+        if value is None and not nodes.is_live:
+            value = CorruptionError(None, None, "the topic has cursors, but no value")
         references.topics[topic] = managed_ledger
         key = (NodeKind.TOPIC, topic)
         listed = _decode(references, nodes, path, value, decode_managed_ledger, [key])
@@ -168,8 +173,7 @@ def _read_cursor(
 def _read_schemas(nodes: PulsarNodes, paths: list[str], references: PulsarReferences) -> None:
     """Add the ledgers of the versions that each schema's locator lists."""
     for path, value in zip(paths, nodes.read_many(paths)):
-        namespace, _, topic = path.removeprefix(f"{SCHEMAS}/").rpartition("/")
-        schema = f"{namespace}/{decode_element(topic)}"
+        schema = decode_schema_id(path.removeprefix(f"{SCHEMAS}/"))
         keys = [(NodeKind.SCHEMA, schema)]
         versions = _decode(references, nodes, path, value, decode_schema_locator, keys)
         if isinstance(versions, SchemaVersions):

@@ -17,6 +17,7 @@ from bkstore.ledger_metadata.owners import (
     SCHEMA,
     LedgerOwner,
 )
+from bkstore.ledger_metadata.topic_names import is_node_path
 from bkstore.pulsar.node_values import CursorValue
 from bkstore.pulsar.sources.nodes import MANAGED_LEDGERS, SCHEMAS
 
@@ -81,6 +82,10 @@ class PulsarReferences:
             return f"where Pulsar refers to ledgers of {owner} is not known"
         return next((self.doubts[key] for key in keys if key in self.doubts), None)
 
+    def has_locator(self, schema: str) -> bool:
+        """Return whether a schema's locator is there, even if it cannot be read."""
+        return schema in self.lowest_versions or (NodeKind.SCHEMA, schema) in self.doubts
+
     def last_change(self, owner: LedgerOwner) -> NodeChange | None:
         """Return the last change of the node that refers to ledgers of this owner; None if there
         is no such node, so that nothing is known of its last change."""
@@ -90,9 +95,10 @@ class PulsarReferences:
         return self.changes.get(keys[-1]) if keys else None
 
     def add(self, ledger_id: int, reference: LedgerReference) -> None:
-        """Add a reference; one to BookKeeper's copy prevails over one that says it is deleted."""
+        """Add a reference; one to BookKeeper's copy prevails over one that says it is deleted, and
+        one that is certain over one that may be replaced."""
         known = self.ledgers.get(ledger_id)
-        if known is None or known.bookkeeper_deleted or known.may_be_replaced:
+        if known is None or _precedence(reference) > _precedence(known):
             self.ledgers[ledger_id] = reference
 
     def merge(self, others: PulsarReferences) -> None:
@@ -113,6 +119,10 @@ def topic_key(owner: LedgerOwner) -> str | None:
     return owner.topic or owner.managed_ledger
 
 
+def _precedence(reference: LedgerReference) -> tuple[bool, bool]:
+    return not reference.bookkeeper_deleted, not reference.may_be_replaced
+
+
 def cursor_key(topic: str, cursor: str) -> NodeKey:
     """Return the key of a single cursor's node."""
     return NodeKind.CURSOR, f"{topic}/{cursor}"
@@ -120,11 +130,13 @@ def cursor_key(topic: str, cursor: str) -> NodeKey:
 
 def _nodes_of(owner: LedgerOwner) -> list[NodeKey]:
     """Return the keys of the nodes that may refer to ledgers of an owner, from the tree down to the
-    node itself; empty if unknown."""
+    node itself; empty if unknown, or if a metadata store cannot have such nodes."""
     topic = topic_key(owner)
     if owner.component == SCHEMA and owner.schema is not None:
-        return [(NodeKind.TREE, SCHEMAS), (NodeKind.SCHEMA, owner.schema)]
-    if topic is None:
+        namespace = owner.namespace or owner.schema
+        keys = [(NodeKind.TREE, SCHEMAS), (NodeKind.SCHEMA, owner.schema)]
+        return keys if is_node_path(namespace) else []
+    if topic is None or not is_node_path(owner.managed_ledger or ""):
         return []
     nodes = [(NodeKind.TREE, MANAGED_LEDGERS), (NodeKind.TOPIC, topic)]
     if owner.component == MANAGED_LEDGER:

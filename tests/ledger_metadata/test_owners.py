@@ -49,6 +49,9 @@ def test_any_element(name: str) -> None:
     [
         ("t/n/persistent/a%2Fb", "t/n", "persistent://t/n/a/b", None),
         ("t/n/persistent/x-partition-12", "t/n", "persistent://t/n/x-partition-12", 12),
+        ("t/n/persistent/x-partition-0", "t/n", "persistent://t/n/x-partition-0", 0),
+        ("t/n/persistent/x-partition-01", "t/n", "persistent://t/n/x-partition-01", None),
+        ("t/n/persistent/x-partition-00", "t/n", "persistent://t/n/x-partition-00", None),
         ("t/n/persistent/x-partition-", "t/n", "persistent://t/n/x-partition-", None),
         ("t/n/persistent/-partition-1", "t/n", "persistent://t/n/-partition-1", None),
         ("t/c/n/persistent/x", "t/c/n", "persistent://t/c/n/x", None),

@@ -44,8 +44,10 @@ def field(number: int, value: int | bytes | str) -> bytes:
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-def listed(ledger: int, *, offloaded: bool = False, deleted: bool = False) -> bytes:
-    """Return a `LedgerInfo`, with an `OffloadContext` if it is offloaded."""
+def listed(ledger: int, *, offloaded: bool | None = None, deleted: bool = False) -> bytes:
+    """Return a `LedgerInfo`, with an `OffloadContext` if it is offloaded or deleted; by default a
+    deleted one is offloaded."""
+    offloaded = deleted if offloaded is None else offloaded
     context = field(1, 5) + field(2, -6) + field(3, int(offloaded)) + field(4, int(deleted))
     info = field(1, ledger) + field(2, 10) + field(3, 1000) + field(4, OLD)
     return info + (field(5, context) if offloaded or deleted else b"")

@@ -318,10 +318,13 @@ def test_listed_meanwhile() -> None:
 def test_damaged_meanwhile() -> None:
     """A suspect of a topic that cannot be read any more is in doubt."""
 
-    def damage(_: Any, nodes: ChangingNodes) -> None:
-        nodes.put(topic_path("paid"), b"garbage")
+    nodes = ChangingNodes(
+        {topic_path("paid"): b""}, lambda nodes: nodes.put(topic_path("paid"), b"garbage")
+    )
+    report = LeakSearch(store_of([ledger(1, owned())]), nodes, now=NOW).run()
 
-    assert {1: "undetermined"} == changing([ledger(1, owned())], {topic_path("paid"): b""}, damage)
+    assert {1: "undetermined"} == classes(report)
+    assert [topic_path("paid")] == [finding.file for finding in report.findings]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ LEDGERS = managed_ledger(
     7,
     listed(2**40, offloaded=True),
     listed(9, offloaded=True, deleted=True),
-    listed(0, deleted=True),
+    listed(0, offloaded=False, deleted=True),
 )
 EXPECTED = [
     ListedLedger(7),

@@ -27,7 +27,8 @@ stored as (
       when o.doubt is not null then o.doubt
       when l.ctime is null then {no_creation_time}
       else {no_reference} end as detail,
-    case when r.ledger_id is not null
+    case when r.ledger_id is not null and not r.offloaded then {offload_incomplete}
+      when r.ledger_id is not null
         then case when {now} - p.changed_at < {recent} then {recent_change} end
       when o.lacks_schemas then {has_older_schemas}
       when o.cursor_ledger is not null and (o.named_ledger is null
@@ -48,7 +49,7 @@ missing as (
   from pulsar_references r
   anti join (select ledger_id from pulsar_ledgers where scope_id = 0) l
     on r.ledger_id = l.ledger_id
-  where not r.bookkeeper_deleted),
+  where not (r.bookkeeper_deleted and r.offloaded)),
 classified as (
   select k.*, o.is_chosen and k.class not in ('referenced', 'unreferenced-young') as is_shown,
     k.is_stored and not (o.is_chosen and k.class in ('leaked', 'offloaded-copy')) as is_needed
@@ -94,6 +95,7 @@ def leaked_ledgers_sql(now: int, grace: int) -> str:
         is_offloaded=_quoted(classes.IS_OFFLOADED),
         no_creation_time=_quoted(classes.NO_CREATION_TIME),
         no_reference=_quoted(classes.NO_REFERENCE),
+        offload_incomplete=_quoted(classes.OFFLOAD_INCOMPLETE),
         recent_change=_quoted(classes.RECENT_CHANGE),
         has_older_schemas=_quoted(classes.HAS_OLDER_SCHEMAS),
         may_be_compacted=f"{_quoted(before)}, cast(o.cursor_ledger as string), {_quoted(after)}",

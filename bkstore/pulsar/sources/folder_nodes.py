@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import read_file
-from bkstore.files.os_errors import convert_read_errors
+from bkstore.files.os_errors import convert_read_errors, is_absent
 from bkstore.pulsar.sources.nodes import NodeValue
 
 OWN_VALUE = ".data"
@@ -20,7 +21,8 @@ _MAX_VALUE_BYTES = 16 << 20
 class FolderNodes:
     """Nodes of a folder: a node is a file with its value, or a directory with its children, whose
     file `OWN_VALUE` has the node's own value. Without that file the node's value is unknown, not
-    empty. A tree that the folder does not have counts as left out of the copy."""
+    empty; so is a node whose name is too long for a file. A tree that the folder does not have
+    counts as left out of the copy. Raises `CorruptionError` for file names that are not UTF-8."""
 
     is_live = False
     is_complete = False
@@ -40,11 +42,14 @@ class FolderNodes:
             file = self.location_of(path)
             with convert_read_errors(file):
                 try:
-                    yield sorted({*os.listdir(file)} - {OWN_VALUE})
+                    names = sorted({*os.listdir(file)} - {OWN_VALUE})
                 except NotADirectoryError:
-                    yield []
-                except FileNotFoundError:
-                    yield None
+                    names = []
+                except OSError as error:
+                    if not is_absent(error):
+                        raise
+                    names = None
+            yield None if names is None else _require_text(names, file)
 
     def read_many(self, paths: Iterable[str]) -> Iterator[NodeValue | CorruptionError | None]:
         """As `PulsarNodes.read_many`."""
@@ -67,6 +72,10 @@ class FolderNodes:
                 return CorruptionError(file, None, reason)
             except CorruptionError as error:
                 return error
+            except OSError as error:
+                if error.errno != errno.ENAMETOOLONG:
+                    raise
+                return CorruptionError(file, None, "the name is too long for a file of the copy")
 
     def location_of(self, path: str) -> str:
         """Return the path of the node's file or directory."""
@@ -74,3 +83,14 @@ class FolderNodes:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def _require_text(names: list[str], folder: str) -> list[str]:
+    """Return the names of files; raises `CorruptionError` if one is not UTF-8."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            reason = f"the name of the file {name!r} is not UTF-8"
+            raise CorruptionError(folder, None, reason) from None
+    return names

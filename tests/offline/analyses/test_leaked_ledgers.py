@@ -129,6 +129,21 @@ def test_recent_changes(age: int, tmp_path: Path) -> None:
     assert [age < 300_000] * 2 == [row[8] is not None for row in rows]
 
 
+def test_incomplete_offload(tmp_path: Path) -> None:
+    """A ledger is listed as deleted, though its offload is not complete: the copy in BookKeeper has
+    a caution, and without one the ledger is dangling."""
+    value = managed_ledger(9, *(listed(each, offloaded=False, deleted=True) for each in (2, 3)))
+    rows, _ = _rows_of(
+        [ledger(number, owned("paid")) for number in (2, 9)],
+        {topic_path("paid"): value},
+        tmp_path / "d",
+    )
+
+    assert [("dangling", 3, False), ("offloaded-copy", 2, True)] == [
+        (row[0], row[2], "is not complete" in (row[8] or "")) for row in rows
+    ]
+
+
 def test_another_cluster(tmp_path: Path) -> None:
     """A ledger of another scope is not the one that Pulsar lists: if none of those is there, the
     nodes may be another cluster's, which is a finding."""
