@@ -9,6 +9,7 @@ from typing import Any
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from bkstore.formats.metadata.messages import as_text
 from bkstore.formats.syntax.proto_messages import declare
 
 _MESSAGES = """
@@ -42,13 +43,16 @@ MESSAGES = declare("bkstore.pulsar", _MESSAGES)
 
 def misplaced_fields(message: Any) -> Iterator[str]:
     """Yield the fields of a parsed message, and of those inside it, whose wire type is not the
-    declared one: the parser keeps them as unknown fields, as those of newer versions."""
+    declared one: the parser keeps them as unknown fields, as those of newer versions. Raises
+    `UnicodeDecodeError` for a string that is not UTF-8."""
     known_fields = message.DESCRIPTOR.fields_by_number
     unknown_fields: Any = UnknownFieldSet(message)
     for unknown in unknown_fields:
         if unknown.field_number in known_fields:
             yield known_fields[unknown.field_number].full_name
     for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            as_text(value)
         if field.message_type is not None:
             for part in value if hasattr(value, "append") else [value]:
                 yield from misplaced_fields(part)

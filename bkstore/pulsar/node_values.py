@@ -30,6 +30,9 @@ _HEAD_OFFSET = len(_MAGIC) + _HEAD_SIZE.size
 _MAX_LEDGER_ID = 2**63 - 1  # of scope 0
 _MAX_MESSAGE_BYTES = 256 << 20  # a node's value has at most 1 MiB, compressed
 _CODECS = ("none", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
+# What a compressed byte may become at most: 255 bytes of a run in LZ4, four repetitions of 258
+# bytes in zlib, a quarter of a block of 128 KiB in zstd, a copy of 64 bytes in Snappy.
+_MAX_RATIOS = {"none": 1, "LZ4": 255, "ZLIB": 1032, "ZSTD": 1 << 15, "SNAPPY": 64}
 
 
 class ListedLedger(NamedTuple):
@@ -171,9 +174,11 @@ def _decompress(kind: str, data: bytes) -> bytes:
     if not 0 <= head.compressionType < len(_CODECS):
         reason = f"compressed {kind}: unknown compression type {head.compressionType}"
         raise CorruptionError(None, _HEAD_OFFSET, reason)
-    if not 0 <= size <= _MAX_MESSAGE_BYTES:
-        raise CorruptionError(None, _HEAD_OFFSET, f"compressed {kind}: size {size} is not valid")
     codec = _CODECS[head.compressionType]
+    # A size that the body cannot have is not allocated, either.
+    if not 0 <= size <= min(_MAX_MESSAGE_BYTES, _MAX_RATIOS[codec] * len(body)):
+        reason = f"size {size} is not valid for {len(body)} bytes ({codec})"
+        raise CorruptionError(None, _HEAD_OFFSET, f"compressed {kind}: {reason}")
     try:
         message = _decompress_body(codec, body, size)
     except (cramjam.DecompressionError, zlib.error, OSError, ValueError) as error:

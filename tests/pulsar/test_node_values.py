@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given, strategies as st
@@ -145,6 +146,36 @@ def test_damaged_bodies(codec: str) -> None:
     for cut in (data[:-1], data[:10], data[:10] + b"\x00garbage"):
         with pytest.raises(CorruptionError):
             decode_managed_ledger(cut)
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS))
+def test_compressible_values(codec: str) -> None:
+    """The most compressible value is decoded, and a size that its body cannot have is refused
+    before so many bytes are allocated."""
+    value = field(3, field(1, "k") + field(2, "x" * 1_000_000))
+
+    assert [] == decode_managed_ledger(packed(value, codec))
+    head = field(1, CODECS[codec][0]) + field(2, 256 << 20)
+    claim = b"\x47\x78" + struct.pack(">I", len(head)) + head + b"\0" * 50
+    tracemalloc.start()
+    with pytest.raises(CorruptionError, match="size 268435456 is not valid for 50 bytes"):
+        decode_managed_ledger(claim)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"x\xc3"])
+def test_strings_that_are_not_utf8(text: bytes) -> None:
+    """A name that is not UTF-8 is damage, in each message that has names."""
+    for decode, value in (
+        (decode_cursor, field(1, 5) + field(5, field(1, text) + field(2, 1))),
+        (decode_cursor, field(1, 5) + field(8, field(1, text) + field(2, "7"))),
+        (decode_cursor, field(1, 5) + field(8, field(1, "k") + field(2, text))),
+        (decode_managed_ledger, field(1, field(1, 5)) + field(3, field(1, text) + field(2, "v"))),
+    ):
+        with pytest.raises(CorruptionError, match=r"does not parse: .*utf-8"):
+            decode(value)
 
 
 @given(st.binary(max_size=40))
