@@ -83,7 +83,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
         redirect_to_null(sys.stdout)
         return 0
     except BkstoreError as error:
-        return _print_failure(str(error))
+        return _print_failure(str(error), getattr(error, "__notes__", ()))
     except OSError as error:
         return _print_failure(f"{error.filename or 'input or output'}: {error.strerror or error}")
     except MemoryError:
@@ -104,8 +104,11 @@ def _flush_output(code: int) -> int:
     return code
 
 
-def _print_failure(message: str) -> int:
+def _print_failure(message: str, advice: Sequence[str] = ()) -> int:
+    """Print why the command failed, and what to do, a line each; return the exit code."""
     print_stderr(f"bkstore: {message}")
+    for line in advice:
+        print_stderr(line)
     return FAILED
 
 

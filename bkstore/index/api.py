@@ -159,7 +159,8 @@ class Finding:
 class UnknownLedgers(NamedTuple):
     """The ledgers from `first` to `last`, both inclusive: damage hides which of them an index has,
     and their states. Of several directories, only ledgers L with ``L mod directories`` equal to
-    `dir_index` belong to the damaged one.
+    `dir_index` belong to the damaged one, and of a folder of index files only those whose
+    `low_16_bits` its path has.
 
     >>> unknown = UnknownLedgers(LedgerId(0, 5), LedgerId(0, 9))
     >>> [unknown.includes(LedgerId(0, number)) for number in (4, 5, 9, 10)]
@@ -170,11 +171,14 @@ class UnknownLedgers(NamedTuple):
     last: LedgerId
     dir_index: int = 0
     directories: int = 1
+    low_16_bits: range = range(1 << 16)
 
     def includes(self, ledger: LedgerId) -> bool:
         """Return whether the ledger is one of these."""
-        is_between = self.first <= ledger <= self.last
-        return is_between and ledger.ledger % self.directories == self.dir_index
+        if not self.first <= ledger <= self.last:
+            return False
+        is_own_directory = ledger.ledger % self.directories == self.dir_index
+        return is_own_directory and ledger.ledger & 0xFFFF in self.low_16_bits
 
 
 @dataclass(frozen=True, slots=True)

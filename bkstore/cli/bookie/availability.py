@@ -12,6 +12,7 @@ from bkstore.cli.owners.owner_options import add_ledger_or_filters
 from bkstore.cli.screen.cells import list_ranges
 from bkstore.cli.terminal.ledger_options import (
     add_ledger_argument,
+    find_ledger,
     ledger_from_args,
     report_unknown,
 )
@@ -59,15 +60,13 @@ def run(args: argparse.Namespace) -> int:
     expected = expected_entries(args.missing_from, args.stripe)
     choice = read_ledger_choice(args)
     chosen = None if choice is None else choice.ledgers
-    code = 0
     with open_bookie(args) as bookie:
         if chosen is None:
             ledgers = [ledger_from_args(args)]
-            code = report_unknown(bookie, ledgers[0])
+            found = find_ledger(bookie, ledgers[0])
         else:
             listing = bookie.index.list_readable_ledgers()
             ledgers = [ledger_id for ledger_id in listing.ledgers if ledger_id in chosen]
-            code = report_findings(listing.findings)
         tables = [
             availability_table(ledger, bookie.index.availability(ledger), args.encoding, expected)
             for ledger in ledgers
@@ -75,7 +74,9 @@ def run(args: argparse.Namespace) -> int:
         bookie.check_unchanged()
     # If the filters choose no ledger, `choice.report` prints that: no second message.
     write_output(args, AVAILABILITY, tables, reports_no_rows=lambda: False)
-    return code if choice is None else choice.report(code, is_empty=not ledgers)
+    if choice is None:
+        return report_unknown(ledgers[0], found)
+    return choice.report(report_findings(listing.findings), is_empty=not ledgers)
 
 
 def expected_entries(entry_range: str | None, stripe: str | None) -> Availability | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from bkstore.cli.terminal.ledger_options import (
     add_ledger_argument,
+    find_ledger,
     ledger_from_args,
     report_unknown,
 )
@@ -32,14 +33,14 @@ def run(args: argparse.Namespace) -> int:
     ledger = ledger_from_args(args)
     with open_bookie(args) as bookie:
         tables = _location_tables(bookie, ledger)
-        exit_code = report_unknown(bookie, ledger)
+        found = find_ledger(bookie, ledger)
         write_output(
             args,
             LOCATIONS,
             check_unchanged_at_end(tables, bookie),
-            reports_no_rows=lambda: exit_code == 0,  # for an unknown ledger one message is enough
+            reports_no_rows=lambda: found is True,  # for an unknown ledger one message is enough
         )
-    return exit_code
+    return report_unknown(ledger, found)
 
 
 def _location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:

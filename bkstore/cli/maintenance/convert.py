@@ -11,7 +11,6 @@ from bkstore.cli.maintenance.rewrite_arguments import (
     write_result,
 )
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.standard_streams import print_stderr
 from bkstore.errors import CorruptionError
 from bkstore.tables import REWRITES
 
@@ -29,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
         result = run_rewrite(args, convert)
     except CorruptionError as error:
         if Path(error.file or "").is_relative_to(args.source):  # of SRC, not of DST
-            print_stderr(
+            error.add_note(
                 "bkstore rebuild-index makes an index from the entry logs, without this one"
             )
         raise

@@ -127,13 +127,21 @@ def index_has_ledger(bookie: BookieDir, ledger: LedgerId) -> bool:
         return False
 
 
-def report_unknown(bookie: BookieDir, ledger: LedgerId) -> int:
-    """Return 0 if the index has the ledger; otherwise, or if damage hides whether it has, print a
-    message to stderr and return 1."""
+def find_ledger(bookie: BookieDir, ledger: LedgerId) -> bool | Finding:
+    """Return whether the index has the ledger, or the damage that hides whether it has."""
     try:
-        return 0 if bookie.index.has_ledger(ledger) else print_unknown_ledger(ledger)
+        return bookie.index.has_ledger(ledger)
     except CorruptionError as error:
-        return report_findings([Finding.of(error, ledger)])
+        return Finding.of(error, ledger)
+
+
+def report_unknown(ledger: LedgerId, found: bool | Finding) -> int:
+    """Return 0 if the index has the ledger; otherwise, or if damage hides whether it has, print a
+    message to stderr and return 1. `found` is the result of `find_ledger`. This follows the output
+    of the ledger's rows: an error of reading them may be the same damage."""
+    if isinstance(found, Finding):
+        return report_findings([found])
+    return 0 if found else print_unknown_ledger(ledger)
 
 
 def print_unknown_ledger(ledger: LedgerId) -> int:

@@ -18,9 +18,13 @@ from bkstore.files.os_errors import read_error
 from bkstore.formats.idxfile import index_path, parse_index_path
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
+from bkstore.index.hierarchical.lost_folders import (
+    SCOPED_DIGITS,
+    LostFolder,
+    ledgers_below,
+)
 
 _LEVEL_NAME = re.compile(r"[0-9a-f]{1,2}|[0-9a-f]{8}")
-_SCOPED_DIGITS = 8  # hex digits of a folder of scoped ledgers
 _SUFFIXES = (".idx", ".idx.rloc")
 _BYTE_OF_NAME = {f"{byte:x}": byte for byte in range(256)}
 
@@ -31,8 +35,8 @@ class IndexFileTree:
 
     files: dict[LedgerId, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    folder_errors: list[CorruptionError] = field(default_factory=list)
-    """Errors for files in the place of a folder of index files: what it had is unknown."""
+    lost_folders: list[LostFolder] = field(default_factory=list)
+    """Files in the place of a folder of index files: what it had is unknown."""
     irregular_ledgers: set[LedgerId] = field(default_factory=set)
     """Ledgers whose file is a link, a leftover, or no file at all."""
     has_file_types: bool = True
@@ -50,7 +54,7 @@ class _Walk:
         file: the parts of each path, and whether it is a regular file."""
         self._tree = tree
         for top in self._iterate_folders(str(current_dir), ()):
-            is_scoped = len(top.name) == _SCOPED_DIGITS  # of a scope other than 0
+            is_scoped = len(top.name) == SCOPED_DIGITS  # of a scope other than 0
             for middle in self._iterate_folders(top.path, (top.name,)):
                 if not is_scoped:  # two levels, else three
                     self._add_files(middle.path, (top.name, middle.name))
@@ -62,7 +66,7 @@ class _Walk:
     def _iterate_folders(self, path: str, parts: tuple[str, ...]) -> Iterator[os.DirEntry[str]]:
         """Yield the folders in `path` that may hold index files, or folders with these. An index
         file beside them is too high in the tree, so it goes to `others`. A file with the name of
-        such a folder becomes one of the tree's errors."""
+        such a folder becomes one of the tree's lost folders."""
         for entry in _list_entries(path):
             if entry.name.endswith(_SUFFIXES):
                 self.others.append(((*parts, entry.name), entry.is_file(follow_symlinks=False)))
@@ -70,7 +74,8 @@ class _Walk:
                 if is_folder(entry):
                     yield entry
                 else:
-                    self._tree.folder_errors.append(_not_a_folder(entry.path))
+                    unknown = ledgers_below((*parts, entry.name))
+                    self._tree.lost_folders.append(LostFolder(_not_a_folder(entry.path), unknown))
 
     def _add_files(self, path: str, parts: tuple[str, ...]) -> None:
         """Add the index files of a lowest-level folder to `files`, or to `others`."""
@@ -142,7 +147,7 @@ def scan_trees(current_dirs: list[Path]) -> IndexFileTree:
     # Leftovers come last, as one is used only if no directory has the ledger's file.
     for ledger, path in leftovers:
         _add_leftover(tree, ledger, path)
-    tree.findings += map(Finding.of, tree.folder_errors)
+    tree.findings += [folder.finding() for folder in tree.lost_folders]
     return tree
 
 
@@ -231,7 +236,7 @@ def find_stray_files(current_dir: Path) -> Iterator[str]:
     for top in _list_level_folders(current_dir):
         # Ledgers of scope 0 have two levels of folders, those of other scopes (the upper 64 bits of
         # an id), whose folder names have more digits, three.
-        is_scoped = len(os.path.basename(top)) == _SCOPED_DIGITS
+        is_scoped = len(os.path.basename(top)) == SCOPED_DIGITS
         for middle in _scan_level(top):
             if isinstance(middle, str):  # the path of a stray file
                 yield middle

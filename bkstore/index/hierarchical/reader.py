@@ -40,6 +40,7 @@ from bkstore.index.api import (
     Findings,
     IndexBatch,
     LedgerLike,
+    LedgerListing,
     LedgerState,
 )
 from bkstore.index.bulk_listing import LedgerErrors, Listing, list_one_by_one
@@ -141,6 +142,17 @@ class HierarchicalReader(EntryIndex):
         sort_ledgers(listed)
         return listed
 
+    def list_readable_ledgers(self, scope: int | None = None) -> LedgerListing:
+        """Return the ledgers with an index file, and those that may have had one in a folder that
+        cannot be read, because something else is in its place."""
+        ledgers = self.ledgers(scope)
+        with self._lock:
+            lost_folders = [
+                each for each in self._scanned_tree().lost_folders if each.may_hide(scope)
+            ]
+        unknown = [folder.unknown for folder in lost_folders]
+        return LedgerListing(ledgers, unknown, [folder.finding() for folder in lost_folders])
+
     def findings(self) -> list[Finding]:
         """Return misplaced files, second copies and `.rloc` leftovers."""
         with self._lock:
@@ -154,7 +166,7 @@ class HierarchicalReader(EntryIndex):
             tree = self._tree
             # If a ledger is absent, a folder that cannot be read may be why: the search below
             # raises the error of that folder.
-            if tree is not None and (ledger_id in tree.files or not tree.folder_errors):
+            if tree is not None and (ledger_id in tree.files or not tree.lost_folders):
                 return tree.files.get(ledger_id)
             if ledger_id in self._changes.new_paths:
                 return self._changes.final_path_of(ledger_id)
@@ -416,11 +428,11 @@ class HierarchicalReader(EntryIndex):
         rows_per_part = max(batch, _MIN_SCAN_ROWS)
         # Where a file is in the place of a folder, rows may be lost: report this first, or raise.
         with self._lock:
-            folder_errors = list(self._scanned_tree().folder_errors)
-        for error in folder_errors:
+            lost_folders = list(self._scanned_tree().lost_folders)
+        for folder in lost_folders:
             if findings is None:
-                raise error
-            findings.append(Finding.of(error))
+                raise folder.error
+            findings.append(folder.finding())
         # Cut long files, join short ones.
         for file_rows in self._read_all_rows(findings):
             for start in range(0, file_rows.entry_id.size, rows_per_part):

@@ -198,8 +198,11 @@ def report_ledgers(result: RewriteResult, selection: LedgerSelection) -> None:
     keyless = [ledger_id for ledger_id in stateless if not known.state(ledger_id).master_key]
     if stateless:
         ledgers = format_count(len(stateless), "ledger has", "ledgers have")
-        origin = "no state in the old index: from the journals, or else fenced"
-        detail = f"{ledgers} {origin}; {len(keyless)} without a master key"
+        detail = (
+            f"{ledgers} no state in the old index: it is taken from the journals, or else fenced"
+        )
+        if keyless:
+            detail += f"; {len(keyless)} without a master key"
         result.findings.append(Finding("oddity", detail, source, ledger=stateless[0]))
     if selection.misplaced:
         count = format_count(len(selection.misplaced), "ledger has", "ledgers have")
