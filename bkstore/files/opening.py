@@ -178,3 +178,10 @@ def _raise_error(error: OSError) -> None:
 def is_folder(entry: os.DirEntry[str]) -> bool:
     """Return whether a directory entry is a folder or a link to one; never raises for a link."""
     return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))
+
+
+def is_regular_file(entry: os.DirEntry[str]) -> bool:
+    """Return whether a directory entry is a regular file or a link to one; never raises for a
+    link."""
+    is_file = entry.is_file(follow_symlinks=False)
+    return is_file or (entry.is_symlink() and os.path.isfile(entry.path))

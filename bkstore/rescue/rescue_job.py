@@ -206,10 +206,11 @@ class RescueJob:
         return account_rows(self.plans, self.bookies)
 
     def findings(self) -> Iterator[tuple[str, Finding]]:
-        """Yield (bookie id, finding) for all damage, and ("", finding) for damaged metadata."""
+        """Yield (bookie id, finding) for all damage, and ("", finding) for damaged metadata. What
+        was met again, as by the inference of metadata before the rescue, is yielded once."""
         yield from (("", finding) for finding in self.wanted.findings)
         for bookie in self.bookies:
-            yield from ((bookie.bookie_id, finding) for finding in bookie.findings)
+            yield from ((bookie.bookie_id, finding) for finding in dict.fromkeys(bookie.findings))
 
     @property
     def is_whole(self) -> bool:

@@ -25,7 +25,7 @@ LEDGERS = [
     *(LedgerId(0, number) for number in (0x46, 0x47, 0x146, 0x10046, 0x10147)),
     *(LedgerId(SCOPE, number) for number in (0x46, 0x8000000000000001)),
 ]
-FOLDERS = ["0/46", "0", "1", "00000000", "00000000/0000f00d", "00000000/0000f00d/80000000"]
+FOLDERS = ["0/46", "0", "00000000", "00000000/0000f00d/80000000"]
 ENTRIES = 3
 
 
@@ -81,6 +81,8 @@ def _damage_lines(damaged: Path, folder: str) -> str:
     "parts",
     [
         *(tuple(folder.split("/")) for folder in FOLDERS),
+        ("1",),
+        ("00000000", "0000f00d"),
         ("ff",),
         ("ff", "ff"),
         ("0f",),
@@ -118,7 +120,7 @@ def test_listings(damaged: Path, folder: str) -> None:
             assert listed == listing.ledgers
             assert hidden == [ledger for ledger in wanted if listing.may_include(ledger)]
             assert bool(listing.unknown) == (len(listing.findings) == 1)
-        assert [] == index.list_readable_ledgers(SCOPE if folder in "0/46 1" else 0).findings
+        assert [] == index.list_readable_ledgers(SCOPE if folder in ("0", "0/46") else 0).findings
 
 
 def test_reading(damaged: Path, folder: str, capsys: Capsys) -> None:
@@ -160,9 +162,13 @@ def test_differences(sound: Path, damaged: Path, folder: str, capsys: Capsys) ->
     assert err.startswith(_damage_lines(damaged, folder))
 
 
-def test_rebuilt_index(damaged: Path, tmp_path: Path, folder: str, capsys: Capsys) -> None:
-    """It has every ledger; a hidden one is fenced, as its fence may be lost."""
-    code, _, err = _run(capsys, "rebuild-index", damaged, tmp_path / "new", "--to", "rocksdb")
+@pytest.mark.parametrize("layout", ["idx", "rocksdb"])
+def test_rebuilt_index(
+    damaged: Path, tmp_path: Path, folder: str, layout: str, capsys: Capsys
+) -> None:
+    """It has every ledger; a hidden one is fenced, as its fence may be lost. The file that took the
+    place of the folder is not copied."""
+    code, _, err = _run(capsys, "rebuild-index", damaged, tmp_path / "new", "--to", layout)
 
     assert 1 == code
     assert err.startswith(_damage_lines(damaged, folder))
@@ -172,6 +178,7 @@ def test_rebuilt_index(damaged: Path, tmp_path: Path, folder: str, capsys: Capsy
             assert list(range(ENTRIES)) == bookie.index.entries(ledger).tolist()
             state = LedgerState(b"", True) if ledger in _hidden(folder) else LedgerState(KEY)
             assert state == bookie.index.state(ledger)
+    assert layout == "idx" or not (tmp_path / "new" / "current" / folder).exists()
 
 
 def test_conversion(damaged: Path, tmp_path: Path, folder: str, capsys: Capsys) -> None:

@@ -22,6 +22,7 @@ from bkstore.cli.terminal.shared_options import (
     check_unchanged_at_end,
     open_bookie,
     report_findings,
+    report_unreadable,
 )
 from bkstore.cli.terminal.table_output import tables_of_rows
 from bkstore.counts import format_count
@@ -142,14 +143,17 @@ def _record_tables(
 ) -> Iterator[Table]:
     """Yield the rows of all files, with payloads if there are `digest_types`."""
     for file in files:
-        scan = scan_journal(file.path, skip_invalid=True)
-        rows = _record_rows(file, scan, findings)
-        if digest_types is None:
-            cells: Iterator[tuple[Any, ...]] = ((*row, None) for row, _ in rows)
-        else:
-            cells = _rows_with_payloads(rows, digest_types)
-        yield from tables_of_rows(JOURNAL_RECORDS, cells, _ROWS_PER_TABLE)
-        findings += scan.findings
+        try:
+            scan = scan_journal(file.path, skip_invalid=True)
+            rows = _record_rows(file, scan, findings)
+            if digest_types is None:
+                cells: Iterator[tuple[Any, ...]] = ((*row, None) for row, _ in rows)
+            else:
+                cells = _rows_with_payloads(rows, digest_types)
+            yield from tables_of_rows(JOURNAL_RECORDS, cells, _ROWS_PER_TABLE)
+            findings += scan.findings
+        except CorruptionError as error:
+            report_unreadable(error, findings, is_only_file=len(files) == 1)
 
 
 def _rows_with_payloads(

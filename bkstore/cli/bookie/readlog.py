@@ -23,9 +23,13 @@ from bkstore.cli.terminal.metadata_options import (
 )
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import check_unchanged_at_end, report_findings
+from bkstore.cli.terminal.shared_options import (
+    check_unchanged_at_end,
+    report_findings,
+    report_unreadable,
+)
 from bkstore.cli.terminal.standard_streams import print_stderr
-from bkstore.errors import InvalidArgument
+from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import DigestTypes, rows_of_ledgers
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
 from bkstore.ids import LedgerId
@@ -108,11 +112,16 @@ def _record_tables(
             return is_wanted
 
     for log in logs:
-        for batch in scan_log(log.path, findings, is_chosen):
-            selected = _select_records(batch, args)
-            for start in range(0, len(selected), ROWS_PER_TABLE):
-                rows = np.arange(start, min(start + ROWS_PER_TABLE, len(selected)))
-                yield _record_table(log, selected.where(rows), digest_types if args.msg else None)
+        try:
+            for batch in scan_log(log.path, findings, is_chosen):
+                selected = _select_records(batch, args)
+                for start in range(0, len(selected), ROWS_PER_TABLE):
+                    rows = selected.where(
+                        np.arange(start, min(start + ROWS_PER_TABLE, len(selected)))
+                    )
+                    yield _record_table(log, rows, digest_types if args.msg else None)
+        except CorruptionError as error:
+            report_unreadable(error, findings, is_only_file=len(logs) == 1)
 
 
 def _select_records(batch: LogBatch, args: argparse.Namespace) -> LogBatch:

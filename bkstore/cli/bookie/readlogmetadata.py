@@ -11,9 +11,13 @@ from typing import Any
 from bkstore.cli.bookie.log_arguments import add_log_arguments, open_logs
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import check_unchanged_at_end, report_findings
+from bkstore.cli.terminal.shared_options import (
+    check_unchanged_at_end,
+    report_findings,
+    report_unreadable,
+)
 from bkstore.cli.terminal.table_output import tables_of_rows
-from bkstore.errors import BkstoreError, DirectoryInUse
+from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse
 from bkstore.formats.entrylog import LogMetadata, log_name
 from bkstore.index.api import Finding
 from bkstore.storage.directories.file_listing import LogFile
@@ -47,7 +51,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _metadata_of_logs(logs: list[LogFile], findings: list[Finding]) -> Iterator[_FileMetadata]:
     for log in logs:
-        metadata, source = read_log_metadata(log.path, log.log_id, findings)
+        try:
+            metadata, source = read_log_metadata(log.path, log.log_id, findings)
+        except CorruptionError as error:
+            report_unreadable(error, findings, is_only_file=len(logs) == 1)
+            continue
         yield log.dir_index, Path(log.path).name, source, metadata
 
 

@@ -12,6 +12,8 @@ from bkstore.cli.maintenance.rewrite_arguments import (
 )
 from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import CorruptionError
+from bkstore.index.hierarchical.file_tree import is_level_name
+from bkstore.storage.directories.layout import DATABASE_NAMES
 from bkstore.tables import REWRITES
 
 
@@ -27,9 +29,20 @@ def run(args: argparse.Namespace) -> int:
     try:
         result = run_rewrite(args, convert)
     except CorruptionError as error:
-        if Path(error.file or "").is_relative_to(args.source):  # of SRC, not of DST
+        if _is_in_index(Path(error.file or ""), args.source):
             error.add_note(
                 "bkstore rebuild-index makes an index from the entry logs, without this one"
             )
         raise
     return write_result(args, result)
+
+
+def _is_in_index(file: Path, source: Path) -> bool:
+    """Return whether a damaged file is part of the source's index, which a rebuild does not need:
+    an index file, a file of a database, or in the place of one of their folders."""
+    if not file.is_relative_to(source):
+        return False
+    names = file.parts[-2:]
+    return (
+        file.suffix == ".idx" or is_level_name(file.name) or not {*DATABASE_NAMES}.isdisjoint(names)
+    )

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.cli.terminal.standard_streams import print_stderr
-from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
+from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument, SystemRefused
 from bkstore.ids import MAX_ENTRY_ID
+from bkstore.index.api import Finding
+from bkstore.index.damage_runs import add_unreported
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import Table
 
@@ -98,6 +100,16 @@ def check_unchanged_at_end(tables: Iterable[Table], *bookies: BookieDir | None) 
     for bookie in bookies:
         if bookie is not None:
             bookie.check_unchanged()
+
+
+def report_unreadable(
+    error: CorruptionError, findings: list[Finding], *, is_only_file: bool
+) -> None:
+    """Append the error of reading one of several files to the findings, so that the others are
+    read; raise it if the command reads no other."""
+    if is_only_file:
+        raise error
+    add_unreported(findings, [Finding.of(error)])
 
 
 def report_findings(findings: Iterable[Any], prefix: str = "") -> int:

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from bkstore.errors import BkstoreError
+from bkstore.files.opening import is_folder
 from bkstore.files.os_errors import is_absent, is_medium_error, read_error
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
@@ -322,7 +323,7 @@ def list_database_files(current: Path) -> list[str]:
     for database_name in DATABASE_NAMES:
         if (current / database_name).is_dir():
             with os.scandir(current / database_name) as entries:
-                paths += sorted(entry.path for entry in entries if not entry.is_dir())
+                paths += sorted(entry.path for entry in entries if not is_folder(entry))
     return paths
 
 

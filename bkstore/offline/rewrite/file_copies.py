@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import Files
-from bkstore.files.opening import check_regular
+from bkstore.files.opening import check_regular, is_folder
 from bkstore.files.os_errors import convert_read_errors, convert_write_errors
 from bkstore.formats import cookie as cookie_format
 from bkstore.index.api import Finding
@@ -65,7 +65,7 @@ def list_other_files(
         for dir_entry in dir_entries:
             name = dir_entry.name
             path = Path(dir_entry.path)
-            reason = _reason_left_behind(bookie, name, dir_entry.is_dir())
+            reason = _reason_left_behind(bookie, dir_entry)
             if reason is not None:
                 if reason:  # "" if it needs no finding
                     findings.append(Finding("oddity", f"not in the target: {reason}", str(path)))
@@ -86,21 +86,25 @@ def list_other_files(
             findings.append(Finding("oddity", detail, stray_path))
 
 
-def _reason_left_behind(bookie: BookieDir, name: str, is_folder: bool) -> str | None:
+def _reason_left_behind(bookie: BookieDir, entry: os.DirEntry[str]) -> str | None:
     """Return why a file in a ``current/`` is not copied as it is, for a finding; None if it is.
 
     The reason is "", and there is no finding, for logs and the index, which other steps copy, and
     for what is made anew (scope marker, metadata cache).
     """
+    name = entry.name
     if name in (MARKER_NAME, METADATA_CACHE):
         return ""
     if _LOG_NAME.fullmatch(name):
         return "" if name.endswith(".log") else "of an interrupted compaction"
     if name in DATABASE_NAMES:
         return "" if bookie.layout == "rocksdb" else "belongs to the index that was not read"
-    if not is_folder:
-        return None
-    return "" if is_level_name(name) else "a folder unknown to bookies"
+    if is_level_name(name):
+        if is_folder(entry):
+            return ""
+        # The index reports it; a target with index files needs a folder in its place.
+        return "" if bookie.layout == "idx" else "it is in the place of a folder of index files"
+    return "a folder unknown to bookies" if is_folder(entry) else None
 
 
 def _new_content(bookie: BookieDir, name: str, target: TargetDirectories) -> bytes | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
@@ -114,4 +114,9 @@ def _judge_log(
 def _is_complete(bookie: BookieDir, log: LogFile, damage: list[Finding]) -> bool:
     """Return whether only the last record is torn, and no row of the index points at it."""
     torn_offset = find_torn_record(Path(log.path), damage)
-    return torn_offset is not None and not is_indexed_from(bookie.index, log.log_id, torn_offset)
+    if torn_offset is None:
+        return False
+    try:
+        return not is_indexed_from(bookie.index, log.log_id, torn_offset)
+    except CorruptionError:  # rows that cannot be read may point at it
+        return False

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bkstore.errors import CorruptionError
+from bkstore.files.opening import check_regular, is_regular_file
 from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.idxfile import HEADER_SIZE
 from bkstore.ids import LedgerId
@@ -85,8 +87,12 @@ def _index_file_parts(
         if path is None:  # removed since the listing, which `check_unchanged` reports
             continue
         dir_index = next(n for n, index_dir in enumerate(index_dirs) if path.startswith(index_dir))
-        with convert_read_errors(path):
-            stat = os.stat(path)
+        try:
+            with convert_read_errors(path):
+                stat = check_regular(path)
+        except CorruptionError:  # reading its entries has reported it
+            has_unread[dir_index] = True
+            continue
         pages = -(-max(stat.st_size - HEADER_SIZE, 0) // page_size)  # rounded up
         file_counts = (1, stat.st_size, stat.st_blocks * _BLOCK_BYTES, rows or 0, pages)
         sums[dir_index] = list(map(operator.add, sums[dir_index], file_counts))
@@ -131,5 +137,5 @@ def _database_part(
 def _file_sizes(folder: Path) -> list[tuple[int, int]]:
     """Return (length, bytes on disk) of each file directly in a folder."""
     with convert_read_errors(folder), os.scandir(folder) as entries:
-        stats = [entry.stat() for entry in entries if entry.is_file()]
+        stats = [entry.stat() for entry in entries if is_regular_file(entry)]
     return [(stat.st_size, stat.st_blocks * _BLOCK_BYTES) for stat in stats]

@@ -14,6 +14,7 @@ from typing import Literal
 
 from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.files.disk_changes import StrPath
+from bkstore.files.opening import is_folder
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.storage.directories.server_conf import not_a_conf_error, read_server_conf
 
@@ -105,7 +106,7 @@ def _walk_bookie_dirs(top: Path, depth: int) -> Iterable[Path]:
     """Yield the folders with a ``current/``, at most `depth` levels below `top`. Does not search
     inside those, nor behind links, which may lead in a circle."""
     try:
-        inside = sorted(entry.path for entry in os.scandir(top) if entry.is_dir())
+        inside = sorted(entry.path for entry in os.scandir(top) if is_folder(entry))
     except PermissionError:  # as for lost+found; no copy of a bookie is where the user cannot read
         return
     for path in map(Path, inside):

@@ -270,9 +270,11 @@ def read_log_metadata(
 ) -> tuple[LogMetadata, Literal["map", "scan"]]:
     """Return the ledgers of a log with their bytes, and whether they are from map or scan.
 
-    Reads the ledgers map, at which the header of a closed log points; if it is missing or broken
-    (an oddity, as it repeats the records), scans the log: damage is added to `findings`, or raised.
+    Reads the ledgers map, at which the header of a closed log points; if it is missing or broken,
+    scans the log: damage is added to `findings`, or raised. A broken map is an oddity, as the map
+    only repeats the records, and is not reported beside damage of the log.
     """
+    map_oddity: Finding | None = None
     with LogBytes(path) as log:
         try:
             header = decode_header(log.read(0, _HEADER_FIELDS_SIZE))
@@ -284,13 +286,15 @@ def read_log_metadata(
                 findings.append(Finding.of(error))
             elif findings is not None and error.offset is not None and error.offset >= HEADER_SIZE:
                 detail = f"ledgers map is invalid, records were counted instead: {error.reason}"
-                findings.append(Finding("oddity", detail, str(Path(path)), error.offset))
+                map_oddity = Finding("oddity", detail, str(Path(path)), error.offset)
         except UnsupportedLayout:
             pass  # left to the scan, too
-    metadata = LogMetadata(log_id)
+    metadata, findings_before = LogMetadata(log_id), len(findings or ())
     for batch in scan_log(path, findings):
         for ledger_id, rows in batch.ledgers():
             metadata.add(ledger_id, int(batch.size[rows].sum()) + SIZE_FIELD_BYTES * rows.size)
+    if findings is not None and map_oddity is not None and len(findings) == findings_before:
+        findings.append(map_oddity)
     return metadata, "scan"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse, UnsupportedLayout
+from bkstore.files.opening import is_regular_file
 from bkstore.files.os_errors import convert_read_errors
 from bkstore.formats.rocksdb.manifest.table_file import TableFileMetadata
 from bkstore.index.api import Finding
@@ -175,7 +176,7 @@ class DatabaseFiles:
         sizes: dict[str, int] = {}
         for entry in os.scandir(self.path):
             try:
-                sizes[entry.name] = entry.stat().st_size if entry.is_file() else 0
+                sizes[entry.name] = entry.stat().st_size if is_regular_file(entry) else 0
             except FileNotFoundError:  # gone since the listing, or a link to nothing
                 continue
         return sizes
