@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args) as bookie:
         if chosen is None:
             ledgers = [ledger_from_args(args)]
-            found = find_ledger(bookie, ledgers[0])
+            presence = find_ledger(bookie, ledgers[0])
         else:
             listing = bookie.index.list_readable_ledgers()
             ledgers = [ledger_id for ledger_id in listing.ledgers if ledger_id in chosen]
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     # If the filters choose no ledger, `choice.report` prints that: no second message.
     write_output(args, AVAILABILITY, tables, reports_no_rows=lambda: False)
     if choice is None:
-        return report_unknown(ledgers[0], found)
+        return report_unknown(ledgers[0], presence)
     return choice.report(report_findings(listing.findings), is_empty=not ledgers)
 
 

@@ -33,14 +33,14 @@ def run(args: argparse.Namespace) -> int:
     ledger = ledger_from_args(args)
     with open_bookie(args) as bookie:
         tables = _location_tables(bookie, ledger)
-        found = find_ledger(bookie, ledger)
+        presence = find_ledger(bookie, ledger)
         write_output(
             args,
             LOCATIONS,
             check_unchanged_at_end(tables, bookie),
-            reports_no_rows=lambda: found is True,  # for an unknown ledger one message is enough
+            reports_no_rows=lambda: presence is True,  # for an unknown ledger one message is enough
         )
-    return report_unknown(ledger, found)
+    return report_unknown(ledger, presence)
 
 
 def _location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:

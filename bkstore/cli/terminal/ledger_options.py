@@ -135,13 +135,13 @@ def find_ledger(bookie: BookieDir, ledger: LedgerId) -> bool | Finding:
         return Finding.of(error, ledger)
 
 
-def report_unknown(ledger: LedgerId, found: bool | Finding) -> int:
+def report_unknown(ledger: LedgerId, presence: bool | Finding) -> int:
     """Return 0 if the index has the ledger; otherwise, or if damage hides whether it has, print a
-    message to stderr and return 1. `found` is the result of `find_ledger`. This follows the output
+    message to stderr and return 1. `presence` is the result of `find_ledger`. This follows the output
     of the ledger's rows: an error of reading them may be the same damage."""
-    if isinstance(found, Finding):
-        return report_findings([found])
-    return 0 if found else print_unknown_ledger(ledger)
+    if isinstance(presence, Finding):
+        return report_findings([presence])
+    return 0 if presence else print_unknown_ledger(ledger)
 
 
 def print_unknown_ledger(ledger: LedgerId) -> int:
