@@ -137,8 +137,8 @@ def find_ledger(bookie: BookieDir, ledger: LedgerId) -> bool | Finding:
 
 def report_unknown(ledger: LedgerId, presence: bool | Finding) -> int:
     """Return 0 if the index has the ledger; otherwise, or if damage hides whether it has, print a
-    message to stderr and return 1. `presence` is the result of `find_ledger`. This follows the output
-    of the ledger's rows: an error of reading them may be the same damage."""
+    message to stderr and return 1. `presence` is the result of `find_ledger`. This comes after the
+    ledger's rows: an error of reading them may be the same damage."""
     if isinstance(presence, Finding):
         return report_findings([presence])
     return 0 if presence else print_unknown_ledger(ledger)
