@@ -101,6 +101,7 @@ EXPECTED = [ListedLeak(LedgerId.of(7), "leaked", 3)]
     [
         ("csv", "owner,version,class,ledger_id,scope_id\nx,3,leaked,7,0\n"),
         ("csv", "class,scope_id,ledger_id,version\r\nleaked,0,7,3\r\n"),
+        ("csv", "\ufeffclass,scope_id,ledger_id,version\nleaked,0, 7,3\n"),  # by a spreadsheet
         ("json", json.dumps([ROW])),
         ("jsonl", json.dumps(ROW) + "\n"),
     ],
@@ -108,7 +109,7 @@ EXPECTED = [ListedLeak(LedgerId.of(7), "leaked", 3)]
 def test_lists(tmp_path: Path, suffix: str, text: str) -> None:
     """A list in each form, with the needed columns in any order."""
     file = tmp_path / f"list.{suffix}"
-    file.write_text(text)
+    file.write_text(text, "utf-8")
 
     assert EXPECTED == read_leak_list(file)
 
@@ -125,8 +126,32 @@ def test_ids_of_lists(tmp_path: Path) -> None:
     ("file_name", "content", "reason"),
     [
         ("l.csv", b"class,ledger_id\nleaked,7\n", "line 2 has no column scope_id"),
-        ("l.csv", b"class,scope_id,ledger_id,version\nleaked,0,x,3\n", "line 2: invalid literal"),
-        ("l.csv", b"class,scope_id,ledger_id,version\nleaked,0\n", "line 2: int"),
+        (
+            "l.csv",
+            b"class,scope_id,ledger_id,version\nleaked,0,x,3\n",
+            "line 2: ledger_id is not an int",
+        ),
+        ("l.csv", b"class,scope_id,ledger_id,version\nleaked,0\n", "line 2: ledger_id is not an"),
+        *(
+            (
+                "l.csv",
+                b"class,scope_id,ledger_id,version\nleaked,0,%s,3\n" % number,
+                "not an integer",
+            )
+            for number in (b"1E+12", b"7.0", b"1_0", b"7 8", b"9" * 99)
+        ),
+        ("l.csv", b"class,scope_id,ledger_id,version\nleaked,0,7,3,4\n", "line 2 has more values"),
+        (
+            "l.csv",
+            b"class,scope_id,ledger_id,version,ledger_id\n",
+            "more than one column ledger_id",
+        ),
+        ("l.csv", b"class,scope_id,ledger_id,version\n" + b"x" * 200_000, "line 2: field larger"),
+        *(
+            ("l.json", json.dumps([{**ROW, column: value}]).encode(), f"{column} is not an integer")
+            for column in ("ledger_id", "scope_id", "version")
+            for value in (8.7, 8.0, True, [8])
+        ),
         (
             "l.csv",
             b"class,scope_id,ledger_id,version\nleaked,0,\xff,3\n",
