@@ -126,10 +126,11 @@ def _compression_name(number: int) -> str:
     return COMPRESSIONS[number] if 0 <= number < len(COMPRESSIONS) else str(number)
 
 
-def format_milliseconds(milliseconds: int) -> str:
-    """Return a time since 1970 as text in UTC.
+def format_milliseconds(milliseconds: int) -> str | None:
+    """Return a time since 1970 as text in UTC; None for one that cannot be written so.
 
     >>> format_milliseconds(1_790_000_000_123)
     '2026-09-21T14:13:20.123Z'
     """
-    return f"{np.datetime64(milliseconds, 'ms')}Z"
+    time = np.datetime64(milliseconds, "ms")
+    return None if np.isnat(time) else f"{time}Z"

@@ -91,6 +91,21 @@ def test_headers(bookie: Path, capsys: Capsys, ledger: int) -> None:
     assert f"entry 5 of ledger {ledger}: the producer's checksum" in torn
 
 
+def test_times_beyond_text(tmp_path: Path, capsys: Capsys) -> None:
+    """Times that producers may state, as unsigned numbers: the one that has no text has none."""
+    times = (2**63 - 1, 2**63, 2**64 - 1)
+    entries = [message_entry(message_metadata(1, each)) for each in times]
+    with LedgerStorage.open(tmp_path / "bookie", "sorted") as storage:
+        records = Coder("CRC32C", "pw").encode_many(7, range(3), entries)
+        storage.add_entries(records, master_key=master_key("pw"))
+    code, rows, _ = _run(capsys, tmp_path / "bookie", 7)
+
+    assert (0, [2**63 - 1, -(2**63), -1]) == (code, [row["publish_time"] for row in rows])
+    assert ["292278994-08-17T07:12:55.807Z", None, "1969-12-31T23:59:59.999Z"] == [
+        row["published"] for row in rows
+    ]
+
+
 def test_payloads_on_request(bookie: Path, capsys: Capsys) -> None:
     """With --payload they are shown as stored, and only with --as."""
     _, rows, _ = _run(capsys, bookie, 7, "--payload", "--last", 1)
