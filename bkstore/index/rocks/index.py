@@ -179,6 +179,7 @@ class RocksIndex(RocksReader):
         self._closed, self._unscoped_locations = True, None
         with ExitStack() as closing:  # its callbacks run in reverse order, even if `flush` fails
             closing.callback(self._databases.clear)
+            closing.callback(self._listings.clear)
             for database in self._databases.values():
                 closing.callback(database.close)
             self.flush()

@@ -101,6 +101,7 @@ class RocksReader(EntryIndex):
         self._closed = False
         self._has_unfinished_creation = False  # of 128-bit databases, see `findings`
         self._known_ledgers: set[LedgerId] = set()
+        self._listings: dict[int | None, LedgerListing] = {}  # of a reader, by scope
         forks.register(self)
         try:
             for is_scoped in (False, True) if self._has_scoped_databases() else (False,):
@@ -185,8 +186,19 @@ class RocksReader(EntryIndex):
 
     def list_readable_ledgers(self, scope: int | None = None) -> LedgerListing:
         """Return the ledgers with a row in a sound block of `ledgers`, and the ranges of ids that
-        damaged ones hide. Rows whose keys are not a ledger's hide none, and are findings."""
+        damaged ones hide. Rows whose keys are not a ledger's hide none, and are findings. A reader,
+        whose rows do not change, lists a scope once; a repeated call copies what it listed."""
         scope = check_scope(scope)
+        self._find_ledgers(False)  # raises if the index is closed
+        listing = self._listings.get(scope)
+        if listing is None:
+            listing = self._list_ledger_rows(scope)
+            if not self._writable:
+                self._listings[scope] = listing
+        return LedgerListing(listing.ledgers[:], listing.unknown[:], listing.findings[:])
+
+    def _list_ledger_rows(self, scope: int | None) -> LedgerListing:
+        """Return the result of `list_readable_ledgers`, from all rows of `ledgers`."""
         listing, odd_rows = LedgerListing([]), list[CorruptionError]()
         # Scope 0 and all other scopes have databases of their own.
         for is_scoped in (False, True):
@@ -474,6 +486,7 @@ class RocksReader(EntryIndex):
     def _forked(self) -> None:
         self._closed, self._unscoped_locations = True, None
         self._databases.clear()
+        self._listings.clear()
 
 
 def _has_scope(bounds: tuple[LedgerId, LedgerId], scope: int) -> bool:

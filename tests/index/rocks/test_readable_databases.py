@@ -15,8 +15,8 @@ import pytest
 
 from bkstore.errors import CorruptionError, IllegalOperation
 from bkstore.ids import LedgerId
-from bkstore.index.api import IndexBatch
-from bkstore.index.rocks import RocksIndex
+from bkstore.index.api import IndexBatch, LedgerState
+from bkstore.index.rocks import RocksIndex, rows
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import ledger_range
 from bkstore.index.rocks.readable_database import LedgersDatabase, LocationsDatabase
@@ -144,6 +144,34 @@ def test_what_listing_ledgers_reads(
     assert [3, 4, 5] == numbers
     assert reads == len(starts)
     assert reads == 1 or sum(rows_read) < count  # a third of them at most
+
+
+def test_ledgers_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader keeps what it listed of each scope, out of the caller's reach, until it is closed; a
+    writer lists again."""
+    state = LedgerState(b"key", False)
+    with RocksIndex(tmp_path, writable=True) as index:
+        for ledger_id in (LedgerId(0, 3), LedgerId(7, 4)):
+            assert ledger_id not in index.ledgers()
+            index.set_state(ledger_id, state)
+            assert ledger_id in index.ledgers()
+    reads, read_ledger_rows = list[bool](), rows.read_ledger_rows
+
+    def counting(database: LedgersDatabase, is_scoped: bool, *more: Any) -> object:
+        reads.append(is_scoped)
+        return read_ledger_rows(database, is_scoped, *more)
+
+    monkeypatch.setattr(rows, "read_ledger_rows", counting)
+    with RocksIndex(tmp_path) as index:
+        for _ in range(3):
+            listing = index.list_readable_ledgers()
+            assert [LedgerId(0, 3), LedgerId(7, 4)] == listing.ledgers
+            listing.ledgers.clear()
+            assert [LedgerId(0, 3)] == index.ledgers(0)
+            assert [LedgerId(7, 4)] == index.ledgers(7)
+        assert [False, True, False, True] == reads  # all scopes, then scope 0, then scope 7
+    with pytest.raises(IllegalOperation):
+        index.ledgers()
 
 
 def test_last_key_behind_deleted_rows(tmp_path: Path) -> None:
