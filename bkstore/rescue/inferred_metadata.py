@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bkstore.availability import Availability
+from bkstore.counts import format_count
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse, SystemRefused
 from bkstore.formats.entry import find_digest_type, read_batch_ids, rows_of_ledgers
 from bkstore.formats.journal import JournalRecord
@@ -143,7 +144,8 @@ def _infer_ledger(
     shape = infer_shape(held)
     if shape is None:
         ensemble, write = tuple(sorted(held)), len(held)
-        note = f"no ensemble fits: taken as {len(held)} bookies with every entry"
+        bookies = format_count(len(held), "bookie")
+        note = f"no ensemble fits: taken as {bookies} with every entry"
     else:
         ensemble, write = shape
         note = f"ensemble of {len(ensemble)} and write quorum of {write} inferred"

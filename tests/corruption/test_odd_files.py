@@ -3,6 +3,7 @@ that a command needs is named once, and all others are read."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -78,13 +79,18 @@ def test_links_to_themselves(
 
 @SORTED
 def test_usage_of_a_file_that_cannot_be_read(bookie: Path, capsys: Capsys) -> None:
-    """An index file that is a link to nothing is a finding."""
+    """An index file that is a link to nothing is a finding, and the number of rows is unknown."""
     path = next(bookie.glob("ledgers/current/*/*/*.idx"))
     _replace_by_link(path, "nowhere")
     code, rows, lines = _run(capsys, "usage", bookie)
 
     assert (1, 3) == (code, rows)
     assert [f"damage: {path}: cannot be read: is a link to nothing, not a regular file"] == lines
+
+    main(["usage", str(bookie), "--detail", "--format", "jsonl"])
+    row = json.loads(capsys.readouterr().out)
+
+    assert row["index_row_bytes"] is None
 
 
 @SORTED

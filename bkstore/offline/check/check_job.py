@@ -344,4 +344,5 @@ class Check:
             unchecked.append("fences and limbo: there is no second copy to compare")
         garbage = self.coverage.total("garbage")
         if garbage:
-            unchecked.append(f"{garbage} records of ledgers not in the index")
+            records = format_count(garbage, "record")
+            unchecked.append(f"{records} of ledgers not in the index")
