@@ -15,7 +15,6 @@ from bkstore.index.rocks.files.log_file import FramedLogReader
 from bkstore.index.rocks.inspection.internal_rows import InternalRow, iterate_rows
 from bkstore.index.rocks.inspection.key_meanings import decode_key
 from bkstore.index.rocks.inspection.live_rows import read_live_rows
-from bkstore.index.rocks.inspection.log_rows import TORN_TAIL
 from bkstore.index.rocks.inspection.row_tables import (
     RowSource,
     make_file_row,
@@ -109,7 +108,7 @@ def _rows_of_log(database: ChosenDatabase, path: Path, options: ViewOptions) -> 
     reader = FramedLogReader(path)
     yield from _table_rows(database, path.name, iterate_rows(reader.rows()), options)
     if reader.torn_offset is not None and not options.live:
-        _add_finding(database, Finding("oddity", TORN_TAIL, str(path), reader.torn_offset))
+        _add_finding(database, Finding("oddity", reader.torn_detail, str(path), reader.torn_offset))
 
 
 def _table_rows(

@@ -13,12 +13,14 @@ from pathlib import Path
 from rocksdict import AccessType, Options, Rdict
 
 from bkstore import forks
-from bkstore.errors import SyncFailed, SystemRefused, WriteFailed
+from bkstore.errors import SyncFailed, SystemRefused, UnsupportedLayout, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import convert_write_errors, parse_rocksdb_error
 from bkstore.index.rocks.errors import translate_errors
 from bkstore.index.rocks.files import after_fork, database_directory, scratch_links
 from bkstore.index.rocks.files.manifest_file import (
+    Manifest,
+    TornTail,
     check_logs,
     check_tables,
     needed_logs,
@@ -28,6 +30,17 @@ from bkstore.index.rocks.options import count_opening_threads, reading_options
 
 _SIDE_FILE = "rocksdict-config.json"
 _MAX_LIVE_TRIES = 20
+
+
+def _refuse_tracked_logs(manifest: Manifest) -> None:
+    """Raise `UnsupportedLayout` if the manifest tracks write-ahead logs. RocksDB 9.8 would end the
+    process when it opens such a database to read: `DBImpl::Recover` uses a pointer that is null
+    then, unless the option that tracks logs is set, which rocksdict cannot set."""
+    if manifest.version.tracked_logs:
+        raise UnsupportedLayout(
+            f"{manifest.path}: tracks write-ahead logs (track_and_verify_wals_in_manifest), with"
+            " which RocksDB cannot open a database to read"
+        )
 
 
 class OpenDatabase:
@@ -91,32 +104,30 @@ class OpenDatabase:
         database_directory.check_not_in_use(self.path)
         manifest = database_directory.find_manifest(self.path)
         contents = read_manifest(manifest)
+        _refuse_tracked_logs(contents)
         if contents.torn_offset is not None:
             self.oddities.append((manifest, contents.torn_offset, "manifest ends inside a record"))
         for table_path in check_tables(contents, self.path):
             detail = "table file that no manifest lists: left by a crash; RocksDB deletes it"
             self.oddities.append((table_path, None, detail))
         torn_tails = check_logs(contents, needed_logs(contents, self.path))
-        for log_path, offset in torn_tails:
-            detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
-            self.oddities.append((log_path, offset, detail))
+        self.oddities += torn_tails
         if contents.unsupported is not None:
             detail = f"missing files would go unnoticed: it has {contents.unsupported}"
             self.oddities.append((manifest, None, detail))
         if contents.torn_offset is not None:
-            torn_tails.append((manifest, contents.torn_offset))
+            torn_tails.append(TornTail(manifest, contents.torn_offset, "ends inside a record"))
         return self._open_links(torn_tails, open_files=None)
 
-    def _open_links(
-        self, torn_tails: Sequence[tuple[Path, int]], open_files: ExitStack | None
-    ) -> Rdict:
+    def _open_links(self, torn_tails: Sequence[TornTail], open_files: ExitStack | None) -> Rdict:
         """Open through a scratch directory of links, without the incomplete records at the end of
-        files (`torn_tails`: file, offset). For a database in use, `open_files` keeps its files open
+        files (`torn_tails`). For a database in use, `open_files` keeps its files open
         (None: it is not in use), and the linked logs are checked here."""
         scratch = self._resources.enter_context(scratch_links.link_copy(self.path, open_files))
         self._scratch = str(scratch)
         if open_files is not None:
             contents = read_manifest(database_directory.find_manifest(scratch))
+            _refuse_tracked_logs(contents)
             torn_tails = check_logs(contents, needed_logs(contents, scratch))
         scratch_links.truncate_torn_tails(scratch, torn_tails)
         options = reading_options()

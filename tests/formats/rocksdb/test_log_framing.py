@@ -78,6 +78,33 @@ def test_recyclable_records_end_where_an_older_log_begins() -> None:
     assert ([(0, b"abcde")], None) == read(data)
 
 
+@pytest.mark.parametrize("behind", [b"\0" * 40, b"old" * 20, b"\1", record(5, b"old", 3)[5:]])
+@pytest.mark.parametrize("gap", [0, 2 * BLOCK])
+def test_older_bytes_in_a_file_used_again(behind: bytes, gap: int) -> None:
+    """They begin inside a record of the earlier log: the records end there. With a record of this
+    log behind them, in any block, one of its records is damaged."""
+    data = record(5, b"new", 7)
+    older = behind + b"old" * gap
+
+    assert ([(0, b"new")], len(data)) == read(data + older)
+    for later in (record(5, b"later", 7), record(8, b"", 7)):
+        with pytest.raises(CorruptionError) as caught:
+            read(data + older + later + b"old")
+        assert len(data) == caught.value.offset
+    assert ([(0, b"new")], len(data)) == read(data + older + record(5, b"older", 3))
+
+
+def test_a_record_of_a_newer_log_is_in_a_wrong_file() -> None:
+    """A file that is used again has the numbers of older logs, modulo 2^32."""
+    with pytest.raises(CorruptionError, match="record of a newer log, 8") as caught:
+        read(record(5, b"ab", 7) + record(5, b"cd", 8))
+
+    assert len(record(5, b"ab", 7)) == caught.value.offset
+    assert ([], None) == read(record(5, b"ab", 2**32 - 1), 2**32 + 1)
+    with pytest.raises(CorruptionError, match="record of a newer log, 1"):
+        read(record(5, b"ab", 1), 2**32 - 1)
+
+
 def test_settings_are_no_records() -> None:
     """Sizes of timestamps and the log before are passed over; no compression is none."""
     data = record(9, bytes(4)) + record(10, b"x") + record(130, b"y") + record(131, b"z", 7)

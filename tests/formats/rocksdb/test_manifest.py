@@ -262,6 +262,16 @@ def test_sum() -> None:
     assert (8, 9) == (version.log_number, version.last_sequence)
 
 
+def test_tracked_logs() -> None:
+    """A log is tracked from one edit on, until an edit says that none below a number is."""
+    version, tracked = Version(), list[set[int]]()
+    for record in ("8740 02 0901", "8740 02 0c01", "8840 01 0b", "8840 01 0d"):
+        version.apply(decode_edit(bytes.fromhex(record)))
+        tracked.append(set(version.tracked_logs))
+
+    assert [{9}, {9, 12}, {12}, set()] == tracked
+
+
 def test_a_file_moves_between_levels() -> None:
     """A file that goes down a level is removed and added in one edit."""
     version = sum_edits(

@@ -8,6 +8,9 @@
 Little-endian. RocksDB is too tolerant for a reader that must not lose rows silently: it takes a
 broken length for the end of the file and zeros for preallocated space, and a flipped type byte
 can send it into an endless loop (observed). So here only what a crash leaves counts as a torn end.
+A file that RocksDB uses again (`recycle_log_file_num`) has bytes of its earlier log behind its last
+record, often from inside a record on. They count as a torn end too, if no record of this log
+follows: nothing tells them from a last record that is damaged.
 Source: `db/log_format.h`, `db/log_reader.cc` of RocksDB; `docs/formats/rocksdb.md`.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.formats.rocksdb.checksums import masked_crc32c
@@ -36,9 +40,10 @@ class LogRecordReader:
     `blocks` are the file's blocks, all of `BLOCK_BYTES` except the last; `log_number` is the number
     in the file's name; `only_zeros_follow` returns whether the file has only zeros after the last
     block that was read. After the iteration `torn_offset` is the offset of an incomplete last
-    record, or of zeros up to the end (a crash may leave either), None if the file ends cleanly.
-    Iterating raises `CorruptionError`, without a file, for damage anywhere else, after the records
-    before it; `UnsupportedLayout` if records are compressed. Memory: a block, and a record.
+    record, or of zeros up to the end (a crash may leave either), None if the file ends cleanly; of
+    a file that was used before, `is_reused`, it may be that of older bytes. Iterating raises
+    `CorruptionError`, without a file, for damage anywhere else, after the records before it;
+    `UnsupportedLayout` if records are compressed. Memory: a block, and a record.
 
     >>> file_bytes = encode_records([b"edit"])
     >>> blocks = [file_bytes, b""]
@@ -59,6 +64,7 @@ class LogRecordReader:
         self._log_number = log_number & 0xFFFFFFFF
         self._only_zeros_follow = only_zeros_follow
         self.torn_offset: int | None = None
+        self.is_reused = False
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Yield (offset of the first fragment, payload) of each whole record. A record is one FULL
@@ -84,18 +90,25 @@ class LogRecordReader:
         """Yield (offset, type, payload) of each fragment, types being FULL, FIRST, MIDDLE or LAST.
         `torn_offset` is set if the last fragment is incomplete."""
         block_offset = 0
-        for block in self._blocks:
+        blocks = iter(self._blocks)
+        for block in blocks:
             position = 0
             while position + HEADER_BYTES <= len(block):
                 _, length, fragment_type = struct.unpack_from("<IHB", block, position)
                 header_size = _header_size(fragment_type)
                 end = position + header_size + length
                 if not _is_valid_record(block, position, end, header_size):
-                    self._accept_torn_tail(block[position:], block_offset + position)
+                    if self.is_reused:
+                        self._accept_older_bytes(block[position:], blocks, block_offset + position)
+                    else:
+                        self._accept_torn_tail(block[position:], block_offset + position)
                     return
-                is_recyclable = header_size == RECYCLABLE_HEADER_BYTES
-                if is_recyclable and _uint32(block, position + HEADER_BYTES) != self._log_number:
-                    return  # RocksDB reuses files: this is left over from an older log
+                if header_size == RECYCLABLE_HEADER_BYTES:
+                    number = _uint32(block, position + HEADER_BYTES)
+                    if number != self._log_number:
+                        self._check_is_older(number, block_offset + position)
+                        return  # RocksDB reuses files: this is left over from an older log
+                    self.is_reused = True
                 payload = block[position + header_size : end]
                 if fragment_type not in _SETTINGS_TYPES:
                     plain_type = (fragment_type - 1) % 4 + 1  # types 5..8 are 1..4, recycled
@@ -120,6 +133,22 @@ class LogRecordReader:
             if not is_zeros:
                 raise CorruptionError(None, offset, _describe_damage(tail))
         self.torn_offset = offset
+
+    def _accept_older_bytes(self, tail: bytes, blocks: Iterator[bytes], offset: int) -> None:
+        """Set `torn_offset` to `offset`, where in a file that was used before something else than a
+        record begins: the `tail` of a block, before the other `blocks`. Raise `CorruptionError` if
+        a record of this log follows: records are appended in order, so that one is missing."""
+        rest_of_file = chain([tail[1:]], blocks)
+        if any(_holds_record_of(block, self._log_number) for block in rest_of_file):
+            raise CorruptionError(None, offset, _describe_damage(tail))
+        self.torn_offset = offset
+
+    def _check_is_older(self, number: int, offset: int) -> None:
+        """Raise `CorruptionError` if a record of log `number` is of a newer log than this one: then
+        the file was used again while it was read, or is in the wrong place. Numbers are compared
+        modulo 2^32."""
+        if (number - self._log_number) & 0xFFFFFFFF < 1 << 31:
+            raise CorruptionError(None, offset, f"record of a newer log, {number}")
 
 
 def encode_records(payloads: Iterable[bytes]) -> bytes:
@@ -182,6 +211,22 @@ def _holds_record(tail: bytes) -> bool:
         end = position + header_size + length
         if length and _is_valid_record(tail, position, end, header_size):
             return True
+    return False
+
+
+def _holds_record_of(data: bytes, log_number: int) -> bool:
+    """Return whether a valid record of a log begins anywhere in `data`, if it has the log's number:
+    that is searched for, and a record must be around it."""
+    pattern = log_number.to_bytes(4, "little")
+    found_at = data.find(pattern, HEADER_BYTES)
+    while found_at >= 0:
+        start = found_at - HEADER_BYTES
+        _, length, record_type = struct.unpack_from("<IHB", data, start)
+        end = start + RECYCLABLE_HEADER_BYTES + length
+        is_recyclable = record_type in _RECYCLABLE_TYPES
+        if is_recyclable and _is_valid_record(data, start, end, RECYCLABLE_HEADER_BYTES):
+            return True
+        found_at = data.find(pattern, found_at + 1)
     return False
 
 

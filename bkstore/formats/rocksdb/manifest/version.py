@@ -22,6 +22,8 @@ class Version:
     `tables` are the live table files by number, `all_tables` the numbers of those that are or ever
     were live in this manifest. Rows of write-ahead logs with numbers below `log_number` are all in
     tables. `last_sequence` is the sequence number of the last write that is in a table.
+    `tracked_logs` are the numbers of logs that the manifest states to be there, if RocksDB was told
+    to track them.
 
     >>> version = Version()
     >>> version.apply(VersionEdit(log_number=8, last_sequence=50))
@@ -37,6 +39,7 @@ class Version:
     min_log_number: int = 0
     next_file_number: int = 0
     last_sequence: int = 0
+    tracked_logs: set[int] = field(default_factory=set)
     _group: list[VersionEdit] = field(default_factory=list)
 
     def apply(self, edit: VersionEdit) -> None:
@@ -78,6 +81,15 @@ class Version:
         self.min_log_number = max(self.min_log_number, edit.min_log_number or 0)
         self.next_file_number = max(self.next_file_number, edit.next_file_number or 0)
         self.last_sequence = max(self.last_sequence, edit.last_sequence or 0)
+        self.apply_tracking(edit)
+
+    def apply_tracking(self, edit: VersionEdit) -> None:
+        """Apply what an edit says about tracked logs. Such edits concern all column families."""
+        if edit.tracked_log is not None:
+            self.tracked_logs.add(edit.tracked_log)
+        if edit.untracked_before is not None:
+            before = edit.untracked_before
+            self.tracked_logs = {number for number in self.tracked_logs if number >= before}
 
     def levels(self) -> dict[int, list[TableFileMetadata]]:
         """Return the live table files by level. Files of level 0 may overlap and are sorted newest

@@ -7,7 +7,10 @@
     7, 100, 102, 103    a table file added                       to keep
     200, 203, 300       varint: column family, highest column family, edits left of a group
     201, 202            a column family added, by name, or dropped
-    8193                identity of the database; other tags with bit 0x2000: a text, skipped
+    8193                identity of the database
+    8199, 8200          a text that begins with a varint: the number of a log that is tracked from
+                        now on, or below which none is (track_and_verify_wals_in_manifest)
+    other tags with bit 0x2000: a text, skipped
 
 Texts are a varint length and the bytes. Other column families than the default one, blob files and
 unknown tags are refused by name. Source: `VersionEdit::DecodeFrom` in `db/version_edit.cc`.
@@ -36,6 +39,7 @@ _COLUMN_FAMILY, _ADD_FAMILY, _DROP_FAMILY, _MAX_FAMILY = 200, 201, 202, 203
 _ATOMIC_GROUP, _BLOB_FILE, _BLOB_GARBAGE = 300, 400, 401
 _SKIPPABLE = 1 << 13
 _IDENTITY, _FULL_HISTORY = _SKIPPABLE + 1, _SKIPPABLE + 6
+_TRACKED_LOG, _UNTRACKED_LOGS = _SKIPPABLE + 7, _SKIPPABLE + 8
 _NEW_FILES = frozenset({NEW_FILE, NEW_FILE_2, NEW_FILE_3, NEW_FILE_4})
 _NUMBERS = {
     _LOG_NUMBER: "log_number",
@@ -64,6 +68,11 @@ class VersionEdit(NamedTuple):
     min_log_number: int | None = None
     max_column_family: int | None = None
     edits_left_in_group: int | None = None
+    tracked_log: int | None = None
+    """Number of a write-ahead log that the manifest tracks from here on."""
+
+    untracked_before: int | None = None
+    """Logs with lower numbers are not tracked any more."""
 
 
 def decode_edit(record: bytes) -> VersionEdit:
@@ -115,6 +124,10 @@ def _take_text(values: dict[str, Any], tag: int, text: bytes) -> None:
             )
     elif tag == _IDENTITY:
         values["identity"] = text.decode("utf-8", "replace")
+    elif tag == _TRACKED_LOG:
+        values["tracked_log"], _ = read_varint(text, 0)
+    elif tag == _UNTRACKED_LOGS:
+        values["untracked_before"], _ = read_varint(text, 0)
     elif tag == _FULL_HISTORY and text:
         raise UnsupportedLayout("user-defined timestamps")
 

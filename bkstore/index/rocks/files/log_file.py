@@ -22,7 +22,8 @@ _CHUNK_BYTES = 1 << 20
 class FramedLogReader:
     """The logical records of one file, in order, each with the offset where it begins. After the
     iteration `torn_offset` is the offset of an incomplete last record, or of zeros up to the end (a
-    crash may leave either), None if the file ends cleanly. Damage anywhere else raises
+    crash may leave either), None if the file ends cleanly; in a file that was used before,
+    `is_reused`, it may be that of older bytes. Damage anywhere else raises
     `CorruptionError` with file and offset, a compressed log `UnsupportedLayout`, a read that fails
     what `read_error` returns. Cost: one read of the file, a block at a time. With `file`, which is
     open at `path`, it is read even if it was removed."""
@@ -30,6 +31,17 @@ class FramedLogReader:
     path: Path
     file: BinaryIO | None = None
     torn_offset: int | None = field(default=None, init=False)
+    is_reused: bool = field(default=False, init=False)
+
+    @property
+    def torn_detail(self) -> str:
+        """What a torn end of a write-ahead log is, for findings."""
+        if self.is_reused:
+            return (
+                "write-ahead log in a file that was used before: bytes of that use follow, or a"
+                " damaged last write, which is lost"
+            )
+        return "write-ahead log ends inside a record: its last write is lost, as in a crash"
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """Yield (offset of the first fragment, payload) of each whole record. At the end, set
@@ -46,7 +58,7 @@ class FramedLogReader:
                 raise error.relocate(self.path) from None
             except UnsupportedLayout as error:
                 raise UnsupportedLayout(f"{self.path}: {error}") from None
-        self.torn_offset = reader.torn_offset
+        self.torn_offset, self.is_reused = reader.torn_offset, reader.is_reused
 
     def _read(self, file: BinaryIO, size: int) -> bytes:
         with convert_read_errors(self.path):

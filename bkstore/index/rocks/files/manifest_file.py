@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.files.opening import open_for_reading
@@ -20,6 +21,14 @@ from bkstore.index.rocks.files.log_file import FramedLogReader
 
 _TABLE_MAGICS = (0x88E241B785F4CFF7, 0xDB4775248B80FB57)  # block-based: now, and LevelDB's
 _NAME = re.compile(r"(\d+)\.(sst|log)")
+
+
+class TornTail(NamedTuple):
+    """The end of a file that a crash tore: its offset, and what it is, for findings."""
+
+    path: Path
+    offset: int
+    detail: str
 
 
 @dataclass
@@ -37,13 +46,17 @@ class Manifest:
 def read_manifest(path: Path) -> Manifest:
     """Return the state of a database that a manifest, a log of edits, describes: its records are
     applied one after the other. Raises `CorruptionError` with the offset of damage. After an edit
-    that is not supported no more is applied, but the framing is checked to the end."""
+    that is not supported no more is applied, except which logs are tracked, but the framing is
+    checked to the end."""
     manifest = Manifest(path)
     reader = FramedLogReader(path)
     for offset, record in reader.records():
         try:
             if manifest.unsupported is None:
                 manifest.version.apply(decode_edit(record))
+            else:
+                with suppress(CorruptionError, UnsupportedLayout):
+                    manifest.version.apply_tracking(decode_edit(record))
         except UnsupportedLayout as error:
             manifest.unsupported = str(error)
         except CorruptionError as error:
@@ -84,13 +97,15 @@ def open_logs(directory: Path, open_files: ExitStack) -> dict[int, FramedLogRead
     return readers
 
 
-def check_logs(manifest: Manifest, logs: Iterable[FramedLogReader]) -> list[tuple[Path, int]]:
-    """Check the needed write-ahead logs in full; return (file, offset) of each tail that a crash
-    tore, that is, a record at a log's end of which bytes are missing. A log that is not supported
-    is passed over, and noted in `manifest.unsupported`. Raises `CorruptionError` for damage, for a
-    torn record that records of later logs follow, and for a log whose first write is not the next
-    one after those known so far: a log before it is missing."""
-    torn_tails: list[tuple[Path, int]] = []
+def check_logs(manifest: Manifest, logs: Iterable[FramedLogReader]) -> list[TornTail]:
+    """Check the needed write-ahead logs in full; return each tail that a crash tore, that is, a
+    record at a log's end of which bytes are missing. A log that is not supported is passed over,
+    and noted in `manifest.unsupported`. Raises `CorruptionError` for damage, for a torn record that
+    records of later logs follow, and for a log whose first write is not the next one after those
+    known so far: a log before it is missing. Older bytes at the end of a file that was used before
+    are a tail unless the first write of a later log shows that none is missing there."""
+    torn_tails: list[TornTail] = []
+    doubtful_tails: list[TornTail] = []
     last_write = manifest.version.last_sequence
     for reader in logs:
         path, has_begun = reader.path, False
@@ -98,16 +113,19 @@ def check_logs(manifest: Manifest, logs: Iterable[FramedLogReader]) -> list[tupl
             for offset, record in reader.records():
                 if torn_tails:
                     reason = f"ends inside a record, but {path.name} follows"
-                    raise CorruptionError(*torn_tails[-1], reason)
+                    raise CorruptionError(torn_tails[-1].path, torn_tails[-1].offset, reason)
                 # Only the first write of a log shows that a log before it is missing.
                 may_skip = has_begun or manifest.unsupported is not None
                 last_write = _last_write_of(path, offset, record, last_write, may_skip)
                 has_begun = True
+                if not may_skip:
+                    doubtful_tails = []
         except UnsupportedLayout as error:
             manifest.unsupported = str(error)
         if reader.torn_offset is not None:
-            torn_tails.append((path, reader.torn_offset))
-    return torn_tails
+            tails = doubtful_tails if reader.is_reused else torn_tails
+            tails.append(TornTail(path, reader.torn_offset, reader.torn_detail))
+    return doubtful_tails + torn_tails
 
 
 def _last_write_of(path: Path, offset: int, record: bytes, last_write: int, may_skip: bool) -> int:

@@ -15,6 +15,7 @@ from bkstore.files.opening import check_regular, next_data_offset, open_for_read
 from bkstore.files.os_errors import convert_read_errors, convert_write_errors
 from bkstore.files.scratch import scratch_directory
 from bkstore.index.rocks.files.database_directory import DATA_FILE, find_manifest
+from bkstore.index.rocks.files.manifest_file import TornTail
 
 _DESCRIPTORS = "/proc/self/fd"
 CAN_REOPEN_UNLINKED = os.path.isdir(_DESCRIPTORS)
@@ -73,11 +74,10 @@ def copy_prefix(source: Path, target: Path, size: int | None = None) -> None:
             OS_FILES.truncate(copy_fd, stop)  # as long as the source, if that ends in a hole
 
 
-def truncate_torn_tails(scratch: Path, torn_tails: Iterable[tuple[Path, int]]) -> None:
-    """Shorten files that end inside a record: `torn_tails` has the file and the offset of that
-    record. RocksDB would read a long tail in full, so a copy without it replaces the link in
-    `scratch`; a short tail stays."""
-    for path, tail_offset in torn_tails:
+def truncate_torn_tails(scratch: Path, torn_tails: Iterable[TornTail]) -> None:
+    """Shorten files that end inside a record. RocksDB would read a long tail in full, so a copy
+    without it replaces the link in `scratch`; a short tail stays."""
+    for path, tail_offset, _ in torn_tails:
         link_path = scratch / path.name
         if os.stat(link_path).st_size - tail_offset > _MAX_TAIL_BYTES:
             copy_prefix(link_path, scratch / "cut", tail_offset)

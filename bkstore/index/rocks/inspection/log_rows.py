@@ -11,8 +11,6 @@ from bkstore.formats.rocksdb.log.write_batch import BatchRows
 from bkstore.index.api import Finding
 from bkstore.index.rocks.files.log_file import FramedLogReader
 
-TORN_TAIL = "write-ahead log ends inside a record: its last write is lost, as in a crash"
-
 
 @dataclass(slots=True)
 class RowSummary:
@@ -58,5 +56,5 @@ def summarize_log(path: Path, findings: list[Finding], live: bool = False) -> Ro
     except (CorruptionError, UnsupportedLayout) as error:
         findings.append(Finding.of(error))
     if reader.torn_offset is not None and not live:
-        findings.append(Finding("oddity", TORN_TAIL, str(path), reader.torn_offset))
+        findings.append(Finding("oddity", reader.torn_detail, str(path), reader.torn_offset))
     return summary

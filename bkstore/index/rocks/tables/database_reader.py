@@ -158,9 +158,7 @@ class DatabaseReader:
         """Raise `CorruptionError` if a write-ahead log is missing or damaged. A last record that is
         incomplete, which a crash explains, is an oddity, but not if `live`: it is being written."""
         torn_tails = check_logs(self.manifest, logs)
-        for log_path, offset in [] if live else torn_tails:
-            detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
-            self.oddities.append((log_path, offset, detail))
+        self.oddities += [] if live else torn_tails
         if self.manifest.unsupported is not None:
             raise UnsupportedLayout(f"{self.path}: {self.manifest.unsupported}: not supported")
 
