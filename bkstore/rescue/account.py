@@ -148,7 +148,7 @@ def _describe_absence(bookie: SourceBookie | None) -> str:
     if bookie.directory is None:
         return "its disk cannot be read"
     if bookie.may_hide_records:
-        return "no copy, and parts of its disk cannot be read"
+        return "no copy, and parts of its disks are missing or unreadable"
     return "no copy"
 
 

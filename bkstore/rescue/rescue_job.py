@@ -162,8 +162,8 @@ class RescueJob:
         return read_rescued(self.plans, self._surveyed, self.secrets, entries)
 
     def output_key(self, output: RescueOutput) -> str:
-        """Return a digest of all that an output depends on: the disks as they were surveyed, the
-        ledgers' metadata, passwords, and the options of the output."""
+        """Return a digest of all that an output depends on: the disks as they were surveyed, what
+        can be read of each ledger, its metadata and password, and the options of the output."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((__version__, output.description, self._surveyed.key)).encode())
         for bookie in self.bookies:
@@ -175,6 +175,11 @@ class RescueJob:
             digest.update(repr([(each, *state) for each, state in states]).encode())
         for metadata in self.wanted.metadata.values():
             digest.update(repr((metadata, metadata.password)).encode())
+        # The same disks may be read with another result, if they fail.
+        for ledger_id, plan in self.plans.items():
+            digest.update(repr((ledger_id, plan.last_entry, plan.is_end_certain)).encode())
+            for entries in (plan.readable, plan.differing):
+                digest.update(entries.groups.tobytes())
         return digest.hexdigest()
 
     @property

@@ -227,3 +227,20 @@ def test_an_open_ledger_ends_at_the_first_entry_that_is_nowhere(
     assert set(write(job, tmp_path / "run")) == set(range(18))
     rows = {row.kind: [*row.entries] for row in job.account()}
     assert rows == {"whole": [*range(18)], "unconfirmed": [19]}
+
+
+@pytest.mark.parametrize("digest_type", ["HMAC", "DUMMY"])
+def test_a_damaged_lac_that_nobody_can_verify(tmp_path: Path, digest_type: str) -> None:
+    """It is not below its entry, as LACs are: it does not move the end of an open ledger."""
+    world = SmallWorld(tmp_path / "world", digest_type)
+    ledger = world.ledger
+    fields = {"state": "OPEN", "last_entry_id": -1, "length": 0, "password": None}
+    ledger.metadata = replace(ledger.metadata, **fields)  # type: ignore[arg-type]
+    record = ledger.records[9]
+    damaged = record[:16] + (1 << 40).to_bytes(8, "big") + record[24:]
+    for path in world.data_files(world.bookies[0]):
+        path.write_bytes(path.read_bytes().replace(record, damaged))
+    job = job_of(world)
+
+    assert set(write(job, tmp_path / "run")) == set(range(20))
+    assert job.plans[LedgerId(0, 7)].last_entry == 19

@@ -11,25 +11,9 @@ import pytest
 
 from bkstore.errors import ReadFailed
 from bkstore.rescue.disks.damaged_media import PatchedLogBytes
+from tests.rescue.failing_disks import FailingDisk
 from tests.rescue.rescue_runs import rescue
 from tests.rescue.rescue_worlds import RescueWorld
-
-
-class FailingDisk:
-    """Lets reads of a file fail that touch one of some ranges, as a medium does."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, code: int = errno.EIO) -> None:
-        self.bad: dict[str, list[tuple[int, int]]] = {}
-        self.code = code
-        self._pread = os.pread
-        monkeypatch.setattr(os, "pread", self.pread)
-
-    def pread(self, fd: int, count: int, offset: int) -> bytes:
-        """Read, unless the range touches a bad one."""
-        path = os.readlink(f"/proc/self/fd/{fd}")
-        if any(start < offset + count and offset < end for start, end in self.bad.get(path, [])):
-            raise OSError(self.code, os.strerror(self.code))
-        return self._pread(fd, count, offset)
 
 
 def test_unreadable_sectors_are_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.rescue import RescueJob, WantedLedgers, open_source, staged_output
 from bkstore.rescue.outputs import FolderOutput, ParquetOutput
+from tests.rescue.failing_disks import FailingDisk
 from tests.rescue.killed_rescues import small_batches
 from tests.rescue.rescue_runs import read_folder
 from tests.rescue.rescue_worlds import RescueWorld
@@ -196,17 +197,16 @@ def test_what_could_not_be_read_stays_lost(resumed: ResumedRescue) -> None:
     ledger_id, entry = resumed.entries[0]
     record = resumed.world.ledgers[ledger_id].records[entry]
 
-    def damage() -> None:
-        """Damage all copies after the survey, which the times of the files do not show."""
-        for bookie in resumed.world.bookies:
-            files = resumed.world.data_files(bookie)
-            times = {path: path.stat().st_mtime_ns for path in files}
-            resumed.world.flip(bookie, record)
-            for path, time in times.items():
-                os.utime(path, ns=(time, time))
+    with pytest.MonkeyPatch.context() as patch:
+        disk = FailingDisk(patch)
 
-    with pytest.raises(Interrupted):
-        resumed.run(stop_after=len(resumed.entries) // 2, before_writing=damage)
+        def damage() -> None:
+            """Let all copies of the record fail after the survey."""
+            for bookie in resumed.world.bookies:
+                disk.fail_at(resumed.world.data_files(bookie), record)
+
+        with pytest.raises(Interrupted):
+            resumed.run(stop_after=len(resumed.entries) // 2, before_writing=damage)
     job = resumed.run()
 
     lost: Mapping[LedgerId, list[int]] = {
@@ -214,6 +214,42 @@ def test_what_could_not_be_read_stays_lost(resumed: ResumedRescue) -> None:
     }
     assert lost == {ledger_id: [entry]}
     assert entry not in read_folder(resumed.out, ledger_id)
+
+
+def test_a_disk_that_fails_for_a_while_is_read_again(resumed: ResumedRescue) -> None:
+    """What the first run could not read, and so has left out, the second one writes."""
+    ledger_id, entry = resumed.entries[0]
+    record = resumed.world.ledgers[ledger_id].records[entry]
+    with pytest.MonkeyPatch.context() as patch:
+        disk = FailingDisk(patch)
+        for bookie in resumed.world.bookies:
+            disk.fail_at(resumed.world.data_files(bookie), record)
+        resumed.interrupt(len(resumed.entries) // 2)
+    assert resumed.entries[0] not in resumed.read
+
+    job = resumed.run()
+    assert job.is_whole
+    assert resumed.read == resumed.entries
+    resumed.check_output()
+
+
+def test_a_better_copy_of_a_file_is_read(resumed: ResumedRescue) -> None:
+    """It has the size and the modification time of the one before, as copies often have."""
+    ledger_id, entry = resumed.entries[0]
+    record = resumed.world.ledgers[ledger_id].records[entry]
+    paths = [each for bookie in resumed.world.bookies for each in resumed.world.data_files(bookie)]
+    sound = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+    for bookie in resumed.world.bookies:
+        resumed.world.flip(bookie, record)
+    for path, (_, time) in sound.items():
+        os.utime(path, ns=(time, time))
+    resumed.interrupt(len(resumed.entries) // 2)
+    for path, (data, time) in sound.items():
+        path.write_bytes(data)
+        os.utime(path, ns=(time, time))
+
+    assert resumed.run().is_whole
+    resumed.check_output()
 
 
 def test_ledgers_that_nobody_closed(resumed: ResumedRescue) -> None:

@@ -23,7 +23,7 @@ from bkstore.index.rocks.keys import ledgers_of_keys
 from bkstore.index.rocks.rows import describe_unknown_ledgers, read_ledger_rows
 from bkstore.index.rocks.table_database import open_ledgers
 from bkstore.index.rocks.tables.damage import UnknownRange
-from bkstore.storage.journal.last_mark import list_journal_files, read_last_mark
+from bkstore.storage.journal.last_mark import NO_MARK, list_journal_files, read_last_mark
 from bkstore.storage.journal.scan import scan_journal
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
@@ -46,6 +46,8 @@ class SourceLedgers:
     `indexed` has the states in the old index, `unreadable` the ledgers in it whose state cannot be
     read. `has_listing` is False if the index cannot list its ledgers. If it can, damage may still
     hide which ledgers of some ranges of ids, `unknown`, it has: all of these count as known.
+    `has_all_journals` is False if a last mark is damaged, or names a journal that is not there:
+    then every ledger in journals counts as pending.
     """
 
     indexed: dict[LedgerId, LedgerState] = field(default_factory=dict)
@@ -53,6 +55,7 @@ class SourceLedgers:
     has_listing: bool = False
     unknown: list[UnknownLedgers] = field(default_factory=list)
     journaled: dict[LedgerId, JournalState] = field(default_factory=dict)
+    has_all_journals: bool = True
 
     def __contains__(self, ledger_id: LedgerId) -> bool:
         """Return whether a bookie started on the source knows the ledger, after the replay."""
@@ -76,7 +79,8 @@ class SourceLedgers:
         state = self.journaled.get(ledger_id, JournalState())
         # The journals have all records of a ledger that is not in the index yet, so its fence, too.
         is_in_index = ledger_id in self.unreadable or self.is_hidden(ledger_id)
-        is_complete = self.has_listing and state.pending and not is_in_index
+        is_complete = self.has_listing and self.has_all_journals and state.pending
+        is_complete = is_complete and not is_in_index
         key, fenced = state.master_key or b"", state.fenced or not is_complete
         return LedgerState(key, fenced, limbo=False, explicit_lac=state.explicit_lac)
 
@@ -91,7 +95,8 @@ def read_source_ledgers(bookie: BookieDir, findings: list[Finding]) -> SourceLed
 
     Raises `DirectoryInUse`. Cost: about 1 us a journal record. Memory: some 300 bytes a ledger.
     """
-    known = SourceLedgers(journaled=_read_journals(bookie, findings))
+    known = SourceLedgers()
+    _read_journals(bookie, known, findings)
     try:
         listing = bookie.index.list_readable_ledgers()
     except DirectoryInUse:
@@ -187,25 +192,37 @@ def _read_ledger_states(
 # -- journals
 
 
-def _read_journals(bookie: BookieDir, findings: list[Finding]) -> dict[LedgerId, JournalState]:
-    """Return the ledgers' last states in the journals; add findings for unreadable journals."""
-    journal_states: dict[LedgerId, JournalState] = {}
+def _read_journals(bookie: BookieDir, known: SourceLedgers, findings: list[Finding]) -> None:
+    """Add the ledgers' last states in the journals; add findings for unreadable journals."""
     journal_dirs = bookie.folders.journal
     for dir_index, current in enumerate(journal_dirs):
         try:
-            # The name of a mark's file has the number of its journal only if there are several.
-            journal_index = dir_index if len(journal_dirs) > 1 else None
-            mark = read_last_mark(bookie.folders.ledger, journal_index)
             journal_paths = list_journal_files(current)
         except BkstoreError as error:
             add_unreported(findings, [Finding.of(error)])
             continue
+        # The name of a mark's file has the number of its journal only if there are several.
+        journal_index = dir_index if len(journal_dirs) > 1 else None
+        mark = _read_mark(bookie, journal_index, findings)
+        if mark is None or (mark != NO_MARK and mark.journal_id not in dict(journal_paths)):
+            # No bookie starts on this, as the mark is of another time than these files.
+            mark, known.has_all_journals = NO_MARK, False
         for journal_id, path in journal_paths:
             try:
-                _read_journal_file(path, journal_id, mark, journal_states, findings)
+                _read_journal_file(path, journal_id, mark, known.journaled, findings)
             except BkstoreError as error:
                 add_unreported(findings, [Finding.of(error)])
-    return journal_states
+
+
+def _read_mark(
+    bookie: BookieDir, journal_index: int | None, findings: list[Finding]
+) -> LogMark | None:
+    """Return the last mark of a journal; None, and a finding, if it cannot be read."""
+    try:
+        return read_last_mark(bookie.folders.ledger, journal_index)
+    except BkstoreError as error:
+        add_unreported(findings, [Finding.of(error)])
+        return None
 
 
 def _read_journal_file(

@@ -83,13 +83,15 @@ class JournaledLedger:
 class FileSurvey:
     """The result: sorted runs of copies (spilled, see `sorted_runs`), findings, the highest LAC of
     each ledger that is not closed, and journaled states. `may_hide_records` tells that damage may
-    have destroyed records without a trace, so that the absence of an entry proves nothing."""
+    have destroyed records without a trace, so that the absence of an entry proves nothing;
+    `is_complete` is False if bytes could not be read, which may succeed another time."""
 
     runs: list[SortedRun] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     lacs: dict[LedgerId, int] = field(default_factory=dict)
     states: dict[LedgerId, JournaledLedger] = field(default_factory=dict)
     may_hide_records: bool = False
+    is_complete: bool = True
 
 
 def run_path(folder: Path, file_number: int, run_number: int) -> Path:
@@ -131,10 +133,12 @@ class _Survey(ABC):
         try:
             with PatchedLogBytes(self.source.path) as data:
                 self.read(data)
+                self.result.is_complete = not data.bad_ranges
                 for start, end in data.bad_ranges:
                     reason = f"{end - start} bytes cannot be read (the medium fails): skipped"
                     self.add_damage(CorruptionError(self.source.path, start, reason))
         except BkstoreError as error:
+            self.result.is_complete = False
             self.add_damage(error)
             self.add_unread_rows()
         self._spill()
@@ -174,9 +178,15 @@ class _Survey(ABC):
         if is_damaged.any():
             starts, ends = positions[is_damaged], (positions + sizes)[is_damaged]
             self.damaged_ranges += zip(starts.tolist(), ends.tolist())
+            # Its ids may be what is damaged, unless the index has them: another entry's copy is
+            # then lost without a trace.
+            if (rank_bonus[verified.row][is_damaged] < NAMED_BY_INDEX).any():
+                self.result.may_hide_records = True
+        # The LAC of a record is below its own entry: another one is damage that nobody can verify.
+        gives_lac = (rank > DAMAGED) & (verified.lac < records.entries[verified.row])
         for ledger_id, rows in ledgers:
-            if ledger_id in self._secrets.open_ledgers and (is_sound := rank[rows] > DAMAGED).any():
-                self._add_lac(ledger_id, int(verified.lac[rows][is_sound].max()))
+            if ledger_id in self._secrets.open_ledgers and gives_lac[rows].any():
+                self._add_lac(ledger_id, int(verified.lac[rows][gives_lac[rows]].max()))
         rank += rank_bonus[verified.row]
         scopes, ledger_numbers = (column[verified.row] for column in ids)
         key = (scopes, ledger_numbers, records.entries[verified.row])

@@ -24,6 +24,7 @@ from bkstore.index.api import Closeable, Finding, IndexBatch, LedgerState
 from bkstore.index.damage_runs import add_unreported
 from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.rescue.disks.file_survey import SourceFile
+from bkstore.rescue.disks.missing_parts import find_missing_parts
 from bkstore.rescue.disks.wanted_ledgers import LedgerSecrets
 from bkstore.storage.directories.layout import Layout
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -35,8 +36,9 @@ _UNNUMBERED = -1  # a file's number, until `list_files` gives it one
 class SourceBookie(Closeable):
     """A bookie's directories, open for reading; `directory` is None if they cannot be read at all.
 
-    `may_hide_records` tells that something of the bookie could not be read, so that an entry that
-    is not there may have been there. `states` are the states of wanted ledgers in its index.
+    `may_hide_records` tells that something of the bookie is missing or could not be read, so that
+    an entry that is not there may have been there. `states` are the states of wanted ledgers in
+    its index.
     """
 
     bookie_id: str
@@ -67,11 +69,14 @@ def open_source(
 ) -> SourceBookie:
     """Open a bookie's directories for a rescue; `bookie_id` None takes the cookie's.
 
-    A disk that fails is a finding. Raises as `BookieDir` if the path is no bookie's, and
-    `InvalidArgument` if neither the argument nor a cookie names the bookie, or they differ.
+    A disk that fails is a finding, and so is a damaged cookie. Raises as `BookieDir` if the path is
+    no bookie's, and `InvalidArgument` if neither the argument nor a cookie names the bookie, or
+    they differ.
     """
     try:
-        directory = BookieDir(path, live=live, layout=layout, root=root, needs_index=False)
+        directory = BookieDir(
+            path, live=live, layout=layout, root=root, needs_index=False, needs_cookie=False
+        )
     except CorruptionError as error:
         if bookie_id is None:
             raise
@@ -85,7 +90,8 @@ def open_source(
             raise InvalidArgument(f"{path}: {reason}")
         if bookie_id is not None and cookie_id not in (None, bookie_id):
             raise InvalidArgument(f"{path}: according to its cookie this is bookie {cookie_id}")
-        return SourceBookie(bookie_id or str(cookie_id), Path(path), directory)
+        findings = list(directory.cookie_damage)
+        return SourceBookie(bookie_id or str(cookie_id), Path(path), directory, findings)
     except BaseException:
         directory.close()
         raise
@@ -104,12 +110,24 @@ def list_files(
     for number, bookie in enumerate(bookies):
         if bookie.directory is None:
             continue
+        _add_missing_parts(bookie, bookie.directory)
         rows = RowsByLog(work / f"index-{number}")
         digest = _read_index(bookie, secrets, rows)
         for source in _bookie_files(bookie, number, rows):
             files.append(replace(source, number=len(files)))
             fingerprints.append(digest)
     return files, fingerprints
+
+
+def _add_missing_parts(bookie: SourceBookie, directory: BookieDir) -> None:
+    """Add a finding for each directory and journal of the bookie that is not here."""
+    try:
+        missing = list(find_missing_parts(directory))
+    except CorruptionError as error:
+        bookie.add_damage(error)
+        return
+    add_unreported(bookie.findings, missing)
+    bookie.may_hide_records |= bool(missing)
 
 
 def _read_index(bookie: SourceBookie, secrets: LedgerSecrets, rows: RowsByLog) -> str:

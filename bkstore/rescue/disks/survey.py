@@ -188,9 +188,10 @@ def _survey_key(source: SourceFile, fingerprint: str, secrets_key: str) -> str:
     """Return a digest of all that a file's survey depends on."""
     try:
         status = os.stat(source.path)
-        identity = (status.st_size, status.st_mtime_ns)
+        # Another copy of a file often has its old modification time, but never its change time.
+        identity = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     except OSError:
-        identity = (-1, 0)
+        identity = (-1, 0, 0, 0)
     file_facts = (
         os.path.realpath(source.path),
         source.number,
@@ -205,9 +206,11 @@ def _survey_key(source: SourceFile, fingerprint: str, secrets_key: str) -> str:
 def _survey_and_store(
     source: SourceFile, key: str, secrets: LedgerSecrets, folder: Path, files: Files
 ) -> FileSurvey:
-    """Survey a file, and store the result durably."""
+    """Survey a file, and store the result durably if all of the file could be read."""
     _remove_earlier_run(source, folder, files)
     survey = survey_file(source, secrets, folder, files)
+    if not survey.is_complete:
+        return survey
     for run in survey.runs:
         with convert_sync_errors(run.path):
             files.sync_file(run.path)

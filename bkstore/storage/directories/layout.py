@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Literal
 from bkstore.arguments import choice, optional
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.files.opening import read_file
+from bkstore.files.os_errors import read_error
+from bkstore.index.api import Finding
 from bkstore.index.hierarchical.file_tree import has_index_files
 from bkstore.storage.directories.conf_directories import configured_directories, locate_directories
 
@@ -74,12 +76,15 @@ def find_holdings(current: Path, file_names: Collection[str] | None = None) -> s
     return held
 
 
-def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
+def find_folders(
+    path: Path, root: Path | None = None, cookie_damage: list[Finding] | None = None
+) -> BookieFolders:
     """Return the directories of the bookie at `path`: a directory, or a `bk_server.conf` that lists
     them. `root` is for a conf only: a folder with copies of those directories. Raises
-    `UnsupportedLayout` if this is no bookie, `InvalidArgument` for a `root` without a conf."""
+    `UnsupportedLayout` if this is no bookie, `InvalidArgument` for a `root` without a conf, and as
+    `read_cookie`."""
     if os.path.lexists(path) and not path.is_dir():
-        return _from_conf(path, root)
+        return _from_conf(path, root, cookie_damage)
     if root is not None:
         raise InvalidArgument(f"{path}: root requires a bk_server.conf, which this is not")
     if not path.is_dir():
@@ -101,7 +106,7 @@ def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
     if not held:
         raise UnsupportedLayout(f"{currents[0]}: contains no files of a bookie")
     # What they hold gives their roles; the cookie, if there is one, their order.
-    cookie = read_cookie(list(held))
+    cookie = read_cookie(list(held), cookie_damage)
     folders = _assign_roles(held, cookie)
     if cookie is not None:
         _order_by_cookie(folders, cookie)
@@ -180,7 +185,7 @@ def _share_directories(folders: BookieFolders) -> None:
         folders.ledger = folders.index = list(folders.journal)
 
 
-def _from_conf(path: Path, root: Path | None) -> BookieFolders:
+def _from_conf(path: Path, root: Path | None, cookie_damage: list[Finding] | None) -> BookieFolders:
     """Return the directories that a `bk_server.conf` lists; if `root` is given, their copies below
     that folder."""
     dirs_by_role = configured_directories(path)
@@ -196,7 +201,8 @@ def _from_conf(path: Path, root: Path | None) -> BookieFolders:
     ledger, journal = currents["ledger"], currents["journal"]
     index = currents["index"] or list(ledger)
     configured = {actual / "current": directory for directory, actual in actual_paths.items()}
-    cookie = read_cookie(list(dict.fromkeys([*ledger, *index, *journal])))
+    currents_with_cookie = list(dict.fromkeys([*ledger, *index, *journal]))
+    cookie = read_cookie(currents_with_cookie, cookie_damage)
     return BookieFolders(
         ledger, index, journal, order_source="conf", cookie=cookie, configured=configured
     )
@@ -211,21 +217,22 @@ def check_distinct(role: str, currents: Sequence[Path]) -> None:
         real_paths.add(real_path)
 
 
-def read_cookie(currents: list[Path]) -> Cookie | None:
-    """Return the cookie of the directories, or None; some may lack it, but none may differ."""
+def read_cookie(currents: list[Path], damage: list[Finding] | None = None) -> Cookie | None:
+    """Return the cookie of the directories, or None; some may lack it, but none may differ
+    (`UnsupportedLayout`). Raises `CorruptionError` for one that cannot be read; with a list
+    `damage`, a finding is added to it instead."""
     first_path, first_cookie = Path(), None
     for current in currents:
         path = current / "VERSION"
         try:
-            data = read_file(path, _MAX_COOKIE_BYTES)
+            cookie = _read_cookie_file(path)
         except FileNotFoundError:
             continue
-        from bkstore.formats import cookie as cookie_format  # loads protobuf
-
-        try:
-            cookie = cookie_format.decode(data)
         except CorruptionError as error:
-            raise error.relocate(path) from None
+            if damage is None:
+                raise
+            damage.append(Finding.of(error))
+            continue
         if first_cookie is None:
             first_path, first_cookie = path, cookie
         elif cookie != first_cookie:
@@ -235,6 +242,21 @@ def read_cookie(currents: list[Path]) -> Cookie | None:
                 "bookies, or of different times; give one bookie's"
             )
     return first_cookie
+
+
+def _read_cookie_file(path: Path) -> Cookie:
+    from bkstore.formats import cookie as cookie_format  # loads protobuf
+
+    try:
+        data = read_file(path, _MAX_COOKIE_BYTES)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise read_error(error, path) from error
+    try:
+        return cookie_format.decode(data)
+    except CorruptionError as error:
+        raise error.relocate(path) from None
 
 
 def _order_by_cookie(folders: BookieFolders, cookie: Cookie) -> None:
