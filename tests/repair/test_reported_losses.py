@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bkstore.availability import Availability
 from bkstore.cluster import Cluster, DirectoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor
 from bkstore.errors import CorruptionError
@@ -55,6 +56,21 @@ def test_the_plan_of_a_report_is_that_of_an_audit(
     assert audit.violations == read_violations(path)
     assert planner.plan().repairs == plan.repairs
     assert {"write", "replace"} == {repair.action for repair in plan.repairs}
+
+
+def test_several_rows_about_one_bookie_count_together(lossy: Cluster) -> None:
+    """Reports of several audits were joined, each of which has seen a part."""
+    audit = Auditor(lossy.store, lossy.bookies, options=AuditOptions(rechecks=0)).run()
+    parts = [
+        violation._replace(missing=Availability.from_entries([entry]))
+        for violation in audit.violations
+        if violation.missing is not None
+        for entry in violation.missing
+    ]
+    planner = RepairPlanner(lossy.store, lossy.bookies)
+
+    assert len(parts) == 2
+    assert planner.plan_reported(parts).repairs == planner.plan().repairs
 
 
 def test_a_row_about_a_bookie_alone(lossy: Cluster) -> None:

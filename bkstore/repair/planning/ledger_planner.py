@@ -260,8 +260,9 @@ def _add_violations(
             continue
         index = ensemble.index(violation.bookie)
         if violation.category in DURABILITY_CATEGORIES and violation.missing is not None:
-            expected = replicas.expected_at(index)
-            replicas.lacking[index] = violation.missing & expected
+            # Several rows may be about one bookie, if the reports of several audits were joined.
+            lacking = replicas.lacking.get(index, Availability())
+            replicas.lacking[index] = lacking | (violation.missing & replicas.expected_at(index))
         elif violation.category == "bookie_unavailable" and index not in replicas.departed:
             replicas.silent.setdefault(index, violation.detail)
     return misplaced
