@@ -130,15 +130,18 @@ class Files:
         else:
             shutil.rmtree(path)
 
-    def write_file(self, path: StrPath, data: bytes, durable: bool = True) -> None:
-        """Write a small file atomically: readers see the old content or the new.
+    def write_file(
+        self, path: StrPath, data: bytes, durable: bool = True, mode: int = 0o644
+    ) -> None:
+        """Write a small file atomically: readers see the old content or the new. Its temporary file
+        has `mode` from the start, so that others cannot read a secret meanwhile.
 
         Replaces any file of that name plus ``.tmp``, so the directory must be the writer's own.
         If not `durable`, a crash may leave the old content, the new one, or an empty file.
         """
         target = Path(path)
         temporary = target.with_name(target.name + ".tmp")
-        fd = self.create_new(temporary)
+        fd = self.create_new(temporary, mode)
         try:
             self.pwrite(fd, data, 0)
             if durable:

@@ -88,8 +88,8 @@ class CheckpointLog:
                 files.remove_tree(self._data)
             files.makedirs(self._data)
         with convert_write_errors(self._path):
-            files.write_file(self._path, header := _to_line({"key": key}))
-            os.chmod(self._path, 0o600)  # the key is a digest of passwords, too
+            # The key is a digest of passwords, too.
+            files.write_file(self._path, header := _to_line({"key": key}), mode=0o600)
         self._size = len(header)
         return WrittenPart()
 

@@ -217,8 +217,8 @@ def _survey_and_store(
     record = folder / f"{source.number:08x}.json"
     with convert_write_errors(record):
         files.makedirs(folder)
-        files.write_file(record, format_json({"key": key} | _survey_to_json(survey)).encode())
-        os.chmod(record, 0o600)  # journals have master keys
+        data = format_json({"key": key} | _survey_to_json(survey)).encode()
+        files.write_file(record, data, mode=0o600)  # journals have master keys
     return survey
 
 

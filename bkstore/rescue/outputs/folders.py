@@ -146,8 +146,7 @@ def write_metadata(folder: Path, ledgers: dict[LedgerId, LedgerMetadata], files:
     path = folder / METADATA_FILE
     data = encode_file(ClusterMetadata(tuple(ledgers.values())), passwords=True)
     with convert_write_errors(path):
-        files.write_file(path, data)
-        os.chmod(path, 0o600)
+        files.write_file(path, data, mode=0o600)
     with convert_sync_errors(folder):
         files.sync_dir(folder)
 
