@@ -183,22 +183,37 @@ def _read_entries(
     pending = [ledger_id for ledger_id, state in known.journaled.items() if state.pending]
     for ledger_id in pending:
         entries_of.setdefault(ledger_id, Availability())
-    if known.has_listing:
-        try:
-            for ledger_id, entries in directory.index.availability_many(sorted(entries_of), {}):
-                entries_of[ledger_id] |= entries
-        except (DirectoryInUse, SystemRefused):
-            raise
-        except BkstoreError as error:
-            bookie.add_damage(error)
-    if not known.has_listing or known.unknown:
+    unlisted = _add_indexed(bookie, directory, entries_of) if known.has_listing else set()
+    if not known.has_listing or known.unknown or unlisted:
         for ledger_id, entries in _read_logs(bookie, directory):
-            if not known.has_listing or known.is_hidden(ledger_id):
+            if not known.has_listing or ledger_id in unlisted or known.is_hidden(ledger_id):
                 entries_of[ledger_id] = entries_of.get(ledger_id, Availability()) | entries
     for ledger_id, entries in _read_journals(directory):
         if ledger_id in entries_of or not known.has_listing or known.is_hidden(ledger_id):
             entries_of[ledger_id] = entries_of.get(ledger_id, Availability()) | entries
     yield from entries_of.items()
+
+
+def _add_indexed(
+    bookie: SourceBookie, directory: BookieDir, entries_of: dict[LedgerId, Availability]
+) -> set[LedgerId]:
+    """Add the entries in a bookie's index to those of its ledgers; return the ledgers whose entries
+    it cannot list."""
+    errors: dict[LedgerId, BkstoreError] = {}
+    listed: set[LedgerId] = set()
+    try:
+        for ledger_id, entries in directory.index.availability_many(sorted(entries_of), errors):
+            entries_of[ledger_id] |= entries
+            listed.add(ledger_id)
+    except (DirectoryInUse, SystemRefused):
+        raise
+    except BkstoreError as error:
+        bookie.add_damage(error)
+        return entries_of.keys() - listed
+    for each in errors.values():
+        if isinstance(each, (DirectoryInUse, SystemRefused)):
+            raise each
+    return set(errors)
 
 
 def _read_logs(

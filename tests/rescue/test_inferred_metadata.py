@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
+from bkstore import Bookie
 from bkstore.availability import Availability
 from bkstore.cli.main import main
+from bkstore.formats.entry import Coder, master_key
 from bkstore.rescue import RescueJob, infer_metadata, open_source
 from bkstore.rescue.inferred_metadata import infer_shape
+from bkstore.storage.options import StorageKind
 from tests.rescue.rescue_runs import read_folder
 from tests.rescue.rescue_worlds import RescueWorld
 
@@ -79,6 +83,27 @@ def test_a_world_without_metadata(
         assert plan.last_entry == len(world.ledgers[ledger_id].records) - 1
     for source in sources:
         source.close()
+
+
+@pytest.mark.parametrize("storage", ["db", "sorted"])
+def test_entries_that_the_index_cannot_list(tmp_path: Path, storage: StorageKind) -> None:
+    """The index still has the ledger, but not where its entries are: its logs have them."""
+    with Bookie.open(tmp_path / "b1", storage, bookie_id="b1") as bookie:
+        for record in Coder("CRC32C", b"pw").encode_many(7, range(5), [b"payload"] * 5):
+            bookie.add_entry(record, master_key(b"pw"))
+    for path in tmp_path.rglob("*.txn"):
+        path.write_bytes(b"")
+    for path in tmp_path.rglob("*.idx"):
+        path.write_bytes(b"\xff" * 2000)
+    for path in tmp_path.rglob("current/locations"):
+        shutil.rmtree(path)
+
+    with open_source(tmp_path / "b1") as source:
+        job = RescueJob([source], infer_metadata([source]).wanted, jobs=1)
+        job.run_without_output()
+
+    assert [list(plan.rescued) for plan in job.plans.values()] == [[0, 1, 2, 3, 4]]
+    assert source.findings
 
 
 def test_owners_need_metadata(tmp_path: Path) -> None:

@@ -217,9 +217,12 @@ def test_what_could_not_be_read_stays_lost(resumed: ResumedRescue) -> None:
 
 
 def test_a_disk_that_fails_for_a_while_is_read_again(resumed: ResumedRescue) -> None:
-    """What the first run could not read, and so has left out, the second one writes."""
+    """What the first run could not read, and so has left out, the second one writes. Both runs find
+    other damage on each disk."""
     ledger_id, entry = resumed.entries[0]
     record = resumed.world.ledgers[ledger_id].records[entry]
+    for bookie in resumed.world.bookies:
+        (resumed.world.path(bookie) / "ledgers" / "current" / "ffff.log").write_bytes(b"damage")
     with pytest.MonkeyPatch.context() as patch:
         disk = FailingDisk(patch)
         for bookie in resumed.world.bookies:
