@@ -44,7 +44,7 @@ def order_by_choice(copies: Copies) -> Copies:
     ...     LedgerId(0, 7),
     ...     entry_id=np.array([5, 5, 5]),
     ...     rank=np.array([11, 9, 9]),
-    ...     location=np.array([1 << 32, 2 << 32, 3 << 32]),
+    ...     location=np.array([1 << 40, 2 << 40, 3 << 40]),
     ...     size=np.array([60, 60, 60]),
     ...     content=np.array([1, 2, 2]),
     ... )

@@ -10,7 +10,7 @@ import numpy as np
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entry import RecordBatch
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.rescue.copy_choice import rank_class
 from bkstore.rescue.disks.copies import Copies
 from bkstore.rescue.disks.survey import SurveyedCopies
@@ -22,6 +22,8 @@ from bkstore.storage.entry_log.resynchronization import LogBytes
 
 _BATCH_BYTES = 8 << 20
 _BATCH_RECORDS = 1 << 15
+_READER_BYTES = 1 << 31
+"""A `LogReader` reads records that begin in these first bytes, the most that an entry log has."""
 
 
 class RescuedRecords(NamedTuple):
@@ -118,12 +120,15 @@ class _ChosenReader:
         file_starts = np.flatnonzero(np.diff(by_location.file_number)) + 1
         for rows in np.split(np.arange(order.size), file_starts):
             part = by_location.where(rows)
+            # Later records, of a large journal, are read one by one.
+            part = part.where(part.position < _READER_BYTES)
             start = 0
-            while start < rows.size:
-                remaining = part.where(np.arange(start, rows.size))
+            while start < part.entry_id.size:
+                remaining = part.where(np.arange(start, part.entry_id.size))
+                locations = make_locations(remaining.file_number, remaining.position)
                 try:
                     batch = self._reader.read_many(
-                        remaining.ledger_id, remaining.entry_id, remaining.location
+                        remaining.ledger_id, remaining.entry_id, locations
                     )
                 except SystemRefused:
                     raise
@@ -148,10 +153,9 @@ class _ChosenReader:
             if entry_id in batches:
                 continue
             copy = copies.where(np.array([row]))
-            location = int(copy.location[0])
             try:
-                with LogBytes(self._paths[location >> 32]) as data:
-                    record = data.read(location & 0xFFFFFFFF, int(copy.size[0]))
+                with LogBytes(self._paths[int(copy.file_number[0])]) as data:
+                    record = data.read(int(copy.position[0]), int(copy.size[0]))
             except SystemRefused:
                 raise
             except BkstoreError:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import Coder
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
-from bkstore.rescue import LedgerSecret, RescueJob, WantedLedgers, open_source
+from bkstore.rescue import LedgerSecret, RescueJob, WantedLedgers, open_source, rescued_records
 from bkstore.rescue.disks import survey as survey_module
+from bkstore.rescue.disks.copies import Copies, locate
 from bkstore.rescue.outputs import FolderOutput
 from tests.rescue.rescue_runs import read_folder
 from tests.rescue.rescue_worlds import RescueWorld, WrittenLedger
@@ -244,3 +247,37 @@ def test_a_damaged_lac_that_nobody_can_verify(tmp_path: Path, digest_type: str) 
 
     assert set(write(job, tmp_path / "run")) == set(range(20))
     assert job.plans[LedgerId(0, 7)].last_entry == 19
+
+
+def test_records_behind_many_zeros_in_a_journal(
+    world: SmallWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The zeros are more than a bookie preallocates. The records are too far for a `LogReader`, as
+    those of a journal of more than 4 GiB are."""
+    monkeypatch.setattr(rescued_records, "_READER_BYTES", 16 << 20)
+    for bookie in world.bookies[1:]:
+        world.lose_bookie(bookie)
+    (bookie,) = world.bookies
+    for path in world.path(bookie).rglob("ledgers/current/*.log"):
+        path.unlink()
+    world.lose_index(bookie)
+    for path in world.data_files(bookie):
+        data = path.read_bytes()
+        path.write_bytes(data[:512] + bytes(20 << 20) + data[512:])
+    job = job_of(world)
+
+    assert write(job, tmp_path / "run") == world.ledger.payloads
+    assert any("after the zeros" in finding.detail for _, finding in job.findings())
+
+
+def test_positions_of_large_journals() -> None:
+    """A position has more bits than in an index; none gets into the number of the file."""
+    positions = np.array([0, (1 << 32) - 1, 1 << 32, (1 << 40) - 1])
+    columns = [np.zeros(4, np.int64)] * 2
+    copies = Copies(LedgerId(0, 7), *columns, locate(8_388_607, positions), *columns)
+
+    assert copies.position.tolist() == positions.tolist()
+    assert copies.file_number.tolist() == [8_388_607] * 4
+    for number, position in ((8_388_608, 0), (0, 1 << 40)):
+        with pytest.raises(InvalidArgument):
+            locate(number, np.array([position]))

@@ -89,6 +89,21 @@ def test_without_the_files_of_journals_the_end_is_not_certain(tmp_path: Path) ->
     assert kinds(rescue(tmp_path)) == ["partial", "end"]
 
 
+def test_with_journals_alone_the_end_is_not_certain(tmp_path: Path) -> None:
+    """Older entries may have been in entry logs alone; no cookie names their directories."""
+    write_bookies(tmp_path)
+    for bookie_id in BOOKIES:
+        shutil.rmtree(tmp_path / bookie_id / "ledgers")
+    for path in tmp_path.rglob("VERSION"):
+        path.unlink()
+
+    job = rescue(tmp_path)
+
+    assert kinds(job) == ["partial", "end"]
+    assert job.plans[LedgerId(0, 7)].last_entry == 19
+    assert details(job, "b1") == ["journals only: what was flushed before them is lost"]
+
+
 def test_the_journal_of_the_last_mark_is_missing(tmp_path: Path) -> None:
     """An older journal is there, but not the one from which a replay starts."""
     write_bookies(tmp_path)

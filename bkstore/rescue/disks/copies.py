@@ -1,9 +1,9 @@
 """Copies: the records of wanted ledgers that a survey finds, a row each, sorted by entry.
 
 A row is int64[7]: scope, ledger, entry, rank, location, size and content. The location is the
-number of the file (`SourceFile`) << 32, plus the record's position; `content` is a
-checksum of payload and length field, but not of the LAC, in which copies of one entry may differ (a
-recovery writes an entry again with another LAC).
+number of the file (`SourceFile`) << 40, plus the record's position, as a journal may be larger than
+the 4 GiB of an entry log; `content` is a checksum of payload and length field, but not of the LAC,
+in which copies of one entry may differ (a recovery writes an entry again with another LAC).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, LedgerId, ledger_runs
 
 COLUMNS = 7
@@ -27,6 +28,22 @@ whose digest does not match, or of which only an index row is left."""
 
 NAMED_BY_INDEX, IN_LOG = 2, 1
 """Added to the rank of a copy that its bookie's index names; of one in an entry log."""
+
+
+_POSITION_BITS = 40
+_MAX_FILES = 1 << (63 - _POSITION_BITS)
+
+
+def locate(file_number: int, positions: Int64Array) -> Int64Array:
+    """Return the locations of records at these positions of a file. Raises `InvalidArgument` for a
+    file number above 8,388,607, or a position above 1 TiB.
+
+    >>> locate(1, np.array([1 << 33])).tolist() == [(1 << 40) + (1 << 33)]
+    True
+    """
+    if not 0 <= file_number < _MAX_FILES or (positions >> np.int64(_POSITION_BITS)).any():
+        raise InvalidArgument(f"file {file_number}: a position or the number of files is too large")
+    return np.int64(file_number << _POSITION_BITS) | positions
 
 
 class Copies(NamedTuple):
@@ -47,7 +64,12 @@ class Copies(NamedTuple):
     @property
     def file_number(self) -> Int64Array:
         """The number of the file that has each copy."""
-        return self.location >> np.int64(32)
+        return self.location >> np.int64(_POSITION_BITS)
+
+    @property
+    def position(self) -> Int64Array:
+        """The position of each copy in its file."""
+        return self.location & np.int64((1 << _POSITION_BITS) - 1)
 
     def where(self, rows: npt.NDArray[np.bool_] | Int64Array) -> Copies:
         """Return the copies of these rows."""

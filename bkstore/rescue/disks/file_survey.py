@@ -27,7 +27,7 @@ from bkstore.formats.entry import (
 )
 from bkstore.formats.journal import JournalRecord
 from bkstore.formats.syntax.framing import SIZE_FIELD_BYTES
-from bkstore.ids import Int64Array, LedgerId, make_locations
+from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.offline.rewrite.salvaged_log import size_of_record
 from bkstore.offline.spilled_rows.rows_by_log import LogRows, Segment
@@ -37,6 +37,7 @@ from bkstore.rescue.disks.copies import (
     IN_LOG,
     NAMED_BY_INDEX,
     VERIFIED,
+    locate,
     make_rows,
     sort_rows,
 )
@@ -190,7 +191,7 @@ class _Survey(ABC):
         rank += rank_bonus[verified.row]
         scopes, ledger_numbers = (column[verified.row] for column in ids)
         key = (scopes, ledger_numbers, records.entries[verified.row])
-        locations = make_locations(self.source.number, positions)
+        locations = locate(self.source.number, positions)
         self.add_rows(make_rows(*key, rank, locations, sizes, verified.content))
 
     def add_hidden_records(self, data: PatchedLogBytes, start: int, stop: int) -> None:
@@ -333,7 +334,7 @@ class _LogSurvey(_Survey):
             return
         rank = np.full(len(rows), DAMAGED + NAMED_BY_INDEX + IN_LOG)
         unknown = np.zeros(len(rows), np.int64)  # LAC and checksum of the content
-        locations = make_locations(self.source.number, rows[:, _POSITION])
+        locations = locate(self.source.number, rows[:, _POSITION])
         scopes, ledgers, entries = rows[:, :_POSITION].T
         self.add_rows(make_rows(scopes, ledgers, entries, rank, locations, unknown, unknown))
 
@@ -358,17 +359,31 @@ class _JournalSurvey(_Survey):
                 end = int(offsets[-1]) + size
             self.result.findings += scan.findings
             has_damage = any(finding.severity == "damage" for finding in scan.findings)
+            has_damage = has_damage or self._find_data_after_zeros(data, scan.stop)
         except CorruptionError as error:
             self.add_damage(error)
             has_damage = True
         if has_damage:
             self._search_records(data, end)
 
+    def _find_data_after_zeros(self, data: PatchedLogBytes, zeros_start: int) -> bool:
+        """Return whether data follow the zeros that end the scan, however far, and add a finding:
+        many zeros may be preallocated space, but may also be in place of lost records."""
+        data_offset = data.run_end(zeros_start, 0)
+        if data_offset >= data.size:
+            return False
+        reason = f"data at {data_offset}, after the zeros that end the file's records"
+        error = CorruptionError(self.source.path, zeros_start, reason)
+        self.result.findings.append(Finding.of(error))
+        return True
+
     def _search_records(self, data: PatchedLogBytes, offset: int) -> None:
         """Add the entries after damage. If no entry follows, the damage is a record that was cut
         off at the end of the journal and never acknowledged; else it may hide records."""
         while offset < data.size:
             if classify_at(data, offset).kind != "frame":
+                # Skip zeros but for the last four, of which no record begins with the first one.
+                offset = max(offset, data.run_end(offset, 0) - SIZE_FIELD_BYTES)
                 next_offset = find_next_record(data, offset, offset)
                 self.add_hidden_records(data, offset, next_offset)
                 offset = next_offset

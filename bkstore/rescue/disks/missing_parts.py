@@ -21,15 +21,19 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 def find_missing_parts(directory: BookieDir) -> Iterator[Finding]:
     """Yield a finding for each part of a bookie that must have existed and is not here.
 
-    These are directories of the cookie; all journals, if there is anything else, as a bookie writes
-    its journal first and never deletes the newest file; and the journal that a last mark names,
-    where a replay would start. Reads names and the marks. Raises `CorruptionError` if a directory
-    cannot be listed.
+    These are directories of the cookie (without one: the ledger directories, if only journals are
+    here); all journals, if there is anything else, as a bookie writes its journal first and never
+    deletes the newest file; and the journal that a last mark names, where a replay would start.
+    Reads names and the marks. Raises `CorruptionError` if a directory cannot be listed.
     """
     folders = directory.folders
     yield from _find_missing_directories(folders)
+    holdings = folders.holdings.values()
+    if folders.cookie is None and holdings and all(kinds == {"journal"} for kinds in holdings):
+        detail = "journals only: what was flushed before them is lost"
+        yield Finding("damage", detail, str(folders.journal[0]))
     journal_ids = {int(path.stem, 16) for path in directory.journals}
-    has_more = any(kinds - {"journal"} for kinds in folders.holdings.values())
+    has_more = any(kinds - {"journal"} for kinds in holdings)
     if not journal_ids and (has_more or directory.entry_logs):
         detail = "no journal is here: entries that were only there are lost"
         yield Finding("damage", detail, str(folders.ledger[0]))
