@@ -204,29 +204,3 @@ def test_a_damaged_mark_hides_no_ledger(tmp_path: Path, mark: bytes) -> None:
 
     assert LedgerId(0, 9) in inferred.wanted.metadata
     assert known.state(LedgerId(0, 9)).fenced
-
-
-def test_damaged_ids_leave_no_trace_of_an_entry(tmp_path: Path) -> None:
-    """Entry 12 was acknowledged by b1 and b2. The copy of b1 is damaged in its ids, that of b2 in
-    its payload, so that nobody knows that b1 had it: the end is not certain."""
-    write_bookies(tmp_path)
-    (record,) = Coder("CRC32C", b"pw").encode_many(
-        7, [12], [b"entry 12"], lac=11, length=sum(len(b"entry %d" % each) for each in range(12))
-    )
-    other_id = record[:8] + (5).to_bytes(8, "big") + record[16:]
-    changes = {"b1": other_id, "b2": record[:-1] + b"?", "b3": other_id}
-    for bookie_id, damaged in changes.items():
-        for path in [
-            *(tmp_path / bookie_id).rglob("*.txn"),
-            *(tmp_path / bookie_id).rglob("*.log"),
-        ]:
-            data = path.read_bytes()
-            # Later entries are cut off, for their LACs would show that entry 12 was acknowledged.
-            cut = data.find((13).to_bytes(8, "big") + (12).to_bytes(8, "big"))
-            data = data if cut < 0 else data[: cut - 12] + bytes(len(data) - cut + 12)
-            path.write_bytes(data.replace(record, damaged))
-
-    job = rescue(tmp_path)
-
-    assert job.plans[LedgerId(0, 7)].last_entry == 11
-    assert kinds(job) == ["partial", "end"]

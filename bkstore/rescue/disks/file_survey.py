@@ -179,10 +179,6 @@ class _Survey(ABC):
         if is_damaged.any():
             starts, ends = positions[is_damaged], (positions + sizes)[is_damaged]
             self.damaged_ranges += zip(starts.tolist(), ends.tolist())
-            # Its ids may be what is damaged, unless the index has them: another entry's copy is
-            # then lost without a trace.
-            if (rank_bonus[verified.row][is_damaged] < NAMED_BY_INDEX).any():
-                self.result.may_hide_records = True
         # The LAC of a record is below its own entry: another one is damage that nobody can verify.
         gives_lac = (rank > DAMAGED) & (verified.lac < records.entries[verified.row])
         for ledger_id, rows in ledgers:
