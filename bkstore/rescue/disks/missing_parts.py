@@ -44,8 +44,8 @@ def find_missing_parts(directory: BookieDir) -> Iterator[Finding]:
         except CorruptionError:
             continue  # the mark is not needed: journals are read from their start
         if mark.journal_id and mark.journal_id not in journal_ids:
-            name = journal_name(mark.journal_id)
-            detail = f"journal {name} is missing: {last_mark_name(index)} names it"
+            journal = journal_name(mark.journal_id)
+            detail = f"journal {journal} is missing: {last_mark_name(index)} names it"
             yield Finding("damage", detail, str(folders.ledger[0]))
 
 
@@ -70,8 +70,8 @@ def _mark_indexes(folders: BookieFolders) -> Sequence[int | None]:
     """Return the numbers of the journals that have a last mark; None for a single journal."""
     indexes: list[int | None] = []
     for index in count():
-        name = last_mark_name(index)
-        if not any(os.path.lexists(current / name) for current in folders.ledger):
+        mark_file = last_mark_name(index)
+        if not any(os.path.lexists(current / mark_file) for current in folders.ledger):
             break
         indexes.append(index)
     is_single = folders.cookie is not None and len(folders.cookie.journal_dirs) == 1

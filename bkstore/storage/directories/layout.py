@@ -245,14 +245,14 @@ def read_cookie(currents: list[Path], damage: list[Finding] | None = None) -> Co
 
 
 def _read_cookie_file(path: Path) -> Cookie:
-    from bkstore.formats import cookie as cookie_format  # loads protobuf
-
     try:
         data = read_file(path, _MAX_COOKIE_BYTES)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise read_error(error, path) from error
+    from bkstore.formats import cookie as cookie_format  # loads protobuf
+
     try:
         return cookie_format.decode(data)
     except CorruptionError as error:
