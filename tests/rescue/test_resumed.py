@@ -16,7 +16,7 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.rescue import RescueJob, WantedLedgers, open_source, staged_output
 from bkstore.rescue.outputs import FolderOutput, ParquetOutput
-from tests.rescue.failing_disks import FailingDisk
+from tests.rescue.disks.failing_disks import FailingDisk
 from tests.rescue.killed_rescues import small_batches
 from tests.rescue.rescue_runs import read_folder
 from tests.rescue.rescue_worlds import RescueWorld

@@ -11,7 +11,7 @@ import pytest
 
 from bkstore.errors import ReadFailed
 from bkstore.rescue.disks.damaged_media import PatchedLogBytes
-from tests.rescue.failing_disks import FailingDisk
+from tests.rescue.disks.failing_disks import FailingDisk
 from tests.rescue.rescue_runs import rescue
 from tests.rescue.rescue_worlds import RescueWorld
 
