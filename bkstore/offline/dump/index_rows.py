@@ -61,17 +61,14 @@ class PieceIndex(Closeable):
     def listing_damage(self) -> list[Finding]:
         """Return the damage that may hide ledgers of the range: of each finding the index knows the
         lowest and the highest ledger that it may hide, `unknown`. Findings of rows that hide none
-        are of the first range."""
+        are among those of the bookie."""
         listing, piece = self.index.list_readable_ledgers(), self._piece
-        damage = [
+        return [
             finding
             for unknown, finding in zip(listing.unknown, listing.findings)
             if unknown.last >= piece.first_ledger
             and (piece.stop_ledger is None or unknown.first < piece.stop_ledger)
         ]
-        if piece.is_first_range:
-            damage += listing.findings[len(listing.unknown) :]
-        return damage
 
     def rows(self, findings: list[Finding], batch: int = DEFAULT_BATCH) -> Iterator[IndexBatch]:
         """Yield every row of the range with its directory number; append damage to `findings`."""

@@ -100,11 +100,6 @@ class DumpPiece:
         """The name in file names; distinct among the pieces of a bookie."""
         return f"{file_name(self.bookie_id)}-{self.kind}-{self.number:05d}"
 
-    @property
-    def is_first_range(self) -> bool:
-        """Whether no range of the same directories is before this one."""
-        return self.first_ledger == _LOWEST_LEDGER
-
     def has_ledger(self, ledger: LedgerId) -> bool:
         """Return whether the ledger is in the range."""
         stop = self.stop_ledger

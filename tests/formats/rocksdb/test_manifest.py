@@ -265,7 +265,7 @@ def test_sum() -> None:
 def test_tracked_logs() -> None:
     """A log is tracked from one edit on, until an edit says that none below a number is."""
     version, tracked = Version(), list[set[int]]()
-    for record in ("8740 02 0901", "8740 02 0c01", "8840 01 0b", "8840 01 0d"):
+    for record in ("8740 02 0901", "8740 02 0c01", "8840 01 0c", "8840 01 0d"):
         version.apply(decode_edit(bytes.fromhex(record)))
         tracked.append(set(version.tracked_logs))
 
