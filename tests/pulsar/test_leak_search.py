@@ -269,13 +269,39 @@ class ChangingNodes(MemoryNodes):
         return super().list_children(asked)
 
 
+def just_changed(tree: dict[str, bytes]) -> dict[str, NodeValue]:
+    """Return nodes that were changed a minute ago, so that the second look waits."""
+    return {path: NodeValue(data, 1, NOW - MINUTE) for path, data in tree.items()}
+
+
 def changing(
-    stored: list[LedgerMetadata], tree: dict[str, Any], change: Callable[[Any, Any], None]
+    stored: list[LedgerMetadata], tree: dict[str, bytes], change: Callable[[Any, Any], None]
 ) -> dict[int, str]:
-    """Return the classes of a search during which something changes."""
+    """Return the classes of a search during which something changes: before topics are read, or
+    before the second look, which makes no difference."""
     store = store_of(stored)
     nodes = ChangingNodes(tree, lambda nodes: change(store, nodes))
-    return classes(LeakSearch(store, nodes, now=NOW).run())
+    early = classes(LeakSearch(store, nodes, now=NOW).run())
+    late = classes(changed_before_second_look(store_of(stored), tree, change))
+
+    assert early == late
+    return late
+
+
+def changed_before_second_look(
+    store: MemoryStore, tree: dict[str, bytes], change: Callable[[Any, Any], None]
+) -> LeakReport:
+    """Return the report of a search that waits, and meanwhile something changes."""
+    nodes = ChangingNodes(just_changed(tree), lambda _: None)
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        change(store, nodes)
+
+    report = LeakSearch(store, nodes, now=NOW, pause=7.0, wait=wait).run()
+    assert [7.0] == waited
+    return report
 
 
 def test_deleted_meanwhile() -> None:
@@ -316,12 +342,12 @@ def test_listed_meanwhile() -> None:
 
 
 def test_damaged_meanwhile() -> None:
-    """A suspect of a topic that cannot be read any more is in doubt."""
-
-    nodes = ChangingNodes(
-        {topic_path("paid"): b""}, lambda nodes: nodes.put(topic_path("paid"), b"garbage")
+    """A suspect of a topic that cannot be read any more is in doubt, and the topic a finding."""
+    report = changed_before_second_look(
+        store_of([ledger(1, owned())]),
+        {topic_path("paid"): b""},
+        lambda _, nodes: nodes.put(topic_path("paid"), b"garbage"),
     )
-    report = LeakSearch(store_of([ledger(1, owned())]), nodes, now=NOW).run()
 
     assert {1: "undetermined"} == classes(report)
     assert [topic_path("paid")] == [finding.file for finding in report.findings]

@@ -21,9 +21,11 @@ from tests.pulsar.samples import (
     NOW,
     ledger,
     listed,
+    locator,
     managed_ledger,
     node_values,
     owned,
+    schema_of,
     store_of,
     topic_path,
 )
@@ -142,6 +144,22 @@ def test_incomplete_offload(tmp_path: Path) -> None:
     assert [("dangling", 3, False), ("offloaded-copy", 2, True)] == [
         (row[0], row[2], "is not complete" in (row[8] or "")) for row in rows
     ]
+
+
+@pytest.mark.parametrize("schema_id", ["x", "shop/x", "shop/orders/a"])
+def test_schemas_elsewhere(schema_id: str, tmp_path: Path) -> None:
+    """A locator is read where the id of a schema says, though no topic's would be there."""
+    custom = {**schema_of(), "pulsar/schemaId": schema_id.encode()}
+    tree: dict[str, bytes | NodeValue] = {
+        topic_path("paid"): managed_ledger(1),
+        f"/schemas/{schema_id}": locator(2),
+        "/schemas/shop/orders/a/b": locator(3),
+    }
+    ledgers = [ledger(1, owned()), *(ledger(each, custom) for each in (2, 4))]
+    rows, pulsar = _rows_of([*ledgers, ledger(3, schema_of("a/b"))], tree, tmp_path / "d")
+
+    assert [("leaked", 0, 4)] == [row[:3] for row in rows]
+    assert [] == pulsar.findings
 
 
 def test_another_cluster(tmp_path: Path) -> None:
