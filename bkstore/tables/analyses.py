@@ -125,6 +125,7 @@ LEAKED_LEDGERS = make_schema(
     hide_idle="component length detail caution",
     drop_first="component length bookies detail",
     may_cut="caution detail",
+    wrap="owner",
     nothing="no ledger is leaked, dangling or of unknown owner",
 )
 """One row per ledger that is not as Pulsar's metadata say it should be, the worst class first, as

@@ -322,6 +322,7 @@ LEAKS = make_schema(
     hide_idle="component age_days length bytes removable_bytes bytes_by_bookie detail caution",
     drop_first="component length detail bytes_by_bookie age_days",
     may_cut="caution detail",
+    wrap="owner",
     nothing="no ledger is leaked, dangling or of unknown owner",
 )
 """One row per ledger (`bkstore leaks`), the worst class first. What BookKeeper does not have is

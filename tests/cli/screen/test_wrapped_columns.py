@@ -8,7 +8,7 @@ import pytest
 
 from bkstore.cli.screen.column_choice import RequestedColumns
 from bkstore.cli.screen.tables import Screen
-from bkstore.tables import CHECK_FINDINGS, VIOLATIONS, Table
+from bkstore.tables import CHECK_FINDINGS, LEAKED_LEDGERS, LEAKS, VIOLATIONS, Schema, Table
 from bkstore.tables.columns import make_schema
 from tests.cli.screen.drawn_tables import lines_of, terminal, without_styles
 
@@ -151,3 +151,23 @@ def test_findings_are_whole(schema: object, monkeypatch: pytest.MonkeyPatch) -> 
     lines = without_styles(lines_of(terminal(80, monkeypatch), table))
 
     assert 3 == " ".join(line.replace("…", " ") for line in lines).count("torn")
+
+
+@pytest.mark.parametrize("schema", [LEAKS, LEAKED_LEDGERS])
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_long_names_of_topics(
+    schema: Schema, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of a leak is shown complete, however long its name is, and in lines that fit."""
+    owners = ["persistent://shop/orders/paid", "persistent://shop/orders/" + "long-name-" * 14]
+    values = {"class": "leaked", "scope_id": 0, "component": "managed-ledger", "length": 10**6}
+    values |= {"bytes": 10**9, "removable_bytes": 10**8, "detail": "nothing refers to it"}
+    rows = [
+        tuple({**values, "ledger_id": 7, "owner": owner}.get(name) for name in schema.names)
+        for owner in owners
+    ]
+    lines = without_styles(lines_of(terminal(columns, monkeypatch), Table.from_rows(schema, rows)))
+
+    assert columns >= max(map(len, lines))
+    rows_shown = "".join("".join(lines[2:]).split())
+    assert all(owner in rows_shown for owner in owners)
