@@ -27,6 +27,7 @@ _DESCRIPTIONS = {
     stat.S_IFBLK: "a device",
 }
 _CHUNK_BYTES = 1 << 20
+_MAX_FILE_OFFSET = (1 << 63) - 1
 
 
 def check_regular(path: StrPath) -> os.stat_result:
@@ -151,14 +152,28 @@ def read_fully(fd: int, size: int, offset: int) -> bytes:
 def next_data_offset(fd: int, offset: int) -> int | None:
     """Return the offset of the first data at or after `offset`, behind a hole; None if none follow.
     Returns `offset` if the file system cannot report holes. Keeps the descriptor's position."""
+    return _seek_without_moving(fd, offset, os.SEEK_DATA, unsupported=offset)
+
+
+def data_end_offset(fd: int, offset: int) -> int:
+    """Return where the data at `offset` end: at a hole, or at the end of the file. Returns 2^63 - 1
+    if the file system cannot report holes, and `offset` if the file ends before it. Keeps the
+    descriptor's position."""
+    end = _seek_without_moving(fd, offset, os.SEEK_HOLE, unsupported=_MAX_FILE_OFFSET)
+    return offset if end is None else end
+
+
+def _seek_without_moving(fd: int, offset: int, whence: int, unsupported: int) -> int | None:
+    """Return the offset that a seek to data or to a hole reaches, None if there is none, and
+    `unsupported` if the file system has no such seeks."""
     saved_position = os.lseek(fd, 0, os.SEEK_CUR)
     try:
-        return os.lseek(fd, offset, os.SEEK_DATA)
+        return os.lseek(fd, offset, whence)
     except OSError as error:
         if error.errno == errno.ENXIO:  # no data after the offset
             return None
-        if error.errno == errno.EINVAL:  # no SEEK_DATA
-            return offset
+        if error.errno == errno.EINVAL:  # no such seeks
+            return unsupported
         raise
     finally:
         os.lseek(fd, saved_position, os.SEEK_SET)
