@@ -13,7 +13,6 @@ import pytest
 from bkstore import (
     Bookie,
     BookieDir,
-    CorruptionError,
 )
 from bkstore.formats.entry import Entry, encode
 from bkstore.index.hierarchical import HierarchicalIndex
@@ -189,14 +188,16 @@ def test_plain_file_is_no_conf(tmp_path: Path, content: bytes) -> None:
     ],
 )
 def test_broken_cookie(tmp_path: Path, text: bytes, where: int) -> None:
-    """A cookie that does not parse names itself and the offset."""
-    (tmp_path / "current").mkdir()
+    """A cookie that does not parse is damage with its file and offset; all else can be read."""
+    make_idx(tmp_path, 7)
     (tmp_path / "current" / "VERSION").write_bytes(text)
-    with pytest.raises(CorruptionError) as caught:
-        BookieDir(tmp_path)
+    with BookieDir(tmp_path) as bookie:
+        damage = [each for each in bookie.findings() if each.severity == "damage"]
 
+        assert [7] == [ledger_id.ledger for ledger_id in bookie.index.ledgers()]
+        assert bookie.folders.cookie is None
     expected = (str(tmp_path / "current" / "VERSION"), where)
-    assert expected == (caught.value.file, caught.value.offset)
+    assert [expected] == [(each.file, each.offset) for each in damage]
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])

@@ -74,9 +74,7 @@ def open_source(
     they differ.
     """
     try:
-        directory = BookieDir(
-            path, live=live, layout=layout, root=root, needs_index=False, needs_cookie=False
-        )
+        directory = BookieDir(path, live=live, layout=layout, root=root, needs_index=False)
     except CorruptionError as error:
         if bookie_id is None:
             raise

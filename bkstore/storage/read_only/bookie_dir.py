@@ -77,9 +77,8 @@ class BookieDir(Closeable):
 
     With ``needs_index=False``, logs and journals can be read even if the index cannot be opened: it
     is opened on first use, which then raises the error. Only several directories of db storage open
-    it at once, to find their order; if that fails, `index_error` has the error. With
-    ``needs_cookie=False``, cookies that cannot be read are passed over, and are findings in
-    `cookie_damage`.
+    it at once, to find their order; if that fails, `index_error` has the error. A damaged cookie
+    keeps nothing from being read: it is a finding, in `cookie_damage` and of `findings`.
 
     Threads: reading is as safe as `index`. Fork: with index files it keeps working in the child;
     with RocksDB it is closed there: open it again. Close it, or use it as a context manager.
@@ -104,7 +103,6 @@ class BookieDir(Closeable):
         page_size: int = idxfile.DEFAULT_PAGE_SIZE,
         compat: Literal["bookkeeper"] | None = None,
         needs_index: bool = True,
-        needs_cookie: bool = True,
         root: str | os.PathLike[str] | None = None,
     ) -> None:
         """Find the directories, check that they are of one bookie and not in use, and open the
@@ -119,9 +117,7 @@ class BookieDir(Closeable):
         self.cookie_damage: list[Finding] = []
         # Check whether the directories are one bookie's, and whether somebody writes to them.
         with convert_read_errors(self.path):
-            self.folders: BookieFolders = find_folders(
-                self.path, self.root, None if needs_cookie else self.cookie_damage
-            )
+            self.folders: BookieFolders = find_folders(self.path, self.root, self.cookie_damage)
             self.layout: Layout = pick_layout(self.folders, layout)
             self._initial_files = self._list_file_states()
             self._check_logs()
@@ -252,9 +248,9 @@ class BookieDir(Closeable):
         return list_journals(self.folders.journal)
 
     def findings(self) -> list[Finding]:
-        """Return the oddities of the index and of the directories, and damage that keeps the index
-        from listing its ledgers."""
-        findings = self.index.findings()
+        """Return the oddities of the index and of the directories, damage of cookies, and damage
+        that keeps the index from listing its ledgers."""
+        findings = self.cookie_damage + self.index.findings()
         try:
             listing = self.index.list_readable_ledgers()
             has_ledgers = bool(listing.ledgers or listing.unknown)
