@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bkstore.errors import UnsupportedLayout
+from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.index.api import Finding
 from bkstore.ledger_metadata import LedgerOwner
 from bkstore.ledger_metadata.owners import PULSAR
+from bkstore.ledger_metadata.topic_names import encode_element
 from bkstore.pulsar.reading import read_references
 from bkstore.pulsar.references import NodeKind, PulsarReferences, topic_key
 from bkstore.pulsar.sources.nodes import MANAGED_LEDGERS, SCHEMAS, PulsarNodes
@@ -32,17 +33,36 @@ def read_cluster_references(
     in doubt. O(nodes + owners)."""
     references = read_references(nodes)
     managed_ledgers, schemas = set(), set()
-    for owner in owners:
-        if owner.application != PULSAR:
-            continue
+    pulsar_owners = [owner for owner in owners if owner.application == PULSAR]
+    for owner in pulsar_owners:
         if owner.managed_ledger is not None and topic_key(owner) not in references.topics:
             managed_ledgers.add(owner.managed_ledger)
         if owner.schema is not None and not references.has_locator(owner.schema):
             schemas.add(owner.schema)
     if managed_ledgers or schemas:
         references.merge(read_references(nodes, sorted(managed_ledgers), sorted(schemas)))
+    if not nodes.is_complete:
+        _doubt_unlisted_cursors(nodes, references, pulsar_owners)
     _doubt_other_clusters(nodes, references, has_any)
     return references
+
+
+def _doubt_unlisted_cursors(
+    nodes: PulsarNodes, references: PulsarReferences, owners: Iterable[LedgerOwner]
+) -> None:
+    """Doubt the cursors of a topic if a ledger is that of a cursor which the copy cannot have, as
+    its name is too long for a file: no listing has it."""
+    cursors = {
+        f"{MANAGED_LEDGERS}/{owner.managed_ledger}/{encode_element(owner.cursor)}": topic
+        for owner in owners
+        if owner.cursor is not None and (topic := topic_key(owner)) in references.topics
+        if topic is not None and references.last_change(owner) is None
+    }
+    for path, value in zip(cursors, nodes.read_many(cursors)):
+        key = (NodeKind.CURSORS, cursors[path])
+        if isinstance(value, CorruptionError) and key not in references.doubts:
+            references.findings.append(Finding.of(value))
+            references.doubts[key] = f"{nodes.location_of(path)} cannot be read"
 
 
 def _doubt_other_clusters(

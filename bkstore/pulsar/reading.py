@@ -58,8 +58,8 @@ def read_references(
 
     A value that cannot be decoded is a finding, and a doubt about the ledgers that it may refer to;
     it never counts as absent. So is a tree that an incomplete copy does not have, and a topic
-    in a copy that has cursors and no value. Names that a metadata store cannot have are left out.
-    O(nodes); values of a thousand topics are in memory at a time."""
+    or schema in a copy that has other nodes below it and no value. Names that a metadata store
+    cannot have are left out. O(nodes); values of a thousand topics are in memory at a time."""
     references = PulsarReferences()
     if managed_ledgers is None:
         managed_ledgers = _require_tree(
@@ -173,6 +173,8 @@ def _read_cursor(
 def _read_schemas(nodes: PulsarNodes, paths: list[str], references: PulsarReferences) -> None:
     """Add the ledgers of the versions that each schema's locator lists."""
     for path, value in zip(paths, nodes.read_many(paths)):
+        if value is None and not nodes.is_live and next(nodes.list_children([path])):
+            value = CorruptionError(None, None, "there are nodes below it, but no value")
         schema = decode_schema_id(path.removeprefix(f"{SCHEMAS}/"))
         keys = [(NodeKind.SCHEMA, schema)]
         versions = _decode(references, nodes, path, value, decode_schema_locator, keys)

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from bkstore.errors import CorruptionError
+from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.pulsar import LeakReport, LeakSearch, MemoryNodes, PulsarNodes
+from bkstore.pulsar.sources.exports import decode_nodes, encode_nodes, read_all_nodes
 from bkstore.pulsar.sources.folder_nodes import FolderNodes
 from tests.pulsar.samples import (
     NOW,
@@ -205,17 +207,104 @@ def _folder(top: Path) -> Path:
     return topics
 
 
-def test_names_too_long_for_a_folder(tmp_path: Path) -> None:
-    """A folder cannot have the node of a topic with so long a name: its ledgers are in doubt."""
-    _folder(tmp_path)
-    names = "x", "%C3%BC" * 42, "%C3%BC" * 43  # of at most 255 characters, but for the last
-    stored = [ledger(1, owned()), *(ledger(i, owned(name)) for i, name in enumerate(names, 2))]
-    report = search(stored, FolderNodes(tmp_path))
+def _exported(nodes: PulsarNodes) -> PulsarNodes:
+    """Return the nodes of a metadata file with these nodes."""
+    part = encode_nodes(read_all_nodes(nodes), NOW, nodes.is_complete)
+    exported = decode_nodes(encode_file(ClusterMetadata(), other_parts={"pulsar": part}))
+    assert exported is not None
+    return exported
 
-    assert {1: "referenced", 2: "leaked", 3: "leaked", 4: "undetermined"} == classes(report)
-    assert ["the name is too long for a file of the copy"] == [
-        finding.detail for finding in report.findings
+
+FITTING, LONG = "%C3%BC" * 42 + "abc", "%C3%BC" * 42 + "abcd"
+"""Names of 255 characters, as many as a file's has at most, and of one more."""
+
+
+@pytest.mark.parametrize("namespace", ["shop/orders", "shop/new", "new/orders", f"new/{LONG}"])
+def test_names_too_long_for_a_folder(namespace: str, tmp_path: Path) -> None:
+    """A folder cannot have the node of a topic, cursor or schema with so long a name: its ledgers
+    are in doubt, also where nothing else is in its namespace, and in an export of the folder."""
+    _folder(tmp_path)
+    topic = "x" if LONG in namespace else LONG
+
+    def of(custom: dict[str, bytes]) -> dict[str, bytes]:
+        return {key: _moved(value, namespace) for key, value in custom.items()}
+
+    stored = [
+        ledger(1, owned()),
+        ledger(2, owned("x")),
+        ledger(3, owned(FITTING)),
+        ledger(4, of(owned(topic))),
+        ledger(5, of(schema_of(topic))),
+        ledger(6, owned("paid", "ü" * 42 + "abc")),
     ]
+    expected = {2: "leaked", 3: "leaked", 6: "leaked", 4: "undetermined", 5: "undetermined"}
+    for nodes in (FolderNodes(tmp_path), _exported(FolderNodes(tmp_path))):
+        report = search(stored, nodes)
+
+        assert {1: "referenced", **expected} == classes(report)
+        assert ["the name is too long for a file of the copy"] * 2 == [
+            finding.detail for finding in report.findings
+        ]
+
+
+def _moved(value: bytes, namespace: str) -> bytes:
+    return value.replace(b"shop/orders", namespace.encode())
+
+
+def test_cursors_too_long_for_a_folder(tmp_path: Path) -> None:
+    """A folder cannot have the node of a cursor with so long a name, so no listing has it."""
+    _folder(tmp_path)
+    stored = [
+        ledger(1, owned()),
+        ledger(2, owned("paid", "ü" * 42 + "abcd")),
+        ledger(3, owned("paid", "sub")),
+        ledger(4, owned("paid")),
+        ledger(5, owned("gone", "ü" * 42 + "abcd")),
+    ]
+    expected = {1: "referenced", 2: "undetermined", 4: "leaked", 3: "undetermined", 5: "leaked"}
+    for nodes in (FolderNodes(tmp_path), _exported(FolderNodes(tmp_path))):
+        report = search(stored, nodes)
+
+        assert expected == classes(report)
+        assert ["the name is too long for a file of the copy"] == [
+            finding.detail for finding in report.findings
+        ]
+
+
+OTHER_OWNERS = [
+    *({**owned(), "pulsar/managed-ledger": name} for name in (b"my", b"my/ledger", b"a/b/c/d/e")),
+    *({**schema_of(), "pulsar/schemaId": name} for name in (b"x", b"shop/x", b"shop/orders/a")),
+]
+
+
+@pytest.mark.parametrize("custom", OTHER_OWNERS)
+def test_exports_of_other_nodes(custom: dict[str, bytes], tmp_path: Path) -> None:
+    """A ledger names a node that is no topic's and no common schema's: it is exported as well, also
+    if other nodes are below it. If a copied folder lacks its value, the ledger is in doubt."""
+    if "pulsar/schemaId" in custom:
+        path = f"/schemas/{custom['pulsar/schemaId'].decode()}"
+        values = {path: locator(2), f"{path}/below/it": locator(4)}
+    else:
+        path = f"/managed-ledgers/{custom['pulsar/managed-ledger'].decode()}"
+        values = {path: managed_ledger(2), f"{path}/below": cursor(4)}
+    tree = {topic_path("paid"): managed_ledger(1), "/schemas/shop/orders/b": locator(1), **values}
+    stored = [ledger(1, owned()), *(ledger(each, custom) for each in (2, 3)), ledger(4, {})]
+    nodes = MemoryNodes(node_values(tree))
+
+    expected = {1: "referenced", 2: "referenced", 3: "leaked", 4: "referenced"}
+    assert expected == classes(search(stored, nodes)) == classes(search(stored, _exported(nodes)))
+    for each, data in tree.items():
+        file = tmp_path / (f"{each}/.data" if each in (path, topic_path("paid")) else each)[1:]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    folder = FolderNodes(tmp_path)
+    assert expected == classes(search(stored, folder)) == classes(search(stored, _exported(folder)))
+    (tmp_path / path[1:] / ".data").unlink()
+    for source in (folder, _exported(folder)):
+        report = search(stored, source)
+        found = classes(report)
+        assert ("undetermined", "undetermined") == (found[2], found[3])
+        assert [path] == [finding.file[-len(path) :] for finding in report.findings if finding.file]
 
 
 def test_file_names_that_are_not_text(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.syntax.json_text import parse_json_rows
-from bkstore.pulsar.sources.node_paths import chunks, list_managed_ledgers, list_schemas
+from bkstore.pulsar.sources.node_paths import chunks, is_topic, list_nodes
 from bkstore.pulsar.sources.nodes import (
     MANAGED_LEDGERS,
     SCHEMAS,
@@ -26,30 +26,20 @@ _NODES_AT_ONCE = 1000
 
 
 def read_all_nodes(nodes: PulsarNodes) -> Iterator[tuple[str, NodeValue | CorruptionError]]:
-    """Yield all nodes that may refer to ledgers, and the roots of their trees, by path."""
-    for tree, paths in (
-        (MANAGED_LEDGERS, _topic_paths(nodes)),
-        (SCHEMAS, list_schemas(nodes)),
-    ):
+    """Yield all nodes that may refer to ledgers, and the roots of their trees, by path: also those
+    that are no topic's, as a ledger may name them. Folders of a copy without a value of their own
+    are left out."""
+    for tree in (MANAGED_LEDGERS, SCHEMAS):
+        paths = list_nodes(nodes, tree)
         if paths is None:
             continue
         yield tree, NodeValue(b"")
+        folders = {path.rpartition("/")[0] for path in paths}
         for part in chunks(paths, _NODES_AT_ONCE):
             for path, value in zip(part, nodes.read_many(part)):
-                if value is not None:
+                is_folder = path in folders and not is_topic(path)
+                if value is not None and not (is_folder and isinstance(value, CorruptionError)):
                     yield path, value
-
-
-def _topic_paths(nodes: PulsarNodes) -> list[str] | None:
-    """Return the paths of managed ledgers and of their cursors."""
-    managed_ledgers = list_managed_ledgers(nodes)
-    if managed_ledgers is None:
-        return None
-    topics = [f"{MANAGED_LEDGERS}/{managed_ledger}" for managed_ledger in managed_ledgers]
-    paths = []
-    for topic, cursors in zip(topics, nodes.list_children(topics)):
-        paths += [topic, *(f"{topic}/{cursor}" for cursor in cursors or ())]
-    return paths
 
 
 def encode_nodes(

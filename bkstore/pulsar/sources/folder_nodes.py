@@ -10,7 +10,7 @@ from pathlib import Path
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import read_file
 from bkstore.files.os_errors import convert_read_errors, is_absent
-from bkstore.pulsar.sources.nodes import NodeValue
+from bkstore.pulsar.sources.nodes import NodeValue, has_long_name, name_too_long
 
 OWN_VALUE = ".data"
 """The file in a node's directory that has the node's own value."""
@@ -54,10 +54,11 @@ class FolderNodes:
     def read_many(self, paths: Iterable[str]) -> Iterator[NodeValue | CorruptionError | None]:
         """As `PulsarNodes.read_many`."""
         for path in paths:
-            yield self._read(self.location_of(path))
+            yield self._read(path)
 
-    def _read(self, file: str) -> NodeValue | CorruptionError | None:
+    def _read(self, path: str) -> NodeValue | CorruptionError | None:
         """Return a node's value, None without such a node, or the error that it cannot be read."""
+        file = self.location_of(path)
         with convert_read_errors(file):
             try:
                 value_file = f"{file}/{OWN_VALUE}" if os.path.isdir(file) else file
@@ -67,7 +68,8 @@ class FolderNodes:
                 return NodeValue(data)
             except (FileNotFoundError, NotADirectoryError):
                 if not os.path.isdir(file):
-                    return None
+                    # Beneath a folder that is absent too, the system does not look at the name.
+                    return name_too_long(file) if has_long_name(path) else None
                 reason = f"the node's own value is not in the copy: no file {OWN_VALUE}"
                 return CorruptionError(file, None, reason)
             except CorruptionError as error:
@@ -75,7 +77,7 @@ class FolderNodes:
             except OSError as error:
                 if error.errno != errno.ENAMETOOLONG:
                     raise
-                return CorruptionError(file, None, "the name is too long for a file of the copy")
+                return name_too_long(file)
 
     def location_of(self, path: str) -> str:
         """Return the path of the node's file or directory."""

@@ -45,6 +45,30 @@ def list_schemas(nodes: PulsarNodes) -> list[str] | None:
     return sorted(locators)
 
 
+def list_nodes(nodes: PulsarNodes, tree: str) -> list[str] | None:
+    """Return the paths of all nodes below a tree's root, down to the cursors of topics, sorted;
+    None if the tree does not exist. One request for each node that is no cursor."""
+    if next(nodes.list_children([tree])) is None:
+        return None
+    paths: list[str] = []
+    level = [tree]
+    while level := _descend(nodes, level):
+        paths += level
+        level = [path for path in level if not _is_cursor(path)]
+    return sorted(paths)
+
+
+def is_topic(path: str) -> bool:
+    """Return whether a path may be that of a topic: below the domain of a namespace."""
+    is_below = path.startswith(f"{MANAGED_LEDGERS}/") and path.count("/") in (5, 6)
+    return is_below and _is_domain(path.rpartition("/")[0])
+
+
+def _is_cursor(path: str) -> bool:
+    # Of a path with "persistent" twice, either may be the domain: then it counts as a topic.
+    return is_topic(path.rpartition("/")[0]) and not is_topic(path)
+
+
 def _is_domain(path: str) -> bool:
     return path.endswith(f"/{_PERSISTENT}")
 

@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 
 from bkstore.errors import CorruptionError
 
+_MAX_NAME_BYTES = 255  # of a file, on common file systems
+
 MANAGED_LEDGERS, SCHEMAS = "/managed-ledgers", "/schemas"
 
 
@@ -47,6 +49,16 @@ class PulsarNodes(Protocol):
         """Release what the source holds."""
 
 
+def has_long_name(path: str) -> bool:
+    """Return whether a folder cannot have a node of this path: a name is too long for a file."""
+    return any(len(part.encode()) > _MAX_NAME_BYTES for part in path.split("/"))
+
+
+def name_too_long(file: str) -> CorruptionError:
+    """Return why a node is unknown that is not in a copied folder for that reason."""
+    return CorruptionError(file, None, "the name is too long for a file of the copy")
+
+
 class MemoryNodes:
     """Nodes of a mapping from paths to values, such as an export's. Folders need no value.
 
@@ -84,7 +96,10 @@ class MemoryNodes:
     def read_many(self, paths: Iterable[str]) -> Iterator[NodeValue | CorruptionError | None]:
         """As `PulsarNodes.read_many`."""
         for path in paths:
-            yield self.values.get(path)
+            value = self.values.get(path)
+            if value is None and not self.is_complete and has_long_name(path):
+                value = name_too_long(self.location_of(path))  # in the folder that was exported
+            yield value
 
     def location_of(self, path: str) -> str:
         """Return the path, after the file that it was read from."""

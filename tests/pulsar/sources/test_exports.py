@@ -63,6 +63,32 @@ def test_a_file_is_in_memory_once(opened: Callable[[Path], object], tmp_path: Pa
     assert len(data) < peak < 1.6 * len(data)
 
 
+def test_nodes_that_are_exported(tmp_path: Path) -> None:
+    """All nodes down to the cursors of topics, of the old form too; not what is below cursors."""
+    topics = ("t/n/persistent/a", "t/c/n/persistent/a", "t/c/persistent/persistent/a")
+    paths = [f"/managed-ledgers/{topic}/sub" for topic in topics]
+    paths += ["/managed-ledgers/my/ledger/a/b/c/d", "/schemas/t/n/persistent/a/sub/x"]
+    nodes = MemoryNodes({path: NodeValue(b"") for path in [*paths, f"{paths[0]}/x"]})
+    for path in paths:
+        (tmp_path / path[1:]).mkdir(parents=True)
+
+    assert {*paths, "/managed-ledgers", "/schemas"} == {path for path, _ in read_all_nodes(nodes)}
+    exported = {
+        path: isinstance(value, CorruptionError)
+        for path, value in read_all_nodes(FolderNodes(tmp_path))
+    }
+    # A topic's own value, and that of an empty folder, are missed; those of other folders are not.
+    missed = [*paths, *(path.removesuffix("/sub") for path in paths[:3])]
+    roots = {"/managed-ledgers": False, "/schemas": False}
+    assert {**dict.fromkeys(missed, True), **roots} == {
+        path: problem for path, problem in exported.items() if path not in TWICE_PERSISTENT
+    }
+
+
+TWICE_PERSISTENT = ("/managed-ledgers/t/c/persistent/persistent",)
+"""A folder or a topic: the domain may be either."""
+
+
 def test_what_a_copy_lacks(tmp_path: Path) -> None:
     """An absent tree and an absent value of an incomplete copy are not taken for empty."""
     (tmp_path / topic_path("x", "sub")[1:]).mkdir(parents=True)
