@@ -127,7 +127,8 @@ def test_broken_ledgers_map(tmp_path: Path) -> None:
 
 
 def test_oversized_ledgers_map_is_not_read(tmp_path: Path) -> None:
-    """A batch that claims more than a batch can have is refused before it is read."""
+    """A batch that claims more than a batch can have is refused before it is read; what it hides of
+    the log is the damage that is told."""
     log, path = make_log(), tmp_path / "0.log"
     size = (300_000).to_bytes(4, "big")
     path.write_bytes(
@@ -137,7 +138,8 @@ def test_oversized_ledgers_map_is_not_read(tmp_path: Path) -> None:
     metadata, source = read_log_metadata(path, 0, findings)
 
     assert ("scan", log.map_offset - HEADER) == (source, metadata.total_size)
-    assert "ledgers map batch of 300000 bytes" in findings[0].detail
+    assert ["damage"] == [finding.severity for finding in findings]
+    assert "record of 300000 bytes" in findings[0].detail
 
 
 # -- reading by the index

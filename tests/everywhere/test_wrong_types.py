@@ -217,9 +217,9 @@ CALLS: dict[type, str] = {
         "has_ledger can_store_explicit_lac"
     ),
     RocksIndex: (
-        "availability availability_many checked_state delete delete_many entries get get_many "
-        "items last_entry ledgers list_readable_ledgers put put_many set_state state has_ledger "
-        "can_store_explicit_lac"
+        "availability availability_many checked_state delete delete_many entries estimate_rows get "
+        "get_many items last_entry ledgers list_readable_ledgers put put_many set_state state "
+        "has_ledger can_store_explicit_lac"
     ),
     MemtableIndex: (
         "availability availability_many checked_state delete delete_many entries get get_many "

@@ -9,11 +9,13 @@ processes. The processes do not get the Ctrl-C of a terminal, so they can be sto
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from bkstore import forks
 
@@ -35,13 +37,31 @@ class ProcessGroup:
     def start(self, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         """Start a process in the group; its output is appended to the file `log`."""
         with self._lock, open(log, "ab") as file:
-            return subprocess.Popen(  # noqa: S603
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                process_group=self._ensure_group(),
-            )
+            try:
+                return self._start_member(command, file)
+            except PermissionError:  # of `command`, or as the group ended after the guard was asked
+                if self._has_processes():
+                    raise
+                self._close_guard_pipe()
+                self._guard = None
+            return self._start_member(command, file)
+
+    def _start_member(self, command: Sequence[str], log: BinaryIO) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=self._ensure_group(),
+        )
+
+    def _has_processes(self) -> bool:
+        """Return whether the group has processes that are not gone altogether."""
+        try:
+            os.killpg(self._group_id, 0)  # no signal: looks only whether there is one to get it
+        except ProcessLookupError:
+            return False
+        return True
 
     def _ensure_group(self) -> int:
         if self._guard is None or (self._guard.poll() is not None and not self._replace_guard()):

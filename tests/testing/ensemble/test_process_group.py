@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from bkstore.testing.ensemble.process_group import ProcessGroup
 from tests.testing.ensemble.processes import alive, all_end
@@ -57,6 +60,33 @@ def test_a_group_that_is_gone(tmp_path: Path) -> None:
 
     assert running
     assert -9 == second.wait(20)
+
+
+def test_a_group_that_ends_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group ends after its guard was found alive: the process begins a new one. A command that
+    may not be run is that error, and leaves the group."""
+    group = ProcessGroup()
+    first = group.start(SLEEP, tmp_path / "log")
+    guard = group._guard
+    assert guard is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(group, "_lock", contextlib.nullcontext())  # nobody replaces the guard
+        patch.setattr(group, "_replace_guard", lambda: True)
+        os.killpg(os.getpgid(first.pid), 9)
+        first.wait(20)
+        guard.wait(20)
+        patch.setattr(guard, "poll", lambda: None)
+        second = group.start(SLEEP, tmp_path / "log")
+    running = alive(second.pid)
+    (tmp_path / "no command").touch()
+    with pytest.raises(PermissionError, match="no command"):
+        group.start([str(tmp_path / "no command")], tmp_path / "log")
+    third = group.start(SLEEP, tmp_path / "log")
+
+    assert running
+    assert os.getpgid(second.pid) == os.getpgid(third.pid)
+    group.close()
+    assert [-9, -9] == [second.wait(20), third.wait(20)]
 
 
 def test_the_end_of_a_process_whose_guard_was_killed(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_both_scopes_and_unknown_ledgers(tmp_path: Path) -> None:
     assert sum(SIZES.values()) == pytest.approx(sum(map(result.get, SIZES)), abs=4)
     assert sum(SCOPED_SIZES.values()) == pytest.approx(sum(map(result.get, SCOPED_SIZES)), abs=3)
     assert [] == estimates(tmp_path, [])
+    assert estimates(tmp_path, list(SIZES)) == estimates(tmp_path, [*SIZES, *SIZES][::-1])
 
 
 def test_a_shared_block_is_divided_evenly(tmp_path: Path) -> None:
