@@ -44,6 +44,11 @@ def read_cluster_references(
     if not nodes.is_complete:
         _doubt_unlisted_cursors(nodes, references, pulsar_owners)
     _doubt_other_clusters(nodes, references, has_any)
+    is_known = (NodeKind.TREE, MANAGED_LEDGERS) not in references.doubts
+    references.lacks_topics = is_known and not references.topics
+    if references.lacks_topics and pulsar_owners:
+        reason = "has no topics, but BookKeeper has ledgers of Pulsar: is this the whole tree?"
+        references.findings.append(Finding("oddity", reason, nodes.location_of(MANAGED_LEDGERS)))
     return references
 
 

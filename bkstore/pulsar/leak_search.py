@@ -86,6 +86,7 @@ class LeakSearch:
         self._wait = wait
         # A copy does not have the ledgers that are made after it, and that running brokers list.
         self._may_miss_new = store_is_copy and nodes.is_live
+        self._lacks_topics = False  # by the first look, which reads all of them
         self._owners: dict[tuple[tuple[str, bytes], ...], LedgerOwner] = {}
         self.findings: list[Finding] = []
         self._later_findings: list[Finding] = []  # of nodes that were read again
@@ -99,6 +100,7 @@ class LeakSearch:
         stored = {ledger.ledger: ledger for ledger in self._read_stored(self._store.ledgers())}
         owners = self._owners.values()
         references = read_cluster_references(self._nodes, owners, partial(_has_any, stored))
+        self._lacks_topics = references.lacks_topics
         if self._as_of is None and self._nodes.read_at is not None:
             self._now = min(self._now, self._nodes.read_at)
         # Classify all ledgers, and read those that look wrong again.
@@ -179,6 +181,7 @@ class LeakSearch:
         ledger_ids = sorted({each.ledger for each in suspects})
         stored = {ledger.ledger: ledger for ledger in self._read_stored(ledger_ids)}
         current = self._read_references_of(suspects)
+        current.lacks_topics = self._lacks_topics
         self._later_findings += current.findings
         for each in suspects:
             if each.ledger in stored:

@@ -39,6 +39,7 @@ IS_MISSING = "BookKeeper does not have it"
 IS_MISSING_OFFLOADED = f"{IS_MISSING}; a copy is in long-term storage"
 IS_MISSING_REPLACEABLE = f"{IS_MISSING}; the cursor's ledger may name a newer one"
 HAS_OLDER_SCHEMAS = "older versions of the schema are not in its locator, and may be in this ledger"
+LACKS_TOPICS = "Pulsar's metadata have no topics at all, so they may be incomplete"
 MAY_BE_COMPACTED = "ledger {} of the compaction's cursor may name it"
 OFFLOAD_INCOMPLETE = "its offload is not complete: brokers may read the ledger from BookKeeper"
 RECENT_CHANGE = "Pulsar has just changed its references; a broker may be deleting the ledger"
@@ -141,6 +142,8 @@ def classify_missing(ledger_id: int, reference: LedgerReference) -> ClassifiedLe
 def _caution(stored: StoredLedger, references: PulsarReferences, now: int) -> str:
     """Return why a leak may still be needed, or be deleted by a broker; empty if it is not."""
     owner = stored.owner
+    if references.lacks_topics:
+        return LACKS_TOPICS
     if lacks_older_schemas(owner, references):
         return HAS_OLDER_SCHEMAS
     cursor = open_compaction(owner, references)

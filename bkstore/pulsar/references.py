@@ -62,7 +62,8 @@ class PulsarReferences:
     `bkstore.pulsar.reading.read_references`.
 
     `ledgers` maps ledger ids to references. `findings` are nodes that cannot be read; ledgers that
-    they may refer to have a `doubt`. Memory: some 200 bytes a ledger, 500 a topic.
+    they may refer to have a `doubt`. `lacks_topics`: the whole cluster has no topic. Memory: some
+    200 bytes a ledger, 500 a topic.
     """
 
     def __init__(self) -> None:
@@ -73,6 +74,7 @@ class PulsarReferences:
         self.lowest_versions: dict[str, int] = {}  # by schema
         self.doubts: dict[NodeKey, str] = {}  # reasons why a node's references are not known
         self.changes: dict[NodeKey, NodeChange] = {}
+        self.lacks_topics = False
 
     def doubt(self, owner: LedgerOwner) -> str | None:
         """Return why it is not known whether a ledger of this owner is referred to; None if it is

@@ -77,6 +77,18 @@ def test_delete() -> None:
     assert {2: "gone", 5: "gone"} == outcomes(delete(store, nodes, [EVERY[1], EVERY[4]]))
 
 
+@pytest.mark.parametrize("apply", [True, False])
+def test_wiped_tree(apply: bool) -> None:
+    """If Pulsar's metadata have no topics any more, all ledgers of a list are kept."""
+    store = store_of(STORED)
+    wiped = MemoryNodes({"/managed-ledgers": NodeValue(b"")})
+    deletions = delete(store, wiped, EVERY, apply=apply)
+
+    assert {**dict.fromkeys(range(1, 9), "kept"), 9: "gone"} == outcomes(deletions)
+    assert 8 == len(store.ledgers())
+    assert "no topics at all" in deletions[4].reason
+
+
 def test_list() -> None:
     """A row that is no leak's, of another version, or without one, is not followed."""
     for item, reason in (

@@ -247,6 +247,30 @@ def test_other_cluster() -> None:
         search(store_of(STORED), {"/schemas/shop/orders/paid": locator(7)})
 
 
+def test_no_topics() -> None:
+    """Without a single topic all ledgers of Pulsar are leaked, with a caution and a finding; also
+    if they are looked at again. Without ledgers of Pulsar it is nothing."""
+    tree = {"/managed-ledgers/shop/orders": b"", "/schemas/shop/orders/paid": locator(7)}
+    search = LeakSearch(store_of(STORED), MemoryNodes(node_values(tree)), now=NOW)
+    report = search.run()
+    leaked = [each for each in report.ledgers if each.ledger_class == "leaked"]
+
+    assert {1, 2, 5, 6, 11, 13, 14, 15, 16} == {each.ledger.ledger for each in leaked}
+    assert 1 == len({each.caution for each in leaked})
+    assert "no topics at all" in leaked[0].caution
+    assert leaked == search.check_again(leaked)
+    assert [("/managed-ledgers", "oddity")] == [
+        (finding.file, finding.severity) for finding in report.findings
+    ]
+    assert ["has no topics"] == [finding.detail[:13] for finding in report.findings]
+    others = LeakSearch(store_of(STORED[11:13]), MemoryNodes({"/managed-ledgers": NodeValue(b"")}))
+    assert others.run().is_clean
+    # A copy without the tree does not say that there are no topics.
+    copy = MemoryNodes(node_values({"/schemas/shop/orders/paid": locator(7)}), is_complete=False)
+    findings = LeakSearch(store_of(STORED), copy, now=NOW).run().findings
+    assert ["is not in the copy"] == [finding.detail for finding in findings]
+
+
 class ChangingNodes(MemoryNodes):
     """Nodes that change when the tree has been read for the first time."""
 

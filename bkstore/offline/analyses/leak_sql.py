@@ -30,6 +30,7 @@ stored as (
     case when r.ledger_id is not null and not r.offloaded then {offload_incomplete}
       when r.ledger_id is not null
         then case when {now} - p.changed_at < {recent} then {recent_change} end
+      when o.lacks_topics then {lacks_topics}
       when o.lacks_schemas then {has_older_schemas}
       when o.cursor_ledger is not null and (o.named_ledger is null
           or bk_unsigned(l.ledger_id) > bk_unsigned(o.named_ledger))
@@ -97,6 +98,7 @@ def leaked_ledgers_sql(now: int, grace: int) -> str:
         no_reference=_quoted(classes.NO_REFERENCE),
         offload_incomplete=_quoted(classes.OFFLOAD_INCOMPLETE),
         recent_change=_quoted(classes.RECENT_CHANGE),
+        lacks_topics=_quoted(classes.LACKS_TOPICS),
         has_older_schemas=_quoted(classes.HAS_OLDER_SCHEMAS),
         may_be_compacted=f"{_quoted(before)}, cast(o.cursor_ledger as string), {_quoted(after)}",
         is_missing=_quoted(classes.IS_MISSING),

@@ -49,6 +49,9 @@ _NUMBER = Column("owner_number", "int64", False)
 _LEDGER_COLUMNS = ["scope_id", "ledger_id", "state", "ctime", "length", "version", "problem"]
 
 
+_OWNER_FLAGS = ("is_pulsar", "states_topic", "lacks_topics", "lacks_schemas")
+
+
 def _schema(table: str, columns: str, *more: Column) -> Schema:
     schema = make_schema(table, columns)
     return schema._replace(columns=(_NUMBER, *schema.columns, *more))
@@ -62,7 +65,7 @@ _REFERENCES = _schema(
 _OWNERS = _schema(
     "pulsar_owners",
     f"owner? {OWNERS} managed_ledger?",
-    *(Column(flag, "bool", False) for flag in ("is_pulsar", "states_topic", "lacks_schemas")),
+    *(Column(flag, "bool", False) for flag in _OWNER_FLAGS),
     Column("doubt", "string", True),
     *(Column(number, "int64", True) for number in ("changed_at", "cursor_ledger", "named_ledger")),
 )
@@ -235,6 +238,7 @@ def _owner_rows(
             *owner,
             is_pulsar,
             states_topic(owner),
+            references.lacks_topics,
             lacks_older_schemas(owner, references),
             references.doubt(owner) if is_pulsar else None,
             last_modified(owner, references),

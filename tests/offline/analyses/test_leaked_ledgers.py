@@ -162,6 +162,21 @@ def test_schemas_elsewhere(schema_id: str, tmp_path: Path) -> None:
     assert [] == pulsar.findings
 
 
+@pytest.mark.parametrize("topics", [0, 1])
+def test_no_topics(topics: int, tmp_path: Path) -> None:
+    """Without a single topic a leak has a caution, and the tree is a finding."""
+    tree: dict[str, bytes | NodeValue] = {"/managed-ledgers/shop": b""}
+    if topics:
+        tree[topic_path("paid")] = b""
+    rows, pulsar = _rows_of(
+        [ledger(1, owned("paid")), ledger(2, schema_of())], tree, tmp_path / "d"
+    )
+
+    assert [("leaked", 1), ("leaked", 2)] == [(row[0], row[2]) for row in rows]
+    assert [not topics] * 2 == ["no topics at all" in (row[8] or "") for row in rows]
+    assert [not topics] == [bool(pulsar.findings)]
+
+
 def test_another_cluster(tmp_path: Path) -> None:
     """A ledger of another scope is not the one that Pulsar lists: if none of those is there, the
     nodes may be another cluster's, which is a finding."""
