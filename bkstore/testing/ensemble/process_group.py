@@ -10,10 +10,12 @@ processes. The processes do not get the Ctrl-C of a terminal, so they can be sto
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -111,6 +113,10 @@ class ProcessGroup:
             self._guard = None
         if guard is not None:
             guard.wait()
+            # A guard that was killed before has left what was started since. Processes that have
+            # ended, but nobody waited for, keep the id of the group.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._group_id, signal.SIGKILL)
 
     def _forked(self) -> None:
         """Close the child's copy of the pipe, which would keep the group alive."""
