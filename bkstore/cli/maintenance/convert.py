@@ -42,7 +42,7 @@ def _is_in_index(file: Path, source: Path) -> bool:
     an index file, a file of a database, or in the place of one of their folders."""
     if not file.is_relative_to(source):
         return False
-    names = file.parts[-2:]
-    return (
-        file.suffix == ".idx" or is_level_name(file.name) or not {*DATABASE_NAMES}.isdisjoint(names)
-    )
+    # Only below `current`: a ledger directory may itself be called `ledgers`.
+    databases = [("current", name) for name in DATABASE_NAMES]
+    is_in_database = file.parts[-2:] in databases or file.parts[-3:-1] in databases
+    return file.suffix == ".idx" or is_level_name(file.name) or is_in_database
