@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bkstore.cli.main import main
+from bkstore.cli.maintenance.convert import _is_in_index
 from bkstore.formats.entrylog import HEADER_SIZE
 from bkstore.storage.options import StorageKind
 from tests.worlds.bookies import make_bookie
@@ -151,6 +152,23 @@ def test_a_log_that_lost_its_map(bookie: Path, command: str, capsys: Capsys) -> 
 
     assert 1 == code
     assert any(line.startswith("oddity") and "ledgers map is invalid" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("file", "is_index"),
+    [
+        ("b/current/locations/000007.sst", True),
+        ("b/current/ledgers-128", True),
+        ("b/current/0/2/5.idx", True),
+        ("b/current/0", True),
+        ("b/ledgers/current/0.log", False),
+        ("b/ledgers/bkstore.lock", False),
+        ("elsewhere/current/0", False),
+    ],
+)
+def test_files_that_a_rebuild_replaces(file: str, is_index: bool) -> None:
+    """Index files, databases, and what is in the place of their folders; nothing else."""
+    assert is_index == _is_in_index(Path(file), Path("b"))
 
 
 @SORTED

@@ -43,6 +43,6 @@ def _is_in_index(file: Path, source: Path) -> bool:
     if not file.is_relative_to(source):
         return False
     # Only below `current`: a ledger directory may itself be called `ledgers`.
-    databases = [("current", name) for name in DATABASE_NAMES]
+    databases = [("current", kind) for kind in DATABASE_NAMES]
     is_in_database = file.parts[-2:] in databases or file.parts[-3:-1] in databases
     return file.suffix == ".idx" or is_level_name(file.name) or is_in_database

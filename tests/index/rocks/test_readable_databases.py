@@ -146,6 +146,18 @@ def test_what_listing_ledgers_reads(
     assert reads == 1 or sum(rows_read) < count  # a third of them at most
 
 
+@pytest.mark.parametrize("writable", [True, False])
+def test_many_locations_at_once(writable: bool, tmp_path: Path) -> None:
+    """Entries without a gap in any order, with repeats, and with absent ones at either end."""
+    with RocksIndex(tmp_path, writable=True) as index:
+        index.put_many(7, range(1, 6), range(11, 16))
+    with RocksIndex(tmp_path, writable=writable) as index:
+        for entries in ([1, 2, 3], [3, 2, 1], [2, 4, 3], [1, 3, 3], [5, 6], [0, 1, 2], [6, 7], [4]):
+            expected = [10 + entry if 1 <= entry <= 5 else 0 for entry in entries]
+
+            assert expected == index.get_many(7, entries).tolist(), entries
+
+
 def test_ledgers_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader keeps what it listed of each scope, out of the caller's reach, until it is closed; a
     writer lists again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from bkstore.formats.rocksdb.table.range_deletes import RangeDelete
 from bkstore.formats.rocksdb.table.rows import VersionedRows
@@ -109,7 +109,13 @@ def test_newest_row_wins(
     assert all(len(rows) for rows in merged)
 
 
-@given(st.lists(st.tuples(*3 * [st.integers(0, 2**64 - 1)]), min_size=1), st.integers(0, 64))
+words_of_keys = st.integers(0, 2**64 - 1) | st.integers(0, 40)
+
+
+@given(st.lists(st.tuples(*3 * [words_of_keys]), min_size=1), st.integers(0, 64))
+@example([(0, 0, 0), (0, 1, 2**64 - 1)], 0)  # 65 bits
+@example([(0, 0, 0), (1, 0, 2**63 - 1)], 0)  # 64 bits
+@example([(0, 0, 31), (0, 1, 0), (1, 0, 0), (0, 31, 31)], 0)
 def test_packed_keys(keys: list[tuple[int, int, int]], shift: int) -> None:
     """Keys as single numbers are in the same order; there are none only if the words differ in more
     than 64 bits."""
