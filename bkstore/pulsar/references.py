@@ -97,8 +97,9 @@ class PulsarReferences:
         return self.changes.get(keys[-1]) if keys else None
 
     def add(self, ledger_id: int, reference: LedgerReference) -> None:
-        """Add a reference; one to BookKeeper's copy prevails over one that says it is deleted, and
-        one that is certain over one that may be replaced."""
+        """Add a reference to a ledger, and keep the stronger one if there are two: one that states
+        that BookKeeper's copy is deleted is weaker than any other, and an uncertain one than a
+        certain one."""
         known = self.ledgers.get(ledger_id)
         if known is None or _precedence(reference) > _precedence(known):
             self.ledgers[ledger_id] = reference

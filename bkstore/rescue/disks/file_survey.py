@@ -83,7 +83,7 @@ class JournaledLedger:
 @dataclass
 class FileSurvey:
     """The result: sorted runs of copies (spilled, see `sorted_runs`), findings, the highest LAC of
-    each ledger that is not closed, and journaled states. `may_hide_records` tells that damage may
+    each ledger that is not closed, and journaled states. `may_hide_records` is True if damage may
     have destroyed records without a trace, so that the absence of an entry proves nothing;
     `is_complete` is False if bytes could not be read, which may succeed another time."""
 
@@ -179,7 +179,8 @@ class _Survey(ABC):
         if is_damaged.any():
             starts, ends = positions[is_damaged], (positions + sizes)[is_damaged]
             self.damaged_ranges += zip(starts.tolist(), ends.tolist())
-        # The LAC of a record is below its own entry: another one is damage that nobody can verify.
+        # A writer puts a LAC below the entry into each record. Another LAC is damage, which no digest
+        # shows here: without the password, or with DUMMY.
         gives_lac = (rank > DAMAGED) & (verified.lac < records.entries[verified.row])
         for ledger_id, rows in ledgers:
             if ledger_id in self._secrets.open_ledgers and gives_lac[rows].any():

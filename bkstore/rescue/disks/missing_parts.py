@@ -1,4 +1,4 @@
-"""What of a bookie is not here: directories that its cookie names, and journals.
+"""The missing parts of a bookie: directories that its cookie names, and journals.
 
 An entry without a trace on the other disks may have been there, and may have been acknowledged.
 """

@@ -36,8 +36,8 @@ _UNNUMBERED = -1  # a file's number, until `list_files` gives it one
 class SourceBookie(Closeable):
     """A bookie's directories, open for reading; `directory` is None if they cannot be read at all.
 
-    `may_hide_records` tells that something of the bookie is missing or could not be read, so that
-    an entry that is not there may have been there. `states` are the states of wanted ledgers in
+    `may_hide_records` is True if a part of the bookie is missing or could not be read, so that an
+    entry that is not found may have been stored. `states` are the states of wanted ledgers in
     its index.
     """
 

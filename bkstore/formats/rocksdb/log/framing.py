@@ -9,8 +9,8 @@ Little-endian. RocksDB is too tolerant for a reader that must not lose rows sile
 broken length for the end of the file and zeros for preallocated space, and a flipped type byte
 can send it into an endless loop (observed). So here only what a crash leaves counts as a torn end.
 A file that RocksDB uses again (`recycle_log_file_num`) has bytes of its earlier log behind its last
-record, often from inside a record on. They count as a torn end too, if no record of this log
-follows: nothing tells them from a last record that is damaged.
+record, often from inside a record on. They count as a torn end, too, if no record of this log
+follows: a reader cannot distinguish them from a damaged last record.
 Source: `db/log_format.h`, `db/log_reader.cc` of RocksDB; `docs/formats/rocksdb.md`.
 """
 

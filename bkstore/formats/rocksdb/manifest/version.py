@@ -22,8 +22,8 @@ class Version:
     `tables` are the live table files by number, `all_tables` the numbers of those that are or ever
     were live in this manifest. Rows of write-ahead logs with numbers below `log_number` are all in
     tables. `last_sequence` is the sequence number of the last write that is in a table.
-    `tracked_logs` are the numbers of logs that the manifest states to be there, if RocksDB was told
-    to track them.
+    `tracked_logs` are the numbers of the write-ahead logs that must exist, if the database was
+    written with `track_and_verify_wals_in_manifest`.
 
     >>> version = Version()
     >>> version.apply(VersionEdit(log_number=8, last_sequence=50))
@@ -84,7 +84,7 @@ class Version:
         self.apply_tracking(edit)
 
     def apply_tracking(self, edit: VersionEdit) -> None:
-        """Apply what an edit says about tracked logs. Such edits concern all column families."""
+        """Add or remove the tracked logs of an edit. Such edits concern all column families."""
         if edit.tracked_log is not None:
             self.tracked_logs.add(edit.tracked_log)
         if edit.untracked_before is not None:

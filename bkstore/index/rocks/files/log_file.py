@@ -35,7 +35,7 @@ class FramedLogReader:
 
     @property
     def torn_detail(self) -> str:
-        """What a torn end of a write-ahead log is, for findings."""
+        """The text of the finding for a write-ahead log that ends inside a write."""
         if self.is_reused:
             return (
                 "write-ahead log in a file that was used before: bytes of that use follow, or a"
