@@ -179,8 +179,8 @@ class _Survey(ABC):
         if is_damaged.any():
             starts, ends = positions[is_damaged], (positions + sizes)[is_damaged]
             self.damaged_ranges += zip(starts.tolist(), ends.tolist())
-        # A writer puts a LAC below the entry into each record. Another LAC is damage, which no digest
-        # shows here: without the password, or with DUMMY.
+        # A writer puts a LAC below the entry into each record. Another LAC is damage that no digest
+        # shows: without the password, or with DUMMY.
         gives_lac = (rank > DAMAGED) & (verified.lac < records.entries[verified.row])
         for ledger_id, rows in ledgers:
             if ledger_id in self._secrets.open_ledgers and gives_lac[rows].any():
